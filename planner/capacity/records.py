@@ -1,0 +1,141 @@
+"""What a model takes, as frozen records of exact integers. Totals are sums over lines; nothing here is rounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from planner.spec.records import FlopsConvention, Model, Training
+
+Component = Literal["embedding", "position", "attention", "feed_forward", "norm", "head", "other"]
+COMPONENTS: tuple[Component, ...] = ("embedding", "position", "attention", "feed_forward", "norm", "head", "other")
+
+Phase = Literal["forward", "loss", "backward", "optimizer"]
+PHASES: tuple[Phase, ...] = ("forward", "loss", "backward", "optimizer")
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """One stored tensor, ``copies`` of it where equal layers repeat it. ``name`` has N where the layer number goes."""
+
+    name: str
+    shape: tuple[int, ...]
+    copies: int
+    component: Component
+    formula: str  # what it is, e.g. "linear d_model -> d_ff"
+
+    @property
+    def params(self) -> int:
+        """Elements of all copies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One storage that stays alive from the forward pass to the backward pass, ``copies`` of it."""
+
+    path: str
+    what: str  # which tensor, in words: "input of q_proj", "log-probabilities"
+    shape: tuple[int, ...]
+    dtype: str
+    bytes_each: int
+    copies: int
+    component: Component | Literal["logits", "loss", "inputs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Parameters, each once: a tied head is the same weight as the token table."""
+
+    weights: tuple[Weight, ...]
+    padding_params: int  # of them, rows of the token table and head that no token uses
+    total: int
+    active: int  # used by one token
+    by_component: dict[Component, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ByteSum:
+    """Bytes per parameter of one part of the model states and what they come to."""
+
+    part: str  # "weights", "master weights", "gradients", "optimizer"
+    what: str  # "2 moments, fp32"
+    bytes_per_param: int | None  # None where it differs from tensor to tensor
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PhasePeak:
+    """The most bytes live at once in a phase, and the operator at which that is."""
+
+    phase: Phase
+    operator: str
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes on one device that holds the whole model."""
+
+    states: tuple[ByteSum, ...]
+    weights_bytes: int
+    master_weights_bytes: int
+    gradients_bytes: int
+    optimizer_bytes: int
+    model_states_bytes: int  # the sum of the four above
+    kept: tuple[Kept, ...]
+    activations_bytes: int  # all that the forward pass leaves behind for backward: the sum over kept
+    activations_by_component: dict[str, int]  # COMPONENTS, then "logits", "loss", "inputs"; sums to activations_bytes
+    logits_bytes: int  # of them: copies of the logits (log-probabilities, casts)
+    phases: tuple[PhasePeak, ...]
+    peak_bytes: int  # the largest of phases, with the optimizer's state in place (every step after the first)
+
+
+@dataclass(frozen=True, slots=True)
+class FlopsCount:
+    """FLOPs under one convention, a multiply-add being 2."""
+
+    convention: FlopsConvention
+    description: str
+    forward_per_token: int
+    train_per_token: int
+    forward_per_step: int  # one forward pass of B sequences of n tokens
+    train_per_step: int  # B·n tokens, forward and backward, times gradient_accumulation
+    train_total: int | None  # None: the spec gives no tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Flops:
+    """FLOPs under every convention; ``chosen`` is the spec's."""
+
+    chosen: FlopsCount
+    by_convention: tuple[FlopsCount, ...]
+    forward_by_component: dict[Component, int]  # per step, all matrix products, full attention square
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeLine:
+    """One tensor on the way from the token ids to the logits."""
+
+    path: str
+    what: str
+    shape: tuple[int, ...]
+    dtype: str
+    copies: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that one model takes in one scenario."""
+
+    name: str
+    scenario: str
+    spec_path: str
+    model: Model
+    training: Training
+    parameters: Parameters
+    memory: Memory
+    flops: Flops
+    shapes: tuple[ShapeLine, ...]
+    initial_loss: float  # ln V: what a model that knows nothing scores
+    train_tokens: int | None
+    not_counted: tuple[str, ...]  # what the figures leave out, in a sentence each
