@@ -1,0 +1,47 @@
+# Needs Python 3.11 or later and make; everything else goes into .venv. Another interpreter: make run PYTHON=python3.13
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint format unit clean
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(VENV)/package ## set up, plan every spec of the catalogue, write reports/
+	$(BIN)/planner run specs/*.yaml
+
+test: lint unit ## set up, then everything that CI checks: lint, types, tests
+
+lint: $(VENV)/dev ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: $(VENV)/dev ## the tests alone
+	$(BIN)/pytest
+
+format: $(VENV)/dev ## let ruff format the code and fix what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove the environment and every cache
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Each stamp is as new as the set-up that it stands for, and is made again when what it was made from changes.
+$(VENV)/python:
+	$(PYTHON) -c 'import sys; sys.exit(f"Python 3.11 or later is needed, this is {sys.version}" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/package: pyproject.toml constraints.txt | $(VENV)/python
+	$(PIP) install --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/dev: requirements-dev.txt constraints.txt | $(VENV)/package
+	$(PIP) install --requirement requirements-dev.txt
+	touch $@
