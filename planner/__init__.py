@@ -1,0 +1,48 @@
+"""Capacity planner for transformer language models: what a model takes, exact and traceable, from one YAML spec.
+
+>>> import planner
+>>> plan = planner.plan(planner.load("specs/gpt2-small.yaml"))
+>>> plan.parameters.total
+124439808
+>>> plan.memory.activations_bytes > plan.memory.logits_bytes
+True
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import os
+
+    from planner.capacity.records import Plan
+    from planner.spec.records import Spec
+
+__all__ = ["__version__", "load", "plan", "plans"]
+
+__version__ = "0.1.0"
+
+
+def load(path: str | os.PathLike[str]) -> Spec:
+    """Read the spec at ``path``. Raises ``planner.spec.problems.SpecError``, which holds every problem with its place."""
+    from planner import spec
+
+    return spec.load(path)
+
+
+def plan(spec: Spec, scenario: str = "base") -> Plan:
+    """Plan one of the spec's scenarios by name; ``base`` is the spec's own ``training``. Raises ``KeyError`` for a name it lacks."""
+    from planner import capacity
+
+    for candidate in spec.scenarios:
+        if candidate.name == scenario:
+            return capacity.plan(spec, candidate)
+    names = ", ".join(candidate.name for candidate in spec.scenarios)
+    raise KeyError(f"{spec.name} has no scenario {scenario!r}; it has {names}")
+
+
+def plans(spec: Spec) -> tuple[Plan, ...]:
+    """Plan every scenario of the spec, the base scenario first."""
+    from planner import capacity
+
+    return capacity.plans(spec)
