@@ -31,14 +31,14 @@ def load(path: str | os.PathLike[str]) -> Spec:
 
 
 def plan(spec: Spec, scenario: str = "base") -> Plan:
-    """Plan one of the spec's scenarios by name; ``base`` is the spec's own ``training``. Raises ``KeyError`` for a name it lacks."""
+    """Plan one of the spec's scenarios by name; ``base`` is the spec's own ``training``. Raises ``ValueError`` for a name it lacks."""
     from planner import capacity
 
     for candidate in spec.scenarios:
         if candidate.name == scenario:
             return capacity.plan(spec, candidate)
     names = ", ".join(candidate.name for candidate in spec.scenarios)
-    raise KeyError(f"{spec.name} has no scenario {scenario!r}; it has {names}")
+    raise ValueError(f"{spec.name} has no scenario {scenario!r}; it has {names}")
 
 
 def plans(spec: Spec) -> tuple[Plan, ...]:

@@ -1,0 +1,159 @@
+"""One model's breakdown as sections of text, which the Markdown report prints as tables and the terminal as a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.capacity.records import COMPONENTS, ByteSum, Plan
+from planner.report import settings, units
+from planner.spec.records import Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A titled table, or only notes. Texts are raw: whoever prints them escapes them."""
+
+    title: str
+    headings: tuple[str, ...] = ()
+    align: str = ""  # l or r for each column
+    rows: tuple[tuple[str, ...], ...] = ()
+    total: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def parameters(plan: Plan) -> Section:
+    """Tell parameters by component, with the share of each."""
+    figures = plan.parameters
+    by_component = [(component, figures.by_component[component]) for component in COMPONENTS if figures.by_component.get(component)]
+    notes = []
+    if plan.model.tied_head:
+        notes.append("The head is the token table: one weight, counted once.")
+    if figures.padding_params:
+        notes.append(
+            f"{units.exact(figures.padding_params)} of them are rows that no token uses: the vocabulary of "
+            f"{units.exact(plan.model.vocab_size)} is padded to {units.exact(plan.model.padded_vocab_size)}."
+        )
+    if figures.active != figures.total:
+        notes.append(f"One token uses {units.exact(figures.active)} of them.")
+    return Section(
+        "Parameters",
+        ("component", "parameters", "share"),
+        "lrr",
+        tuple((component, units.exact(params), units.share(params, figures.total)) for component, params in by_component),
+        ("total", units.exact(figures.total), units.count(figures.total)),
+        tuple(notes),
+    )
+
+
+def model_states(plan: Plan) -> Section:
+    """Tell weights, master weights, gradients and optimizer state, as a sum of bytes per parameter."""
+    memory = plan.memory
+    rows = (
+        (state.part, _each(state), units.exact(state.total_bytes), units.memory(state.total_bytes), state.what) for state in memory.states
+    )
+    return Section(
+        "Model states",
+        ("part", "bytes per parameter", "bytes", "", "what"),
+        "lrrrl",
+        tuple(rows),
+        ("total", byte_sum(memory.states), units.exact(memory.model_states_bytes), units.memory(memory.model_states_bytes), ""),
+    )
+
+
+def byte_sum(states: Sequence[ByteSum]) -> str:
+    """Write bytes per parameter as a sum, ``2 + 4 + 4 + 8 = 18``; without a result where a part differs from tensor to tensor."""
+    each = [state.bytes_per_param for state in states if state.total_bytes]
+    terms = " + ".join("varies" if one is None else str(one) for one in each)
+    known = [one for one in each if one is not None]
+    return f"{terms} = {sum(known)}" if len(known) == len(each) > 1 else terms
+
+
+def _each(state: ByteSum) -> str:
+    if state.bytes_per_param is None:
+        return "varies"
+    return str(state.bytes_per_param) if state.total_bytes else "0"
+
+
+def activations(plan: Plan) -> Section:
+    """Tell what the forward pass keeps for backward, by component."""
+    memory = plan.memory
+    return Section(
+        f"Activations kept for backward at B = {plan.training.batch_size}, n = {plan.training.sequence_length}",
+        ("component", "bytes", "", "share"),
+        "lrrr",
+        tuple(
+            (component, units.exact(kept), units.memory(kept), units.share(kept, memory.activations_bytes))
+            for component, kept in memory.activations_by_component.items()
+            if kept
+        ),
+        ("total", units.exact(memory.activations_bytes), units.memory(memory.activations_bytes), ""),
+        (f"Kernels of {plan.training.implementation}, precision {plan.training.precision}, recomputation {plan.training.recompute}.",),
+    )
+
+
+def peak(plan: Plan) -> Section:
+    """Tell the most that is live at once in each phase of a training step."""
+    return Section(
+        "Peak of a training step",
+        ("phase", "bytes", "", "at"),
+        "lrrl",
+        tuple((phase.phase, units.exact(phase.peak_bytes), units.memory(phase.peak_bytes), phase.operator) for phase in plan.memory.phases),
+        ("largest", units.exact(plan.memory.peak_bytes), units.memory(plan.memory.peak_bytes), ""),
+    )
+
+
+def flops(plan: Plan) -> Section:
+    """Tell FLOPs under every convention, side by side."""
+    counts = plan.flops.by_convention
+    chosen = plan.flops.chosen.convention
+    return Section(
+        "FLOPs, a multiply-add being 2",
+        ("convention", "forward/token", "train/token", "train/step", "whole training"),
+        "lrrrr",
+        tuple(
+            (
+                f"{count.convention} (chosen)" if count.convention == chosen else count.convention,
+                units.exact(count.forward_per_token),
+                units.exact(count.train_per_token),
+                units.flops(count.train_per_step),
+                "" if count.train_total is None else units.flops(count.train_total),
+            )
+            for count in counts
+        ),
+        notes=tuple(f"{count.convention}: {count.description}" for count in counts),
+    )
+
+
+def expectations(plan: Plan) -> Section:
+    """Tell what to hold a first run against: the loss of a model that knows nothing, and tokens per parameter."""
+    rows = [("initial loss", units.loss(plan.initial_loss), f"ln V for V = {units.exact(plan.model.vocab_size)}, in nats")]
+    if plan.train_tokens is not None:
+        rows.append(("training tokens", units.count(plan.train_tokens), units.exact(plan.train_tokens)))
+        rows.append(("tokens per parameter", units.ratio(plan.train_tokens, plan.parameters.total), ""))
+    return Section("To expect", ("", "", ""), "lrl", tuple(rows))
+
+
+def not_counted(plan: Plan) -> Section:
+    """Tell what the figures leave out."""
+    return Section("Not counted", notes=plan.not_counted)
+
+
+def model_settings(spec: Spec) -> Section:
+    """List the settings of the model, defaults marked."""
+    return _settings("Model", "model", settings.model(spec.model), spec)
+
+
+def training_settings(spec: Spec, plan: Plan) -> Section:
+    """List the settings of the base scenario, defaults marked; of another scenario, what it changes."""
+    base = settings.training(spec.scenarios[0].training)
+    if plan.scenario == spec.scenarios[0].name:
+        return _settings("Training", "training", base, spec)
+    changed = {key: value for key, value in settings.training(plan.training).items() if base.get(key) != value}
+    rows = tuple((*item, "") for item in changed.items())
+    return Section(f"Training, as {spec.scenarios[0].name} but", ("setting", "value", ""), "lll", rows)
+
+
+def _settings(title: str, prefix: str, values: dict[str, str], spec: Spec) -> Section:
+    rows = ((key, value, "default" if f"{prefix}.{key}" in spec.defaulted else "") for key, value in values.items())
+    return Section(title, ("setting", "value", ""), "lll", tuple(rows))

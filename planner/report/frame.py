@@ -1,0 +1,30 @@
+"""Plans as a pandas DataFrame with exact integers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from planner.capacity.records import Plan
+from planner.report.columns import COLUMNS, Cell
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_INT64 = range(-(2**63), 2**63)
+
+
+def to_frame(plans: Sequence[Plan]) -> pd.DataFrame:
+    """One row per plan under the columns of capacity.csv, every integer exact.
+
+    Integers are ``Int64``, a missing one is ``<NA>``; a column that holds one beyond int64 is ``object`` with Python integers and None,
+    because pandas would wrap it or make it a float. Text is as the spec has it, without the CSV's apostrophes.
+    """
+    import pandas as pd
+
+    series: dict[str, pd.Series] = {}
+    for column in COLUMNS:
+        cells: list[Cell] = [column.read(plan) for plan in plans]
+        exact_in_int64 = all(cell is None or cell in _INT64 for cell in cells) if column.kind == "integer" else False
+        series[column.name] = pd.Series(cells, dtype="Int64" if exact_in_int64 else object, name=column.name)
+    return pd.DataFrame(series)

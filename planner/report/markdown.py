@@ -1,0 +1,170 @@
+"""capacity.md: a report for a reviewer on GitHub. A table of models, then a folded breakdown per model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from planner.capacity.records import Plan
+from planner.report import breakdown, paths, units
+from planner.report.breakdown import Section
+from planner.report.columns import COLUMNS, GROUPS
+from planner.report.records import Planned
+
+_ACTIVE = re.compile(r"[&<>|`*~\\\[\]$]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|[@#](?=\w)|^[-+=#]|^\d+[.)](?= |$)")
+_URL = re.compile(r"https?://[!-;=?-\[\]^_a-z~]+")  # printable ASCII without < > \\ ` { | }
+_SPACE = re.compile(r"\s+")
+_ZERO_WIDTH_JOINER = "\u200d"  # holds an emoji together
+_LINKED = {"@": "&#64;&#8203;", "#": "&#35;&#8203;"}  # GitHub links @name and #1, and notifies, unless a zero-width space parts them
+
+
+def report(models: Sequence[Planned]) -> str:
+    """Write the whole report; it ends with a line feed."""
+    return "\n".join(_lines(models)) + "\n"
+
+
+def escape(text: str) -> str:
+    """Make text show itself and do nothing else: no markup, HTML, formula, mention or reference, on one line.
+
+    Character references are understood in tables, in HTML and in text alike, which backslashes are not.
+    """
+    line = _SPACE.sub(" ", text).strip()
+    visible = "".join(char if char.isprintable() or char == _ZERO_WIDTH_JOINER else "\N{REPLACEMENT CHARACTER}" for char in line)
+    return _ACTIVE.sub(lambda match: "".join(_LINKED.get(char, f"&#{ord(char)};") for char in match[0]), visible)
+
+
+def _lines(models: Sequence[Planned]) -> Iterator[str]:
+    yield "# Capacity report"
+    yield ""
+    yield "Written by `planner run`. Figures are rounded here and exact in `capacity.csv`. B is 10⁹ parameters, GiB is 2³⁰ bytes,"
+    yield "a multiply-add is 2 FLOPs. Memory is that of one device that holds the whole model, at B sequences of n tokens."
+    yield ""
+    yield from _table(_HEADINGS, _ALIGN, [_overview(plan) for model in models for plan in model.plans])
+    for model in models:
+        yield ""
+        yield from _model(model)
+    yield ""
+    yield from _folded("What the columns of the CSV files mean", _reference())
+
+
+_HEADINGS = (
+    "model",
+    "scenario",
+    "parameters",
+    "B × n",
+    "model states",
+    "activations",
+    "peak",
+    "train FLOPs per token",
+    "train FLOPs",
+    "precision",
+    "optimizer",
+    "recompute",
+    "implementation",
+    "FLOPs convention",
+)
+_ALIGN = "llrrrrrrrlllll"
+
+
+def _overview(plan: Plan) -> tuple[str, ...]:
+    training, memory, flops = plan.training, plan.memory, plan.flops.chosen
+    return (
+        plan.name,
+        plan.scenario,
+        units.count(plan.parameters.total),
+        f"{units.exact(training.batch_size)} × {units.exact(training.sequence_length)}",
+        units.memory(memory.model_states_bytes),
+        units.memory(memory.activations_bytes),
+        units.memory(memory.peak_bytes),
+        units.flops(flops.train_per_token),
+        "" if flops.train_total is None else units.flops(flops.train_total),
+        training.precision,
+        training.optimizer,
+        training.recompute,
+        training.implementation,
+        flops.convention,
+    )
+
+
+def _model(model: Planned) -> Iterator[str]:
+    spec, base = model.spec, model.plans[0]
+    summary = f"<b>{escape(spec.name)}</b>: {units.count(base.parameters.total)} parameters"
+    yield from _folded(summary, _details(model))
+
+
+def _details(model: Planned) -> Iterator[str]:
+    spec, base = model.spec, model.plans[0]
+    if spec.description:
+        yield escape(spec.description)
+        yield ""
+    yield f"- Spec: {escape(paths.shown(spec.path))}"
+    for source in spec.sources:
+        yield f"- Source: {_link(source)}"
+    for section in (breakdown.parameters(base), breakdown.model_settings(spec)):
+        yield from _section(section, "###")
+    for plan in model.plans:
+        yield ""
+        yield f"### Scenario {escape(plan.scenario)}"
+        for section in (
+            breakdown.training_settings(spec, plan),
+            breakdown.model_states(plan),
+            breakdown.activations(plan),
+            breakdown.peak(plan),
+            breakdown.flops(plan),
+            breakdown.expectations(plan),
+            breakdown.not_counted(plan),
+        ):
+            yield from _section(section, "####")
+
+
+def _section(section: Section, level: str) -> Iterator[str]:
+    if not section.rows and not section.notes:
+        return
+    yield ""
+    yield f"{level} {escape(section.title)}"
+    yield ""
+    if section.rows:
+        yield from _table(section.headings, section.align, section.rows, section.total)
+    if section.rows and section.notes:
+        yield ""
+    for note in section.notes:
+        yield f"- {escape(note)}"
+
+
+def _table(headings: Sequence[str], align: str, rows: Iterable[Sequence[str]], total: Sequence[str] = ()) -> Iterator[str]:
+    """Lines of a table, unpadded: a row that changes is the only one that a diff shows."""
+    yield _row(map(escape, headings))
+    yield _row("--:" if side == "r" else "---" for side in align)
+    for row in rows:
+        yield _row(map(escape, row))
+    if total:
+        yield _row(f"**{escape(cell)}**" if cell else "" for cell in total)
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _folded(summary: str, lines: Iterable[str]) -> Iterator[str]:
+    yield "<details>"
+    yield f"<summary>{summary}</summary>"
+    yield ""
+    yield from lines
+    yield ""
+    yield "</details>"
+
+
+def _link(source: str) -> str:
+    return f"<{source}>" if _URL.fullmatch(source) else escape(source)
+
+
+def _reference() -> Iterator[str]:
+    yield "`capacity.csv`, one row per model and scenario:"
+    yield ""
+    yield from _table(("column", "unit", "meaning"), "lll", [(column.name, column.unit, column.description) for column in COLUMNS])
+    yield ""
+    yield "`components.csv`, one row per model, scenario, group and component:"
+    yield ""
+    yield from _table(("group", "unit", "meaning"), "lll", [(group.name, group.unit, group.description) for group in GROUPS])
+    yield ""
+    yield "An apostrophe stands before text that a spreadsheet would take for a formula."

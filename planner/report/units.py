@@ -1,0 +1,96 @@
+"""Figures as people read them: the only place that rounds. Integer arithmetic, so a figure of any size rounds to the nearest.
+
+Four significant digits: ``124.4 M``, ``1.535 GiB``, ``315.0 ZFLOP``. B is 10⁹ and GiB is 2³⁰; what has no larger unit is written out.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+
+DIGITS = 4
+_COUNT = ("", "k", "M", "B", "T")
+_BYTES = ("B", "KiB", "MiB", "GiB")
+_FLOPS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP", "ZFLOP", "YFLOP", "RFLOP", "QFLOP")
+
+
+def exact(value: int) -> str:
+    """Every digit, in groups of three: ``124,439,808``."""
+    return f"{value:,}"
+
+
+def count(value: int) -> str:
+    """Parameters or tokens: ``124.4 M``, ``8.030 B`` (10⁹)."""
+    return _scaled(value, 1000, _COUNT)
+
+
+def memory(value: int) -> str:
+    """Bytes in powers of 1,024: ``474.6 MiB``, ``1.535 GiB``, ``6,049 GiB``."""
+    return _scaled(value, 1024, _BYTES)
+
+
+def flops(value: int) -> str:
+    """FLOPs with SI prefixes: ``291.6 GFLOP``."""
+    return _scaled(value, 1000, _FLOPS)
+
+
+def giga(value: int) -> int:
+    """Whole 10⁹s, rounded to the nearest, halves up."""
+    return _nearest(value, 10**9)
+
+
+def share(part: int, whole: int) -> str:
+    """``31.0 %``; two decimals below a tenth of a percent, and never ``0.00 %`` for something that is there."""
+    if part == 0 or whole == 0:
+        return "0 %"
+    if 1000 * part >= whole:
+        return f"{_decimal(_nearest(1000 * part, whole), 1)} %"
+    return f"{_decimal(_nearest(10_000 * part, whole), 2)} %" if 20_000 * part >= whole else "< 0.01 %"
+
+
+def ratio(numerator: int, denominator: int) -> str:
+    """Divide, to one decimal: ``20.0``; from a thousand on to none: ``2,411``."""
+    if numerator >= 1000 * denominator:
+        return exact(_nearest(numerator, denominator))
+    return _decimal(_nearest(10 * numerator, denominator), 1)
+
+
+def loss(value: float) -> str:
+    """Nats to three decimals: ``10.825``."""
+    return f"{value:.3f}"
+
+
+def number(value: float) -> float:
+    """Round to six decimals: a number for machines that is the same on every machine."""
+    return round(value, 6)
+
+
+def decimal(value: Fraction) -> str:
+    """Write the exact decimal, ``0.1``; a quotient where there is none: ``1/3``."""
+    text = format(Decimal(value.numerator) / Decimal(value.denominator), "f")
+    return text if Fraction(text) == value else str(value)
+
+
+def _scaled(value: int, base: int, units: tuple[str, ...]) -> str:
+    power = 0
+    while power < len(units) - 1 and value >= base ** (power + 1):
+        power += 1
+    if power == 0:
+        return f"{value:,} {units[0]}".rstrip()
+    decimals = max(0, DIGITS - len(str(value // base**power)))
+    digits = _nearest(value * 10**decimals, base**power)
+    if decimals and digits >= 10**DIGITS:  # 99.996 rounds to 100.0, which needs a decimal less
+        decimals -= 1
+        digits = _nearest(value * 10**decimals, base**power)
+    if not decimals and digits >= base and power < len(units) - 1:  # 999.96 M is 1.000 B
+        return f"{_decimal(10 ** (DIGITS - 1), DIGITS - 1)} {units[power + 1]}"
+    return f"{_decimal(digits, decimals)} {units[power]}"
+
+
+def _decimal(digits: int, decimals: int) -> str:
+    whole, rest = divmod(digits, 10**decimals)
+    return f"{whole:,}.{rest:0{decimals}d}" if decimals else f"{whole:,}"
+
+
+def _nearest(numerator: int, denominator: int) -> int:
+    return (2 * numerator + denominator) // (2 * denominator)

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import json
+
+from planner.capacity.records import Plan
+from planner.report import json as report_json
+from planner.report.columns import COLUMNS
+
+
+def test_integers_are_exact_and_missing_ones_null(plan: Plan, without_tokens: Plan) -> None:
+    told, untold = json.loads(report_json.report([plan, without_tokens]))
+    assert list(told["figures"]) == [column.name for column in COLUMNS]
+    assert told["figures"]["train_flops"] == 616_800_000_000_000_000_000_000
+    assert untold["figures"]["train_flops"] is None
+    assert untold["tokens_per_parameter"] is None
+
+
+def test_what_is_behind_the_figures_is_there(plan: Plan) -> None:
+    (told,) = json.loads(report_json.report([plan]))
+    assert told["initial_loss"] == 4.60517  # ln 100
+    assert told["training"]["dropout"] == "0.1"
+    assert told["components"]["parameters"]["feed_forward"] == 384
+    assert told["weights"][2] == {
+        "name": "model.layers.N.self_attn.qkv_proj.weight",
+        "shape": [12, 4],
+        "copies": 3,
+        "component": "attention",
+        "formula": "linear d_model -> 3·d_model",
+    }
+    assert [state["bytes_per_param"] for state in told["model_states"]] == [4, 0, 4, 8]
+    assert told["kept"][0]["bytes_each"] == 256
+    assert told["phases"][1] == {"phase": "loss", "operator": "loss", "peak_bytes": 19_244}
+    assert [count["convention"] for count in told["flops"]] == ["matmul", "6nd"]
+    assert told["shapes"][1]["shape"] == [2, 8, 104]
+    assert told["not_counted"] == ["the CUDA context"]
+
+
+def test_the_text_is_utf8_with_line_feeds_and_the_same_twice(plan: Plan) -> None:
+    text = report_json.report([plan])
+    assert "3·d_model" in text
+    assert text.endswith("]\n")
+    assert text == report_json.report([plan])

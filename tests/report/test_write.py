@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from planner.report.write import outdated, write
+
+OLD = {"a.csv": b"old a\n", "b.md": b"old b\n"}
+NEW = {"a.csv": b"new a\n", "b.md": b"new b\n", "c.json": b"new c\n"}
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_files_are_written_into_a_new_directory_and_nothing_else_is_left(tmp_path: Path) -> None:
+    directory = tmp_path / "deep" / "reports"
+    write(directory, NEW)
+    assert contents(directory) == NEW
+
+
+def test_files_are_replaced_and_neighbours_stay(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_bytes(b"mine")
+    write(tmp_path, OLD)
+    write(tmp_path, NEW)
+    assert contents(tmp_path) == {**NEW, "mine.txt": b"mine"}
+
+
+def test_a_file_that_is_up_to_date_is_not_touched(tmp_path: Path) -> None:
+    write(tmp_path, NEW)
+    os.utime(tmp_path / "a.csv", ns=(1, 1))
+    write(tmp_path, NEW)
+    assert (tmp_path / "a.csv").stat().st_mtime_ns == 1
+
+
+def test_new_files_follow_the_umask_and_replaced_ones_keep_their_mode(tmp_path: Path) -> None:
+    write(tmp_path, OLD)
+    (tmp_path / "a.csv").chmod(0o640)
+    before = os.umask(0o027)
+    try:
+        write(tmp_path, NEW)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.csv").stat().st_mode) == 0o640
+    assert stat.S_IMODE((tmp_path / "c.json").stat().st_mode) == 0o640  # 0666 less the umask
+
+
+@pytest.mark.parametrize("failure", [OSError("disk on fire"), KeyboardInterrupt()])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_when_one_file_cannot_take_its_place_all_stay_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException, at: int
+) -> None:
+    write(tmp_path, OLD)
+    replace = Path.replace
+    done: list[Path] = []
+
+    def fail_at(path: Path, target: Path) -> Path:
+        if len(done) == at:
+            raise failure
+        done.append(target)
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", fail_at)
+    with pytest.raises(type(failure)):
+        write(tmp_path, NEW)
+    assert contents(tmp_path) == OLD
+
+
+def test_a_directory_made_for_a_report_that_fails_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_path: Path, _content: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space"):
+        write(tmp_path / "reports", NEW)
+    assert not (tmp_path / "reports").exists()
+
+
+def test_a_directory_where_a_file_should_be_is_refused_and_nothing_changes(tmp_path: Path) -> None:
+    write(tmp_path, OLD)
+    (tmp_path / "c.json").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write(tmp_path, NEW)
+    assert (tmp_path / "a.csv").read_bytes() == OLD["a.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "b.md", "c.json"]
+
+
+def test_a_file_where_the_directory_should_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "reports").write_bytes(b"")
+    with pytest.raises(FileExistsError):
+        write(tmp_path / "reports", NEW)
+    assert (tmp_path / "reports").read_bytes() == b""
+
+
+def test_outdated_names_each_missing_and_stale_file(tmp_path: Path) -> None:
+    assert outdated(tmp_path / "nowhere", OLD) == {tmp_path / "nowhere" / name: "missing" for name in OLD}
+    write(tmp_path, OLD)
+    assert outdated(tmp_path, OLD) == {}
+    assert outdated(tmp_path, {**NEW, "b.md": OLD["b.md"]}) == {tmp_path / "a.csv": "stale", tmp_path / "c.json": "missing"}
