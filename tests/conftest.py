@@ -1,0 +1,27 @@
+"""What the tests of several rooms share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planner
+from planner.capacity.records import Plan
+
+PlanModel = Callable[..., Plan]
+
+
+@pytest.fixture
+def plan_model(tmp_path: Path) -> PlanModel:
+    """Plan a model given as the mapping that a spec file holds; keyword arguments are its ``training``."""
+
+    def plan(model: Mapping[str, Any], **training: object) -> Plan:
+        path = tmp_path / "model.yaml"
+        path.write_text(json.dumps({"name": "model", "model": model, "training": training}), encoding="utf-8")  # JSON is YAML
+        return planner.plan(planner.load(path))
+
+    return plan

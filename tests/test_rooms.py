@@ -1,0 +1,72 @@
+"""The house: data walks one way, a room imports only from rooms to its left, and heavy packages wait until they are needed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "planner"
+
+# Each room and the rooms to its left; the door in front and the command join them all.
+ROOMS = {
+    "spec": (),
+    "trace": ("spec",),
+    "capacity": ("spec", "trace"),
+    "report": ("spec", "trace", "capacity"),
+    "verify": ("spec", "trace", "capacity", "report"),
+}
+DOORS = ("__init__", "__main__", "cli")
+HEAVY = ("jsonschema", "numpy", "pandas", "tabulate", "torch", "transformers")
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def at_import_time(tree: ast.Module) -> ast.Module:
+    """Drop what only runs when it is called, and what only a type checker reads."""
+
+    class Drop(ast.NodeTransformer):
+        def visit_FunctionDef(self, _: ast.FunctionDef) -> None:
+            return None
+
+        def visit_If(self, node: ast.If) -> ast.If | None:
+            return None if ast.unparse(node.test) == "TYPE_CHECKING" else node
+
+    dropped: ast.Module = Drop().visit(tree)
+    return dropped
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def test_every_file_has_a_room() -> None:
+    assert {room(path) for path in FILES} <= {*ROOMS, *DOORS}
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if room(path) in ROOMS], ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_room_imports_only_from_rooms_to_its_left(path: Path) -> None:
+    here = room(path)
+    for name in imports(ast.parse(path.read_text(encoding="utf-8"))):
+        package, *rest = name.split(".")
+        if package == "planner":
+            assert rest[0] in (here, *ROOMS[here]), f"{here} imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_torch_stays_in_verify_and_heavy_packages_wait(path: Path) -> None:
+    if room(path) == "verify":
+        return
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert not {name for name in imports(tree) if name.split(".")[0] in ("torch", "transformers")}
+    assert not {name for name in imports(at_import_time(tree)) if name.split(".")[0] in HEAVY}
