@@ -31,7 +31,7 @@ def from_huggingface(config: Config) -> SpecModel:
     if not isinstance(model_type, str):
         raise UnsupportedConfigError("config.json has no `model_type`, so the meaning of its other keys is not known")
     if model_type not in _FAMILIES:
-        raise UnsupportedConfigError(f"model_type {model_type!r} is not supported; supported are {', '.join(sorted(_FAMILIES))}")
+        raise UnsupportedConfigError(f"model_type {_show(model_type)} is not supported; supported are {', '.join(SUPPORTED)}")
     reader = _Reader(config, model_type)
     model = _FAMILIES[model_type](reader)
     reader.refuse_unread()
@@ -800,3 +800,6 @@ _FAMILIES: Mapping[str, Callable[[_Reader], SpecModel]] = {
     "vaultgemma": _gemma_like,
     "xglm": _xglm,
 }
+
+SUPPORTED = tuple(_FAMILIES)
+"""The values of ``model_type`` that can be read, sorted."""
