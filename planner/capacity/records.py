@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.spec.records import FlopsConvention, Model, Training
+from planner.trace.sizes import product
 
 Component = Literal["embedding", "position", "attention", "feed_forward", "norm", "head", "other"]
 COMPONENTS: tuple[Component, ...] = ("embedding", "position", "attention", "feed_forward", "norm", "head", "other")
@@ -27,6 +28,7 @@ class Weight:
     @property
     def params(self) -> int:
         """Elements of all copies."""
+        return product(self.shape) * self.copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Kept:
     dtype: str
     bytes_each: int
     copies: int
-    component: Component | Literal["logits", "loss", "inputs"]
+    component: str  # a component, or "logits", "loss", "inputs"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,94 @@
+"""Activation memory: the storages that stay from the forward pass to the backward pass, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from planner.trace.sizes import Size, maximum
+from planner.trace.tape import Checkpoint, Node, Operation, Repeat
+from planner.trace.tensor import Storage, Tensor
+
+OWN_LINES = ("inputs", "logits", "loss")
+"""Components of what belongs to no part of the model, shown as lines of their own."""
+
+
+@dataclass(slots=True)
+class Keeping:
+    """A kept storage: who keeps it first, ``times`` 1 or 0 (a size), and how many copies of it there are."""
+
+    storage: Storage
+    path: str
+    what: str
+    component: str
+    times: Size
+    copies: Size
+
+    @property
+    def bytes(self) -> Size:
+        """Bytes of all copies."""
+        return self.storage.bytes * self.times * self.copies
+
+
+@dataclass(frozen=True, slots=True)
+class KeptStorages:
+    """What a trace keeps: real storages, and the stand-ins for what enters a repeated stretch that keeps its input."""
+
+    keepings: list[Keeping]
+    times: dict[Storage, Size]  # of real storages and of stand-ins
+
+
+def kept(nodes: Iterable[Node]) -> KeptStorages:
+    """Return what the operations keep, each storage once, in the order of the forward pass.
+
+    A parameter's own storage is never kept. Where a repeated stretch keeps its input, that is the real input once and the output of every
+    copy but the last.
+    """
+    collector = _Collector({}, {}, {})
+    for node in nodes:
+        collector.collect(node)
+    times = {storage: keeping.times for storage, keeping in collector.found.items()}
+    return KeptStorages(list(collector.found.values()), {**times, **collector.entering})
+
+
+@dataclass(frozen=True, slots=True)
+class _Collector:
+    found: dict[Storage, Keeping]
+    same: dict[Storage, Storage]  # the last output of a repeated stretch, where all its outputs are kept inside already
+    entering: dict[Storage, Size]
+
+    def collect(self, node: Node) -> None:
+        if isinstance(node, Operation):
+            for saved in node.saved:
+                self.keep(saved.tensor, node.path, f"{saved.what} of {node.name}", node.component)
+        elif isinstance(node, Checkpoint):
+            for tensor in node.inputs:
+                self.keep(tensor, node.path, "input of a recomputed stretch", node.component)
+        else:
+            self.collect_repeat(node)
+
+    def collect_repeat(self, node: Repeat) -> None:
+        for inner in node.body:
+            self.collect(inner)
+        made, last = node.carry.made.parts[0][0], node.carry.last.parts[0][0]
+        entering = self.found.pop(node.carry.inside.parts[0][0], None)
+        if made in self.found:
+            self.same[last] = made
+        elif entering is not None:
+            copies = last.copies * (node.count - 1)
+            self.found[made] = Keeping(made, entering.path, entering.what, entering.component, entering.times, copies)
+        if entering is not None:
+            self.entering[entering.storage] = entering.times
+            self.keep(node.carry.first, entering.path, entering.what, entering.component)
+
+    def keep(self, tensor: Tensor, path: str, what: str, component: str) -> None:
+        for part, times in tensor.parts:
+            storage = self.same.get(part, part)
+            if storage.leaf:
+                continue
+            known = self.found.get(storage)
+            if known is not None:
+                known.times = maximum(known.times, times)
+                continue
+            owner = storage.component if storage.component in OWN_LINES else component
+            self.found[storage] = Keeping(storage, path, what, owner, times, storage.copies)

@@ -1,0 +1,90 @@
+"""FLOPs under named conventions, a multiply-add being 2; only matrix products count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from planner.capacity.peak import recomputed
+from planner.capacity.records import COMPONENTS, Component, Flops, FlopsCount
+from planner.spec.records import FlopsConvention, Model, Training
+from planner.trace.sizes import Size
+from planner.trace.tape import Checkpoint, Node, Operation, Repeat
+
+DESCRIPTIONS: dict[FlopsConvention, str] = {
+    "matmul": "all matrix products, the full attention square; training is three forward passes, recomputation not counted",
+    "matmul-causal": "all matrix products, half the attention square; training is three forward passes, recomputation not counted",
+    "6nd": "2·N forward and 6·N for training a token, N being all parameters (Kaplan et al. 2020, arXiv:2001.08361)",
+    "palm": "6·N + 12·L·H·Q·T for training a token, N being all parameters (Chowdhery et al. 2022, arXiv:2204.02311, appendix B)",
+    "hardware": "what PyTorch's counter sees: recomputation, and fused attention's backward at 2.5 times its forward",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """FLOPs of one pass over B·n tokens."""
+
+    forward: Size
+    backward: Size
+
+
+def flops(nodes: Sequence[Node], params: Size, model: Model, training: Training) -> Flops:
+    """Return the FLOPs under every convention."""
+    tokens = training.batch_size * training.sequence_length
+    attention = (
+        sum(run.count * layer.attention.n_heads * layer.attention.head_dim for run in model.runs for layer in run.layers)
+        * training.sequence_length
+    )
+    full, causal = forward(nodes, lambda op: op.flops.forward), forward(nodes, lambda op: op.flops.causal)
+    passes = {
+        "matmul": Counted(full, 2 * full),
+        "matmul-causal": Counted(causal, 2 * causal),
+        "6nd": Counted(2 * params * tokens, 4 * params * tokens),
+        "palm": Counted((2 * params + 4 * attention) * tokens, (4 * params + 8 * attention) * tokens),
+        "hardware": Counted(full, backward(nodes)),
+    }
+    counts = {convention: _count(convention, passes[convention], tokens, training) for convention in DESCRIPTIONS}
+    return Flops(counts[training.flops_convention], tuple(counts.values()), {name: _of_component(nodes, name) for name in COMPONENTS})
+
+
+def forward(nodes: Iterable[Node], count: Callable[[Operation], Size]) -> Size:
+    """Sum a count over the operations of a forward pass."""
+    total: Size = 0
+    for node in nodes:
+        if isinstance(node, Operation):
+            total = total + count(node)
+        else:
+            inner = forward(node.body, count)
+            total = total + (node.count * inner if isinstance(node, Repeat) else inner)
+    return total
+
+
+def _of_component(nodes: Sequence[Node], name: Component) -> Size:
+    return forward(nodes, lambda op: op.flops.forward if op.component == name else 0)
+
+
+def backward(nodes: Iterable[Node]) -> Size:
+    """Sum the backward FLOPs, and those of what is computed again."""
+    total: Size = 0
+    for node in nodes:
+        if isinstance(node, Operation):
+            total = total + node.flops.backward
+        elif isinstance(node, Checkpoint):
+            total = total + backward(node.body) + forward(recomputed(node), lambda op: op.flops.forward)
+        else:
+            total = total + node.count * backward(node.body)
+    return total
+
+
+def _count(convention: FlopsConvention, counted: Counted, tokens: Size, training: Training) -> FlopsCount:
+    a_pass = counted.forward + counted.backward
+    per_token = a_pass // tokens
+    return FlopsCount(
+        convention,
+        DESCRIPTIONS[convention],
+        counted.forward // tokens,
+        per_token,
+        counted.forward,
+        a_pass * training.gradient_accumulation,
+        None if training.tokens is None else a_pass * training.tokens // tokens,
+    )

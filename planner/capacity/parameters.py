@@ -1,0 +1,33 @@
+"""Parameters: the weights of the trace, each once."""
+
+from __future__ import annotations
+
+from planner.capacity.records import COMPONENTS, Component, Parameters, Weight
+from planner.spec.records import Model
+from planner.trace.decoder import Trace
+from planner.trace.sizes import Size
+
+
+def parameters(trace: Trace, model: Model) -> Parameters:
+    """Count the elements of every stored tensor; a tied head reads the token table and stores nothing."""
+    weights = tuple(
+        Weight(stored.name, stored.tensor.shape, stored.copies, _component(stored.component), stored.why) for stored in trace.parameters
+    )
+    by_component: dict[Component, Size] = dict.fromkeys(COMPONENTS, 0)
+    for weight in weights:
+        by_component[weight.component] = by_component[weight.component] + weight.params
+    total = sum(by_component.values())
+    return Parameters(weights, _padding(model), total, total, by_component)
+
+
+def _padding(model: Model) -> Size:
+    """Return the parameters in rows of the token table and the head that stand for no token."""
+    a_row = model.d_model if model.tied_head else 2 * model.d_model
+    return (model.padded_vocab_size - model.vocab_size) * (a_row + (1 if model.head_bias else 0))
+
+
+def _component(name: str) -> Component:
+    for component in COMPONENTS:
+        if component == name:
+            return component
+    raise ValueError(f"the trace stores a weight in the component {name!r}, which no report knows")

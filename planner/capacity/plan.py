@@ -1,0 +1,85 @@
+"""One model in one scenario: the trace and the recipe, turned into figures."""
+
+from __future__ import annotations
+
+from math import log
+
+from planner.capacity.activations import OWN_LINES, Keeping, kept
+from planner.capacity.flops import flops
+from planner.capacity.parameters import parameters
+from planner.capacity.peak import Moment, walk
+from planner.capacity.records import COMPONENTS, PHASES, Kept, Memory, PhasePeak, Plan, ShapeLine
+from planner.capacity.states import States, states
+from planner.spec.records import Scenario, Spec, Training
+from planner.trace.decoder import Trace, trace
+from planner.trace.sizes import Size, maximum
+
+
+def plan(spec: Spec, scenario: Scenario) -> Plan:
+    """Return everything that the spec's model takes in a scenario."""
+    model, training = spec.model, scenario.training
+    forward = trace(model, training)
+    counted = parameters(forward, model)
+    return Plan(
+        name=spec.name,
+        scenario=scenario.name,
+        spec_path=spec.path,
+        model=model,
+        training=training,
+        parameters=counted,
+        memory=memory(forward, training, states(counted.weights, training)),
+        flops=flops(forward.nodes, counted.total, model, training),
+        shapes=tuple(ShapeLine(line.path, line.what, line.tensor.shape, line.tensor.dtype, line.copies) for line in forward.shapes),
+        initial_loss=log(model.vocab_size),
+        train_tokens=training.tokens,
+        not_counted=forward.not_counted,
+    )
+
+
+def plans(spec: Spec) -> tuple[Plan, ...]:
+    """Plan every scenario, the base scenario first."""
+    return tuple(plan(spec, scenario) for scenario in spec.scenarios)
+
+
+def memory(forward: Trace, training: Training, model_states: States) -> Memory:
+    """Return the bytes of a training step on one device that holds the whole model."""
+    keepings = kept(forward.nodes).keepings
+    by_component: dict[str, Size] = dict.fromkeys((*COMPONENTS, *OWN_LINES), 0)
+    for keeping in keepings:
+        by_component[keeping.component] = by_component[keeping.component] + keeping.bytes
+    phases = peaks(forward, training, model_states)
+    return Memory(
+        states=model_states.lines,
+        weights_bytes=model_states.weights,
+        master_weights_bytes=model_states.master_weights,
+        gradients_bytes=model_states.gradients,
+        optimizer_bytes=model_states.optimizer,
+        model_states_bytes=model_states.weights + model_states.master_weights + model_states.gradients + model_states.optimizer,
+        kept=tuple(_line(keeping) for keeping in keepings),
+        activations_bytes=sum(by_component.values()),
+        activations_by_component=by_component,
+        logits_bytes=by_component["logits"],
+        phases=phases,
+        peak_bytes=maximum(*(phase.peak_bytes for phase in phases)),
+    )
+
+
+def peaks(forward: Trace, training: Training, model_states: States) -> tuple[PhasePeak, ...]:
+    """Return the peak of each phase of a step after the first: the optimizer's state is there from the start."""
+    preallocated = training.gradient_accumulation > 1 or training.precision == "bf16-master"
+    base = model_states.weights + model_states.master_weights + model_states.optimizer + model_states.step_counters
+    base = base + forward.buffers_bytes + forward.inputs_bytes + (model_states.gradients if preallocated else 0)
+    walked = walk(forward.nodes, None if preallocated else 4 if training.gradient_dtype == "fp32" else 2)
+    moments = [*walked.moments, Moment("optimizer", f"{training.optimizer} step", walked.after_backward)]
+    return tuple(_peak([moment for moment in moments if moment.phase == phase], base) for phase in PHASES)
+
+
+def _peak(moments: list[Moment], base: Size) -> PhasePeak:
+    highest = max(moments, key=lambda moment: moment.bytes)
+    return PhasePeak(highest.phase, highest.operator, base + highest.bytes)
+
+
+def _line(keeping: Keeping) -> Kept:
+    storage = keeping.storage
+    each = storage.bytes * keeping.times
+    return Kept(keeping.path, keeping.what, storage.shape, storage.dtype, each, keeping.copies, keeping.component)

@@ -1,0 +1,103 @@
+"""Model states: bytes of weights, master weights, gradients and optimizer state, and how they are put together.
+
+Optimizers are PyTorch's own (torch.optim 2.13: Adam, AdamW, SGD, Adafactor, Muon), lion-pytorch's Lion and bitsandbytes' AdamW8bit.
+Step counters, four bytes a tensor, are a line of their own (``step_counters_bytes``): fused optimizers keep them on the device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.capacity.records import ByteSum, Weight
+from planner.spec.records import Optimizer, Training
+from planner.trace.sizes import Size, divide_up, product
+
+WEIGHT_BYTES = {"fp32": 4, "bf16-autocast": 4, "fp16-autocast": 4, "bf16-master": 2, "bf16": 2}
+MASTER_BYTES = 4
+BLOCK = 256  # bitsandbytes: elements that share one float32 scale
+SMALLEST_QUANTIZED = 4096  # bitsandbytes' min_8bit_size: smaller tensors keep float32 moments
+MOMENTS: dict[Optimizer, int] = {"adamw": 2, "adam": 2, "sgd": 0, "sgd-momentum": 1, "lion": 1}
+MATRIX = 2  # dimensions
+NAMES = {2: "bf16", 4: "fp32"}
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Bytes of the model states, part by part."""
+
+    lines: tuple[ByteSum, ...]
+    weights: Size
+    master_weights: Size
+    gradients: Size
+    optimizer: Size
+    step_counters: Size
+
+
+def states(weights: tuple[Weight, ...], training: Training) -> States:
+    """Return the bytes of what a training step keeps beside activations."""
+    elements = sum(weight.params for weight in weights)
+    weight_bytes = WEIGHT_BYTES[training.precision]
+    gradient_bytes = 4 if training.gradient_dtype == "fp32" else 2
+    has_master = training.precision == "bf16-master"
+    moment_bytes = MASTER_BYTES if has_master else weight_bytes
+    optimizer = sum(weight.copies * _state(training.optimizer, weight, moment_bytes) for weight in weights)
+    lines = [
+        ByteSum("weights", NAMES[weight_bytes], weight_bytes, elements * weight_bytes),
+        *([ByteSum("master weights", "fp32", MASTER_BYTES, elements * MASTER_BYTES)] if has_master else []),
+        ByteSum("gradients", NAMES[gradient_bytes], gradient_bytes, elements * gradient_bytes),
+        ByteSum("optimizer", *_described(training.optimizer, moment_bytes), optimizer),
+    ]
+    counters = 4 * sum(weight.copies for weight in weights) if training.optimizer in ("adamw", "adam") else 0
+    return States(
+        tuple(lines),
+        elements * weight_bytes,
+        elements * MASTER_BYTES if has_master else 0,
+        elements * gradient_bytes,
+        optimizer,
+        counters,
+    )
+
+
+def _state(optimizer: Optimizer, weight: Weight, moment_bytes: int) -> Size:
+    """Return the bytes of optimizer state of one copy of a weight."""
+    elements = product(weight.shape)
+    if optimizer == "adafactor":
+        return _adafactor(weight.shape) * moment_bytes
+    if optimizer == "adamw-8bit":
+        return _adamw_8bit(elements)
+    if optimizer == "muon":
+        return elements * moment_bytes * (1 if muon_takes(weight) else 2)
+    return elements * moment_bytes * MOMENTS[optimizer]
+
+
+def muon_takes(weight: Weight) -> bool:
+    """Return whether Muon updates a weight: the matrices of the layers; AdamW has the tables, the head, the norms and the biases."""
+    return len(weight.shape) == MATRIX and weight.component in ("attention", "feed_forward", "other")
+
+
+def _adafactor(shape: tuple[Size, ...]) -> Size:
+    """Return the elements of a factored second moment: a row and a column of a matrix, all of a vector (torch.optim.Adafactor)."""
+    if len(shape) == 1:
+        return shape[0]
+    return product(shape[:-1]) + product(shape[:-2]) * shape[-1]
+
+
+def _adamw_8bit(elements: Size) -> Size:
+    """Return the bytes of two moments of one byte an element and a float32 scale a block; small tensors keep two float32 moments."""
+    if elements < SMALLEST_QUANTIZED:
+        return 8 * elements
+    return 2 * (elements + 4 * divide_up(elements, BLOCK))
+
+
+def _described(optimizer: Optimizer, moment_bytes: int) -> tuple[str, int | None]:
+    """Return the optimizer's state in words, and its bytes for a parameter where that is one number."""
+    if optimizer in MOMENTS:
+        moments = MOMENTS[optimizer]
+        noun = "moment" if moments == 1 else "moments"
+        return f"{moments} {noun}, {NAMES[moment_bytes]}" if moments else "no state", moments * moment_bytes
+    words = {
+        "adafactor": f"factored second moment, {NAMES[moment_bytes]}",
+        "adamw-8bit": f"2 moments, 8 bits and a fp32 scale for {BLOCK}; fp32 for tensors under {SMALLEST_QUANTIZED:,} elements",
+        "muon": f"1 moment for matrices of layers, 2 (adamw) for the rest, {NAMES[moment_bytes]}",
+    }
+    return words[optimizer], None

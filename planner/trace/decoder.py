@@ -1,0 +1,100 @@
+"""A decoder-only language model: the forward pass from token ids to the loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from planner.spec.records import Model, Run, Training
+from planner.trace import blocks
+from planner.trace import primitives as op
+from planner.trace.implementations import IMPLEMENTATIONS, Implementation
+from planner.trace.positions import Places
+from planner.trace.sizes import Size
+from planner.trace.tape import Node, Parameter, Shape, Tape
+from planner.trace.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What one forward pass does: its operations, the parameters they read, and the tensors worth showing."""
+
+    nodes: tuple[Node, ...]
+    parameters: tuple[Parameter, ...]
+    shapes: tuple[Shape, ...]
+    buffers_bytes: Size  # tensors of the model that are no parameters
+    inputs_bytes: Size  # token ids and targets
+    not_counted: tuple[str, ...]
+
+
+def trace(model: Model, training: Training, *, device: str = "cuda") -> Trace:
+    """Run the forward pass and the loss of B sequences of n tokens on a tape."""
+    implementation = IMPLEMENTATIONS[training.implementation](training)
+    t = Tape(implementation.precision, device)
+    B, n = training.batch_size, training.sequence_length
+    with t.at("", "inputs"):
+        ids = t.show("token ids", t.tensor((B, n), "int64", needs_grad=False))
+        targets = t.tensor((B, n), "int64", needs_grad=False)
+    with t.at("model"):
+        x, table = _embed(t, implementation, model, ids)
+        x = implementation.drop(t, x)
+        places = Places(t, implementation, model, n)
+        first = 0
+        for run in model.runs:
+            uniform = len(model.runs) == 1 and len(run.layers) == 1
+            x = _run(t, implementation, run, places, x, first=None if uniform else first)
+            first = first + run.count * len(run.layers)
+        if model.final_norm:
+            x = blocks.norm(t, implementation, model.norm, x, "norm")
+    with t.at("lm_head", "head"):
+        head = table if model.tied_head else t.weight("weight", (model.padded_vocab_size, model.d_model), "head: V · d_model")
+        bias = t.weight("bias", (model.padded_vocab_size,), "bias: V") if model.head_bias else None
+        logits = t.show("logits", op.linear(t, t.show("final hidden states", x), head, bias))
+    with t.at("loss", "logits"):
+        implementation.loss(t, logits.view(B * n, model.padded_vocab_size), targets.view(B * n))
+    return Trace(
+        tuple(t.nodes),
+        tuple(t.parameters),
+        tuple(t.shapes),
+        implementation.buffers(model),
+        ids.bytes + targets.bytes,
+        implementation.not_counted,
+    )
+
+
+def _embed(t: Tape, implementation: Implementation, model: Model, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the embedded tokens [B, n, d_model] and the token table."""
+    with t.at("embed_tokens", "embedding"):
+        table = t.weight("weight", (model.padded_vocab_size, model.d_model), "token table: V · d_model")
+        x = op.embedding(t, ids, table)
+    with t.at("embed_positions", "position"):
+        if model.positions.type == "learned":
+            rows = model.context_length + model.positions.offset
+            places = t.weight("weight", (rows, model.d_model), "position table: rows · d_model")
+            x = op.add(t, x, op.embedding(t, implementation.positions(t, ids.shape[1]), places))
+        if model.positions.type == "sinusoidal":
+            x = op.add(t, x, op.constant(t, (ids.shape[1], model.d_model), t.precision.weights))
+    if model.embedding_norm:
+        x = blocks.norm(t, implementation, model.norm, x, "embed_norm")
+    return t.show("embedded", x), table
+
+
+def _run(t: Tape, implementation: Implementation, run: Run, places: Places, x: Tensor, *, first: Size | None) -> Tensor:
+    """Run a run's layers; ``first`` is the number of its first layer, None where it is all there is."""
+
+    def stack(x: Tensor) -> Tensor:
+        for number, layer in enumerate(run.layers):
+            label = "N" if first is None else _label(first + number, run.count, len(run.layers))
+            with t.at(f"layers.{label}", "other"):
+                x = implementation.layer(t, partial(blocks.decoder_layer, t, implementation, layer, places), x)
+                t.show("residual stream", x)
+        return x
+
+    return t.repeat(run.count, stack, x)
+
+
+def _label(first: Size, count: Size, step: int) -> str:
+    """Name the layers first, first + step, …: ``4``, ``4-7``, ``4,6..10``."""
+    if count == 1:
+        return str(first)
+    return f"{first}-{first + count - 1}" if step == 1 else f"{first},{first + step}..{first + (count - 1) * step}"

@@ -1,0 +1,204 @@
+"""The tape: what a forward pass does, in order, as a tree of operations.
+
+Equal layers are traced once (``Repeat``), and a recomputed stretch is a node of its own (``Checkpoint``), so that every reading of the
+trace is one walk over a small tree, whatever the depth of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from planner.trace.sizes import Size
+from planner.trace.tensor import Dtype, Storage, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """The dtypes of a training step: of the weights, and of the products where autocast lowers them."""
+
+    weights: Dtype
+    autocast: Dtype | None = None
+
+    @property
+    def compute(self) -> Dtype:
+        """The dtype in which matrix products run."""
+        return self.autocast or self.weights
+
+
+@dataclass(frozen=True, slots=True)
+class Flops:
+    """FLOPs of one operator, a multiply-add being 2. ``causal`` counts only the pairs (query, key) that a causal mask lets through."""
+
+    forward: Size = 0
+    causal: Size = 0
+    backward: Size = 0  # as PyTorch's counter sees it: a fused attention computes the scores again
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A tensor that an operator keeps for its derivative."""
+
+    tensor: Tensor
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operator of the forward pass.
+
+    ``temporary`` and ``backward_temporary`` are bytes that live only while its kernels run. ``passes_gradient``: its inputs' gradients are
+    its output's, not new tensors (a sum, a view).
+    """
+
+    name: str
+    path: str
+    component: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    saved: tuple[Saved, ...] = ()
+    flops: Flops = Flops()
+    temporary: Size = 0
+    backward_temporary: Size = 0
+    passes_gradient: bool = False
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """What goes from one copy of a repeated stretch to the next.
+
+    ``first`` enters it, ``inside`` stands for it inside, ``made`` comes out of each copy, ``last`` stands for what the last one makes.
+    """
+
+    first: Tensor
+    inside: Tensor
+    made: Tensor
+    last: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """The same operations ``count`` times over, each time on what the time before made."""
+
+    count: Size
+    body: tuple[Node, ...]
+    carry: Carry
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Operations whose kept tensors are dropped and computed again in the backward pass, from ``inputs``."""
+
+    inputs: tuple[Tensor, ...]
+    body: tuple[Node, ...]
+    path: str
+    component: str
+
+
+Node: TypeAlias = "Operation | Repeat | Checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A stored weight, ``copies`` of it."""
+
+    name: str
+    tensor: Tensor
+    copies: Size
+    component: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A tensor worth showing on the way from ids to logits."""
+
+    path: str
+    what: str
+    tensor: Tensor
+    copies: Size
+
+
+@dataclass(slots=True)
+class Tape:
+    """Records a forward pass. ``device`` is ``cuda`` or ``cpu``: whose kernels run."""
+
+    precision: Precision
+    device: str = "cuda"
+    nodes: list[Node] = field(default_factory=list)
+    parameters: list[Parameter] = field(default_factory=list)
+    shapes: list[Shape] = field(default_factory=list)
+    copies: Size = 1
+    path: str = ""
+    component: str = "other"
+
+    @contextmanager
+    def at(self, name: str, component: str | None = None) -> Iterator[None]:
+        """Name where the operations inside stand, and which component they belong to."""
+        path, owner = self.path, self.component
+        self.path = f"{path}.{name}" if path and name else path or name
+        self.component = component or owner
+        yield
+        self.path, self.component = path, owner
+
+    def tensor(self, shape: tuple[Size, ...], dtype: Dtype, *, needs_grad: bool = True) -> Tensor:
+        """Return a tensor in a storage of its own."""
+        return Tensor(shape, dtype, ((Storage(shape, dtype, self.path, self.component, self.copies), 1),), needs_grad=needs_grad)
+
+    def weight(self, name: str, shape: tuple[Size, ...], why: str, component: str | None = None) -> Tensor:
+        """Return a new parameter of the module that the tape stands in."""
+        made = self.tensor(shape, self.precision.weights)
+        made.parts[0][0].leaf = True
+        self.parameters.append(Parameter(f"{self.path}.{name}", made, self.copies, component or self.component, why))
+        return made
+
+    def record(
+        self,
+        name: str,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        saved: Sequence[Saved] = (),
+        flops: Flops = Flops(),
+        *,
+        temporary: Size = 0,
+        backward_temporary: Size = 0,
+        passes_gradient: bool = False,
+        source: str = "",
+    ) -> None:
+        """Write down one operator."""
+        self.nodes.append(
+            Operation(
+                name, self.path, self.component, tuple(inputs), tuple(outputs), tuple(saved), flops,
+                temporary, backward_temporary, passes_gradient, source,
+            )
+        )  # fmt: skip
+
+    def show(self, what: str, tensor: Tensor) -> Tensor:
+        """Put a tensor on the list of shapes worth showing."""
+        self.shapes.append(Shape(self.path, what, tensor, self.copies))
+        return tensor
+
+    def repeat(self, count: Size, body: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """Trace ``body`` once for ``count`` copies of it, the output of each being the input of the next; return the last output."""
+        outer_nodes, outer_copies = self.nodes, self.copies
+        inside = Tensor(x.shape, x.dtype, ((Storage(x.shape, x.dtype, self.path, self.component), 1),), needs_grad=x.needs_grad)
+        self.nodes, self.copies = [], outer_copies * count
+        made = body(inside)
+        nodes, self.nodes, self.copies = self.nodes, outer_nodes, outer_copies
+        if made.dtype != x.dtype:
+            raise NotImplementedError(f"a layer turns {x.dtype} into {made.dtype}: its copies are not equal")
+        last = self.tensor(made.shape, made.dtype)
+        self.nodes.append(Repeat(count, tuple(nodes), Carry(x, inside, made, last)))
+        return last
+
+    def checkpoint(self, body: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """Trace ``body`` of ``inputs`` as a stretch that keeps only them and runs again in the backward pass."""
+        outer, self.nodes = self.nodes, []
+        result = body(*inputs)
+        nodes, self.nodes = self.nodes, outer
+        self.nodes.append(Checkpoint(inputs, tuple(nodes), self.path, self.component))
+        return result

@@ -1,0 +1,56 @@
+"""Tensors without data: a shape, a dtype, and the storages that hold them."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from planner.trace.sizes import Size, product
+
+Dtype: TypeAlias = Literal["float32", "bfloat16", "float16", "int64", "int32", "uint8", "bool"]
+
+BYTES: dict[Dtype, int] = {"float32": 4, "bfloat16": 2, "float16": 2, "int64": 8, "int32": 4, "uint8": 1, "bool": 1}
+
+
+class Storage:
+    """A block of memory. Two tensors that share one count once.
+
+    ``copies`` is how many there are of it, where the trace stands for several equal layers; ``leaf`` marks a parameter's own storage;
+    ``until_forward_ends`` marks autocast's cached copy of a weight, which lives until the autocast context is left; ``throughout`` marks
+    what a variable of the training loop names until the step ends.
+    """
+
+    __slots__ = ("bytes", "component", "copies", "dtype", "leaf", "path", "shape", "throughout", "until_forward_ends")
+
+    def __init__(self, shape: tuple[Size, ...], dtype: Dtype, path: str, component: str, copies: Size = 1) -> None:
+        self.shape, self.dtype, self.path, self.component, self.copies = shape, dtype, path, component, copies
+        self.bytes: Size = product(shape) * BYTES[dtype]
+        self.leaf = False
+        self.until_forward_ends = False
+        self.throughout = False
+
+
+class Tensor:
+    """A shape and a dtype over one storage, or over another where sizes decide which.
+
+    ``parts`` pairs each storage with 1 or 0 (a size): whether the tensor lies in it. A view shares its base's storage.
+    """
+
+    __slots__ = ("cast_copy", "dtype", "needs_grad", "parts", "shape")
+
+    def __init__(self, shape: tuple[Size, ...], dtype: Dtype, parts: tuple[tuple[Storage, Size], ...], *, needs_grad: bool = True) -> None:
+        self.shape, self.dtype, self.parts, self.needs_grad = shape, dtype, parts, needs_grad
+        self.cast_copy: Tensor | None = None  # autocast's cached copy of a weight
+
+    @property
+    def leaf(self) -> bool:
+        """Whether this is a parameter itself, not a copy of one."""
+        return self.parts[0][0].leaf
+
+    @property
+    def bytes(self) -> Size:
+        """Bytes of the elements, wherever they lie."""
+        return product(self.shape) * BYTES[self.dtype]
+
+    def view(self, *shape: Size) -> Tensor:
+        """Return the same elements in another shape and in the same storage."""
+        return Tensor(shape, self.dtype, self.parts, needs_grad=self.needs_grad)
