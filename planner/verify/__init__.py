@@ -1,0 +1,26 @@
+"""PyTorch as a witness: the model of a spec built from plain modules, and what PyTorch says that it stores, keeps and computes.
+
+The only place that imports torch, and only when something is measured.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from planner.spec.records import Model, Training
+    from planner.verify.records import Device, Measured
+
+__all__ = ["measure"]
+
+
+def measure(model: Model, training: Training, device: Device = "cuda") -> Measured:
+    """Train the model for two steps in PyTorch and say what it kept, computed and held.
+
+    ``cuda`` runs at any size on fake tensors of a made-up GPU of the A100's class; ``cpu`` runs the CPU's kernels on real tensors.
+    Raises ``ModuleNotFoundError`` without torch, ``planner.verify.modules.UnbuildableError`` for what the modules cannot build and
+    ``planner.verify.pretend.CannotPretendError`` where this build of PyTorch allows no fake GPU.
+    """
+    from planner.verify.measure import measure as run
+
+    return run(model, training, device)

@@ -1,0 +1,157 @@
+"""Two training steps of a spec's model, watched operator by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.overrides import TorchFunctionMode
+
+from planner.spec.records import Model, Training
+from planner.verify import pretend
+from planner.verify.engine import backward
+from planner.verify.live import Live, Made
+from planner.verify.modules import CausalLM
+from planner.verify.records import Device, Measured, Phase, Saved
+
+AUTOCAST = {"bf16-autocast": torch.bfloat16, "fp16-autocast": torch.float16}
+WEIGHTS = {"bf16": torch.bfloat16, "bf16-master": torch.bfloat16}  # float32 elsewhere
+
+
+class Functions(TorchFunctionMode):
+    """Remembers which of torch's public functions is running."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running = ""
+
+    def __torch_function__(self, func: Any, _types: object, args: Any = (), kwargs: Any = None) -> Any:
+        before, self.running = self.running, getattr(func, "__name__", str(func))
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            self.running = before
+
+
+class Keeper:
+    """Follows what autograd saves: each storage once, with the module and the function that saved it first."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.paths = {module: name for name, module in model.named_modules()}
+        self.stack = [""]
+        self.saved: dict[int, Saved] = {}
+        self.ignored = {id(tensor.untyped_storage()) for tensor in (*model.parameters(), *model.buffers())}
+        self.functions = Functions()
+
+    def pack(self, tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if id(storage) not in self.ignored and id(storage) not in self.saved:
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            self.saved[id(storage)] = Saved(self.stack[-1], self.functions.running, tuple(tensor.shape), dtype, storage.nbytes())
+        return tensor.detach()  # a result saved as itself would keep itself alive
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        def enter(module: nn.Module, _args: object) -> None:
+            self.stack.append(self.paths.get(module, self.stack[-1]))
+
+        def leave(_module: nn.Module, _args: object, _result: object) -> None:
+            self.stack.pop()
+
+        hooks = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(self.pack, lambda tensor: tensor), self.functions:
+                yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+def autocast(training: Training, device: Device) -> torch.autocast:
+    """Autocast as the precision wants it, or switched off."""
+    dtype = AUTOCAST.get(training.precision)
+    return torch.autocast(device, dtype=dtype, enabled=dtype is not None)
+
+
+def measure(model: Model, training: Training, device: Device = "cuda") -> Measured:
+    """Train the model for two steps and say what PyTorch kept, computed and held.
+
+    ``cuda`` runs at any size on fake tensors of a made-up GPU of the A100's class; ``cpu`` runs the CPU's kernels on real tensors.
+    Raises ``UnbuildableError`` and ``CannotPretendError``.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(pretend.cuda() if device == "cuda" else nullcontext())
+        return Step(model, training, device).measure()
+
+
+class Step:
+    """A model, its inputs and its optimizer, and the steps that they take together."""
+
+    def __init__(self, model: Model, training: Training, device: Device) -> None:
+        self.device, self.training = torch.device(device), training
+        self.module = CausalLM(model, training, self.device, WEIGHTS.get(training.precision, torch.float32))
+        shape = (training.batch_size, training.sequence_length)
+        self.ids, self.targets = (torch.zeros(shape, dtype=torch.long, device=self.device) for _ in range(2))
+        self.optimizer = torch.optim.AdamW(self.module.parameters(), fused=True)
+        self.live = Live()
+        self.live.follow((*self.module.parameters(), *self.module.buffers(), self.ids, self.targets), "start")
+
+    def forward(self) -> Tensor:
+        with autocast(self.training, self.device.type):  # type: ignore[arg-type]
+            return self.module.loss(self.ids, self.targets)
+
+    def measure(self) -> Measured:
+        """Run both steps."""
+        keeper = Keeper(self.module)
+        before = set(self.live.storages)
+        first, _, kept = self.step(keeper, before)
+        peaks, (start, after_forward, after_backward, after_optimizer), _ = self.step(None, before)
+        return Measured(
+            params=sum(parameter.numel() for parameter in self.module.parameters()),
+            kept=kept,
+            saved_bytes=sum(saved.bytes for saved in kept),
+            flops_forward=first[0].flops,
+            flops_backward=first[1].flops,
+            flops_left_out=tuple((peak.phase, *item) for peak in first for item in peak.flops_left_out),
+            start_bytes=start,
+            after_forward_bytes=after_forward,
+            after_backward_bytes=after_backward,
+            after_optimizer_bytes=after_optimizer,
+            first_phases=first,
+            phases=peaks,
+        )
+
+    def step(self, keeper: Keeper | None, known: set[int]) -> tuple[tuple[Phase, ...], tuple[int, ...], tuple[Saved, ...]]:
+        """One training step: its phases, live bytes before and after each, and, if a keeper watches, what is kept for backward."""
+        phases: list[Phase] = []
+        points = [self.live.bytes]
+        with self.phase("forward", phases, points), keeper.watch() if keeper else nullcontext():
+            loss = self.forward()
+        kept = self.kept(keeper, known, loss) if keeper else ()
+        roots, loss = [loss.grad_fn], loss.detach()
+        with self.phase("backward", phases, points):
+            backward(roots, self.device)
+        with self.phase("optimizer", phases, points):
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return tuple(phases), tuple(points), kept
+
+    @contextmanager
+    def phase(self, name: str, phases: list[Phase], points: list[int]) -> Iterator[None]:
+        """Watch one phase, and note its peak and FLOPs and the live bytes after it."""
+        live = self.live
+        live.start_phase()
+        with live:
+            yield
+        phases.append(Phase(name, live.peak_operator, live.peak_bytes, live.flops, tuple(sorted(live.flops_left_out.items()))))
+        points.append(live.bytes)
+
+    def kept(self, keeper: Keeper, known: set[int], loss: Tensor) -> tuple[Saved, ...]:
+        """All storages that stay for backward: what was saved, and what else is still alive, such as checkpoints' inputs."""
+        ours = known | {id(loss.untyped_storage())}
+        others: list[Made] = [made for key, (_, made) in self.live.storages.items() if key not in ours and key not in keeper.saved]
+        return (*keeper.saved.values(), *(Saved("", made.operator, made.shape, made.dtype, made.bytes) for made in others))

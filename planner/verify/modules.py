@@ -1,0 +1,338 @@
+"""The model of a spec as plain ``torch.nn.Module``s, written as a reader of nanoGPT would write them.
+
+Independent of the planner's own forward pass: it reads the records of the spec and nothing else. Sizes in shapes: B sequences of n tokens,
+H query heads and K key/value heads of width h, d the residual stream's width, V the rows of the token table.
+
+What a spec leaves open is decided here and said in one place:
+
+- Rotary tables, the sinusoidal table and the ALiBi bias are made anew in each forward pass, in the weights' dtype, once for all layers that
+  share them; only the causal mask of ``pytorch-eager`` is a buffer of each layer, as in nanoGPT.
+- Queries and keys are normalised, then rotated, while heads still stand behind positions (B, n, H, h), so that no layout is lost.
+- Grouped keys and values reach all heads inside the fused kernel (``enable_gqa``), or as expanded copies in ``pytorch-eager``.
+- The embedding norm reads the sum of token and position embeddings; dropout comes after it.
+- Dropout stands where nanoGPT has it: on the embedding, on the attention probabilities, after the attention's and the feed-forward's last
+  projection.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - the name that every PyTorch program gives it
+from torch.utils.checkpoint import checkpoint
+
+from planner.spec.records import FeedForward, Layer, Model, Norm, Training
+
+ROTARY_BASE = 10_000.0
+EPSILON = 1e-5
+INIT_STD = 0.02  # GPT-2's; small enough that the first loss is near ln V
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "relu": F.relu,
+    "relu_squared": lambda x: F.relu(x).square(),
+    "silu": F.silu,
+}
+
+
+class UnbuildableError(Exception):
+    """The spec asks for something that these modules cannot build; the message names it."""
+
+
+class LayerNorm(nn.Module):
+    """``F.layer_norm`` with or without weight and bias of shape (width,)."""
+
+    def __init__(self, width: int, norm: Norm, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.width = width
+        self.weight = nn.Parameter(torch.ones(width, device=device, dtype=dtype)) if norm.weight else None
+        self.bias = nn.Parameter(torch.zeros(width, device=device, dtype=dtype)) if norm.bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, (self.width,), self.weight, self.bias, EPSILON)
+
+
+class RMSNorm(nn.Module):
+    """``F.rms_norm`` with or without a weight of shape (width,); one fused operator on CUDA."""
+
+    def __init__(self, width: int, norm: Norm, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.width = width
+        self.weight = nn.Parameter(torch.ones(width, device=device, dtype=dtype)) if norm.weight else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, (self.width,), self.weight, EPSILON)
+
+
+def make_norm(width: int, norm: Norm, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    """Return the norm that the record describes, over the last dimension of the given width."""
+    kind = LayerNorm if norm.type == "layernorm" else RMSNorm
+    return kind(width, norm, device, dtype)
+
+
+def rotary_tables(n: int, rotary_dim: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of shape (n, 1, rotary_dim)."""
+    inverse = ROTARY_BASE ** (-torch.arange(0, rotary_dim, 2, device=device, dtype=torch.float32) / rotary_dim)
+    angles = torch.outer(torch.arange(n, device=device, dtype=torch.float32), inverse)
+    angles = torch.cat((angles, angles), dim=-1)[:, None, :]
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate the first ``cos.shape[-1]`` channels of each head of x (B, n, heads, h)."""
+    rotary_dim = cos.shape[-1]
+    turned = x[..., :rotary_dim]
+    first, second = turned.chunk(2, dim=-1)
+    turned = turned * cos + torch.cat((-second, first), dim=-1) * sin
+    return turned if rotary_dim == x.shape[-1] else torch.cat((turned, x[..., rotary_dim:]), dim=-1)
+
+
+def alibi_bias(n: int, n_heads: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """ALiBi's distance penalties of shape (1, H, n, n), in the lower triangle; Press et al. 2022."""
+    slopes = torch.tensor([2 ** (-8 * (head + 1) / n_heads) for head in range(n_heads)], device=device, dtype=torch.float32)
+    positions = torch.arange(n, device=device, dtype=torch.float32)
+    distance = (positions[None, :] - positions[:, None]).clamp(max=0)
+    return (slopes[:, None, None] * distance).to(dtype)[None]
+
+
+def sinusoids(n: int, width: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """The table of Vaswani et al. 2017, shape (n, width): sines in even channels, cosines in odd ones."""
+    inverse = ROTARY_BASE ** (-torch.arange(0, width, 2, device=device, dtype=torch.float32) / width)
+    angles = torch.outer(torch.arange(n, device=device, dtype=torch.float32), inverse)
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)[:, :width].to(dtype)
+
+
+class SelfAttention(nn.Module):
+    """Causal attention, (B, n, d) to (B, n, d)."""
+
+    def __init__(self, model: Model, layer: Layer, training: Training, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__()
+        record = layer.attention
+        self.record = record
+        self.rope = layer.positions.type == "rope"
+        self.rotary_dim = layer.positions.rotary_dim
+        self.alibi = layer.positions.type == "alibi"
+        if training.implementation == "megatron":
+            raise UnbuildableError("implementation megatron is a fused stack of its own; PyTorch modules cannot stand in for it")
+        self.eager = training.implementation == "pytorch-eager"
+        self.recompute_core = training.recompute == "selective"
+        self.dropout = float(training.dropout)
+        widths = [record.n_heads * record.head_dim, record.n_kv_heads * record.head_dim, record.n_kv_heads * record.head_dim]
+
+        def linear(inputs: int, outputs: int, bias: bool) -> nn.Linear:
+            return nn.Linear(inputs, outputs, bias=bias, device=device, dtype=dtype)
+
+        if record.qkv == "separate":
+            self.q_proj = linear(model.d_model, widths[0], record.q_bias)
+            self.k_proj = linear(model.d_model, widths[1], record.k_bias)
+            self.v_proj = linear(model.d_model, widths[2], record.v_bias)
+        else:
+            if not record.q_bias == record.k_bias == record.v_bias:
+                msg = f"a {record.qkv} qkv projection has one bias: q, k and v bias must be equal"
+                raise UnbuildableError(msg)
+            self.qkv_proj = linear(model.d_model, sum(widths), record.q_bias)
+        self.o_proj = linear(widths[0], model.d_model, record.o_bias)
+        if record.qk_norm != "none":
+            full = record.qk_norm == "full_width"
+            norm = Norm(layer.norm.type, weight=layer.norm.weight, bias=False)
+            self.q_norm = make_norm(widths[0] if full else record.head_dim, norm, device, dtype)
+            self.k_norm = make_norm(widths[1] if full else record.head_dim, norm, device, dtype)
+        if self.eager:
+            square = torch.ones(model.context_length, model.context_length, device=device, dtype=dtype)
+            self.register_buffer("mask", torch.tril(square).view(1, 1, model.context_length, model.context_length))
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (B, n, H, h), keys and values (B, n, K, h)."""
+        B, n, _ = x.shape
+        H, K, h = self.record.n_heads, self.record.n_kv_heads, self.record.head_dim
+        if self.record.qkv == "fused_per_head":
+            groups = self.qkv_proj(x).view(B, n, K, H // K + 2, h)
+            q, k, v = groups.split([H // K, 1, 1], dim=3)
+            q, k, v = q.reshape(B, n, H, h), k.squeeze(3), v.squeeze(3)
+        elif self.record.qkv == "fused":
+            q, k, v = self.qkv_proj(x).split([H * h, K * h, K * h], dim=2)
+        else:
+            q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        if self.record.qk_norm == "full_width":
+            q, k = self.q_norm(q.reshape(B, n, H * h)), self.k_norm(k.reshape(B, n, K * h))
+        q, k, v = q.view(B, n, H, h), k.view(B, n, K, h), v.view(B, n, K, h)
+        if self.record.qk_norm == "head_dim":
+            q, k = self.q_norm(q), self.k_norm(k)
+        return q, k, v
+
+    def core(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        """Attention proper: q (B, H, n, h), k and v (B, K, n, h) to (B, H, n, h)."""
+        dropout = self.dropout if self.training else 0.0
+        groups = self.record.n_heads // self.record.n_kv_heads
+        n = q.shape[2]
+        if not self.eager:
+            if bias is None:
+                return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True, enable_gqa=groups > 1)
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout, enable_gqa=groups > 1)
+        if groups > 1:
+            k, v = (x[:, :, None].expand(-1, -1, groups, -1, -1).flatten(1, 2) for x in (k, v))
+        scores = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(self.record.head_dim))
+        if bias is not None:
+            scores = scores + bias
+        scores = scores.masked_fill(self.mask[:, :, :n, :n] == 0, float("-inf"))
+        probabilities = F.dropout(F.softmax(scores, dim=-1), dropout)
+        return probabilities @ v
+
+    def forward(self, x: Tensor, tables: dict[tuple[str, int], tuple[Tensor, ...]]) -> Tensor:
+        B, n, _ = x.shape
+        q, k, v = self.project(x)
+        bias = None
+        if self.rope:
+            cos, sin = tables["rope", self.rotary_dim]
+            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        if self.alibi:
+            (bias,) = tables["alibi", self.record.n_heads]
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        if self.recompute_core:
+            y = checkpoint(self.core, q, k, v, bias, use_reentrant=False, preserve_rng_state=False)
+        else:
+            y = self.core(q, k, v, bias)
+        y = y.transpose(1, 2).contiguous().view(B, n, -1)
+        return F.dropout(self.o_proj(y), self.dropout, self.training)
+
+
+class MLP(nn.Module):
+    """Feed-forward, (B, n, d) to (B, n, d)."""
+
+    def __init__(self, d_model: int, record: FeedForward, dropout: float, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[record.activation]
+        self.dropout = dropout
+        self.gate_proj = nn.Linear(d_model, record.d_ff, bias=record.gate_bias, device=device, dtype=dtype) if record.gated else None
+        self.up_proj = nn.Linear(d_model, record.d_ff, bias=record.up_bias, device=device, dtype=dtype)
+        self.down_proj = nn.Linear(record.d_ff, d_model, bias=record.down_bias, device=device, dtype=dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.gate_proj is None:
+            hidden = self.activation(self.up_proj(x))
+        else:
+            hidden = self.activation(self.gate_proj(x)) * self.up_proj(x)
+        return F.dropout(self.down_proj(hidden), self.dropout, self.training)
+
+
+class Block(nn.Module):
+    """One decoder layer, (B, n, d) to (B, n, d), with its norms where the record places them."""
+
+    def __init__(self, model: Model, layer: Layer, training: Training, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.kind, self.placement = layer.block, layer.norm_placement
+        if self.kind != "sequential" and self.placement != "before":
+            raise UnbuildableError(f"a {self.kind} block with norms placed {self.placement!r}: only 'before' is defined")
+        self.self_attn = SelfAttention(model, layer, training, device, dtype)
+        self.mlp = MLP(model.d_model, layer.feed_forward, float(training.dropout), device, dtype)
+        for name in self.norm_names():
+            self.add_module(name, make_norm(model.d_model, layer.norm, device, dtype))
+
+    def norm_names(self) -> tuple[str, ...]:
+        """Names of this block's norms, in the order in which it runs them."""
+        if self.kind == "parallel_one_norm":
+            return ("input_layernorm",)
+        if self.placement == "after":
+            return ("post_attention_layernorm", "post_feedforward_layernorm")
+        if self.placement == "before_and_after":
+            return ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
+        return ("input_layernorm", "post_attention_layernorm")
+
+    def forward(self, x: Tensor, tables: dict[tuple[str, int], tuple[Tensor, ...]]) -> Tensor:
+        norm = self.get_submodule
+        if self.kind == "parallel_one_norm":
+            normed = norm("input_layernorm")(x)
+            return x + self.self_attn(normed, tables) + self.mlp(normed)
+        if self.kind == "parallel_two_norms":
+            return x + self.self_attn(norm("input_layernorm")(x), tables) + self.mlp(norm("post_attention_layernorm")(x))
+        if self.placement == "after":
+            x = x + norm("post_attention_layernorm")(self.self_attn(x, tables))
+            return x + norm("post_feedforward_layernorm")(self.mlp(x))
+        if self.placement == "before_and_after":
+            x = x + norm("post_attention_layernorm")(self.self_attn(norm("input_layernorm")(x), tables))
+            return x + norm("post_feedforward_layernorm")(self.mlp(norm("pre_feedforward_layernorm")(x)))
+        x = x + self.self_attn(norm("input_layernorm")(x), tables)
+        return x + self.mlp(norm("post_attention_layernorm")(x))
+
+
+class Decoder(nn.Module):
+    """Token ids (B, n) to the last hidden states (B, n, d)."""
+
+    def __init__(self, model: Model, training: Training, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.record, self.dtype = model, dtype
+        self.dropout = float(training.dropout)
+        self.recompute_blocks = training.recompute == "full"
+        self.embed_tokens = nn.Embedding(model.padded_vocab_size, model.d_model, device=device, dtype=dtype)
+        self.offset = model.positions.offset
+        learned = model.positions.type == "learned"
+        rows = model.context_length + self.offset
+        self.embed_positions = nn.Embedding(rows, model.d_model, device=device, dtype=dtype) if learned else None
+        self.embed_norm = make_norm(model.d_model, model.norm, device, dtype) if model.embedding_norm else None
+        layers = [layer for run in model.runs for _ in range(run.count) for layer in run.layers]
+        self.layers = nn.ModuleList(Block(model, layer, training, device, dtype) for layer in layers)
+        self.norm = make_norm(model.d_model, model.norm, device, dtype) if model.final_norm else None
+        self.tables = dict.fromkeys(
+            ("rope", layer.positions.rotary_dim) if layer.positions.type == "rope" else ("alibi", layer.attention.n_heads)
+            for layer in layers
+            if layer.positions.type in ("rope", "alibi")
+        )
+
+    def make_tables(self, n: int, device: torch.device) -> dict[tuple[str, int], tuple[Tensor, ...]]:
+        """What the layers share: rotary tables by rotary dimension and ALiBi biases by number of heads."""
+        return {
+            (kind, size): rotary_tables(n, size, device, self.dtype) if kind == "rope" else (alibi_bias(n, size, device, self.dtype),)
+            for kind, size in self.tables
+        }
+
+    def forward(self, ids: Tensor) -> Tensor:
+        n = ids.shape[1]
+        x = self.embed_tokens(ids)
+        if self.embed_positions is not None:
+            positions = torch.arange(self.offset, self.offset + n, dtype=torch.long, device=ids.device)
+            x = x + self.embed_positions(positions)
+        elif self.record.positions.type == "sinusoidal":
+            x = x + sinusoids(n, self.record.d_model, ids.device, self.dtype)
+        if self.embed_norm is not None:
+            x = self.embed_norm(x)
+        x = F.dropout(x, self.dropout, self.training)
+        tables = self.make_tables(n, ids.device)
+        for block in self.layers:
+            if self.recompute_blocks:
+                x = checkpoint(block, x, tables, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x = block(x, tables)
+        return x if self.norm is None else self.norm(x)
+
+
+class CausalLM(nn.Module):
+    """The whole model, token ids (B, n) to logits (B, n, V). Raises ``UnbuildableError`` for what these modules cannot build."""
+
+    def __init__(self, model: Model, training: Training, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.model = Decoder(model, training, device, dtype)
+        self.lm_head = nn.Linear(model.d_model, model.padded_vocab_size, bias=model.head_bias, device=device, dtype=dtype)
+        if model.tied_head:
+            self.lm_head.weight = self.model.embed_tokens.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.lm_head(self.model(ids))
+
+    def loss(self, ids: Tensor, targets: Tensor) -> Tensor:
+        """Mean cross entropy of the targets (B, n), a scalar."""
+        hidden = self.model(ids)  # alive until the loss is there, as in nanoGPT's single forward function
+        logits = self.lm_head(hidden)
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+
+    @torch.no_grad()
+    def initialise(self) -> None:
+        """Draw the weights as GPT-2 does: matrices and tables normal with a small deviation, biases zero, norms as they are."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                module.weight.normal_(std=INIT_STD)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                module.bias.zero_()

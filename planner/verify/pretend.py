@@ -1,0 +1,157 @@
+"""A CUDA device that is not there: fake tensors on it take the operators and autocast rules that a GPU of the A100's class takes.
+
+PyTorch's fake tensors carry shapes, dtypes and storages without data, and dispatch as their device does. Three things a build without CUDA
+lacks are put in their place here, for as long as a measurement lasts:
+
+- the device guard, without which no operator on the device starts: the registry's empty entry gets the guard of the meta device, which
+  does nothing (builds with CUDA bring a guard of their own for fake tensors);
+- the native RMS norm, whose kernel exists only in builds with CUDA, and without which it falls apart into its composite;
+- the choice of the fused attention kernel, which PyTorch makes by asking the GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional as F  # noqa: N812 - the name that every PyTorch program gives it
+from torch.overrides import TorchFunctionMode
+
+# Places in c10::DeviceType, which PyTorch keeps for good: they are written into saved models.
+CUDA, META, DEVICE_TYPES = 1, 14, 21
+GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
+
+FLASH_MAX_HEAD_DIM = 256
+FLASH_ALIGNMENT = 8  # head_dim is padded to a multiple
+HALF = (torch.float16, torch.bfloat16)
+
+aten = torch.ops.aten
+
+
+class CannotPretendError(Exception):
+    """This build of PyTorch lets no fake CUDA device be made; the message says why."""
+
+
+@contextmanager
+def device_guard() -> Iterator[None]:
+    """Let operators on CUDA devices start although this build of PyTorch has no CUDA."""
+    if torch.backends.cuda.is_built():
+        yield
+        return
+    try:
+        library = ctypes.CDLL(str(next(Path(torch.__file__).parent.glob("lib/libc10.*"))))
+        guards = (ctypes.c_void_p * DEVICE_TYPES).in_dll(library, GUARDS)
+    except (StopIteration, OSError, ValueError) as error:
+        raise CannotPretendError(f"no CUDA device can be made up in this build of PyTorch ({error}); use a build with CUDA") from error
+    before = guards[CUDA]
+    guards[CUDA] = guards[META]
+    try:
+        yield
+    finally:
+        guards[CUDA] = before
+
+
+@contextmanager
+def native_rms_norm() -> Iterator[None]:
+    """Make the dispatcher believe that RMS norm has a CUDA kernel; fake tensors never run it."""
+    if torch.backends.cuda.is_built():
+        yield
+        return
+
+    def never(*_: object) -> None:
+        raise CannotPretendError("a kernel of the fake CUDA device was run on data")
+
+    library = torch.library.Library("aten", "IMPL", "CUDA")
+    library.impl("_fused_rms_norm", never)
+    library.impl("_fused_rms_norm_backward", never)
+    try:
+        yield
+    finally:
+        library._destroy()  # noqa: SLF001 - the only way to take a registration back
+
+
+def attention_kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> str:
+    """Which kernel a GPU of the A100's class picks for (B, heads, n, h) inputs.
+
+    Read from PyTorch 2.13's ``sdp_utils``: flash for 16-bit inputs without a mask and heads of at most 256; else the memory-efficient
+    kernel, if the heads are as many for keys as for queries and their width is aligned to 16 bytes; else plain matrix products.
+    """
+    head_dim = q.shape[-1]
+    if q.dtype in HALF and mask is None and head_dim <= FLASH_MAX_HEAD_DIM and v.shape[-1] == head_dim:
+        return "flash"
+    alignment = 16 // q.element_size()
+    if q.shape[1] == k.shape[1] and head_dim % alignment == 0 and v.shape[-1] % alignment == 0:
+        return "efficient"
+    return "math"
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """``F.scaled_dot_product_attention`` as CUDA runs it, the kernel chosen by ``attention_kernel``."""
+    if torch.is_autocast_enabled("cuda"):
+        dtype = torch.get_autocast_dtype("cuda")
+        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+        attn_mask = None if attn_mask is None else attn_mask.to(dtype)
+    with torch._C._DisableAutocast():  # noqa: SLF001 - what the operator itself does below its casts
+        kernel = attention_kernel(q, k, v, attn_mask)
+        if kernel == "flash":
+            head_dim = q.shape[-1]
+            padding = -head_dim % FLASH_ALIGNMENT
+            if padding:
+                q, k, v = (F.pad(x, (0, padding)) for x in (q, k, v))
+            scale = head_dim**-0.5 if scale is None else scale
+            out: Tensor = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)[0]  # noqa: SLF001
+            return out[..., :head_dim] if padding else out
+        if kernel == "efficient":
+            mask = None if attn_mask is None else padded_mask(attn_mask, q, k)
+            efficient = aten._scaled_dot_product_efficient_attention  # noqa: SLF001 - the operator that CUDA dispatches to
+            return efficient(q, k, v, mask, torch.is_grad_enabled(), dropout_p, is_causal, scale=scale)[0]  # type: ignore[no-any-return]
+        math = aten._scaled_dot_product_attention_math  # noqa: SLF001 - the operator that CUDA dispatches to
+        return math(q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)[0]  # type: ignore[no-any-return]
+
+
+def padded_mask(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    """Rows of the mask padded to a multiple of 16 elements and cut back, then expanded to (B, H, n, n), as the kernel wants them."""
+    n = mask.shape[-1]
+    padding = -n % 16
+    if padding:
+        mask = F.pad(mask, (0, padding))[..., :n]
+    return mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+
+
+class FusedAttention(TorchFunctionMode):
+    """Send ``F.scaled_dot_product_attention`` to ``attend``."""
+
+    def __torch_function__(self, func: Callable[..., Any], _types: object, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        if func is F.scaled_dot_product_attention:
+            return attend(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def cuda() -> Iterator[None]:
+    """Everything inside runs on fake tensors; ``device="cuda"`` means a made-up GPU of the A100's class."""
+    with ExitStack() as stack:
+        stack.enter_context(device_guard())
+        stack.enter_context(native_rms_norm())
+        # Autocast asks whether there is a GPU that knows the dtype, and turns itself off where there is none.
+        stack.enter_context(mock.patch("torch.cuda.amp.common.amp_definitely_not_available", return_value=False))
+        stack.enter_context(mock.patch("torch.cuda.is_bf16_supported", return_value=True))
+        stack.enter_context(FakeTensorMode())
+        stack.enter_context(FusedAttention())
+        yield

@@ -1,0 +1,58 @@
+"""What PyTorch was measured to do, as frozen records. No torch here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Device = Literal["cuda", "cpu"]
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """One storage that autograd holds between the forward and the backward pass."""
+
+    path: str  # the module that saved it first: "model.layers.0.mlp.up_proj"
+    function: str  # the function that was running: "linear"
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One phase of a training step: the most bytes alive at once, the operator that reached them, and its FLOPs."""
+
+    phase: Literal["forward", "backward", "optimizer"]
+    operator: str  # "" where the phase starts with its peak
+    bytes: int
+    flops: int  # by the formulas of torch.utils.flop_counter
+    flops_left_out: tuple[tuple[str, int], ...]  # operators that have no formula there, and their FLOPs
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Two training steps on one device; bytes are those of live storages, FLOPs those of one forward and one backward pass."""
+
+    params: int  # elements, a tied tensor once
+    kept: tuple[Saved, ...]
+    saved_bytes: int  # the sum over kept
+    flops_forward: int  # by the formulas of torch.utils.flop_counter
+    flops_backward: int  # the same; recomputation included
+    flops_left_out: tuple[tuple[str, str, int], ...]  # phase, operator, FLOPs: what that counter passes over
+    start_bytes: int  # second step: weights, optimizer state, buffers, inputs
+    after_forward_bytes: int
+    after_backward_bytes: int
+    after_optimizer_bytes: int
+    first_phases: tuple[Phase, ...]  # of the first step, which starts without optimizer state
+    phases: tuple[Phase, ...]  # of the second step
+
+    @property
+    def first_peak(self) -> Phase:
+        """The phase of the first step in which most bytes are alive."""
+        return max(self.first_phases, key=lambda phase: phase.bytes)
+
+    @property
+    def peak(self) -> Phase:
+        """The same of the second step, and of every step after it."""
+        return max(self.phases, key=lambda phase: phase.bytes)
