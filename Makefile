@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format unit clean
+.PHONY: help run test lint unit bench format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -23,6 +23,9 @@ lint: $(VENV)/dev ## ruff and mypy
 
 unit: $(VENV)/dev ## the tests alone
 	$(BIN)/pytest
+
+bench: $(VENV)/package ## time it against what it cannot avoid, side by side in one run
+	$(BIN)/python bench/bench.py
 
 format: $(VENV)/dev ## let ruff format the code and fix what it can
 	$(BIN)/ruff check --fix .

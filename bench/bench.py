@@ -1,0 +1,100 @@
+"""What the planner costs, side by side with what it cannot avoid, in one run: `make bench`.
+
+Every figure is the best of several rounds, and the things compared take turns, so that a busy machine slows both. Exit code 1: a limit is
+exceeded.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+GPT2 = ROOT / "specs" / "gpt2-small.yaml"
+BARE_IMPORTS = "import yaml, jsonschema, pandas, tabulate"
+ROUNDS = 7
+SPECS = 1000
+GRID = 1000  # points a side
+
+
+class Line(NamedTuple):
+    """One comparison: what was measured, against what, and the most that the ratio (or the seconds) may be."""
+
+    what: str
+    measured: str
+    against: str
+    value: float
+    limit: float
+    unit: str
+
+
+def best(*things: Callable[[], object]) -> list[float]:
+    """Return the seconds of each thing, the best of ROUNDS in turns."""
+    seconds: list[list[float]] = [[] for _ in things]
+    for _ in range(ROUNDS):
+        for thing, times in zip(things, seconds, strict=True):
+            start = time.perf_counter()
+            thing()
+            times.append(time.perf_counter() - start)
+    return [min(times) for times in seconds]
+
+
+def python(*arguments: str) -> Callable[[], object]:
+    """Return a call that runs this interpreter in a process of its own."""
+    return lambda: subprocess.run([sys.executable, *arguments], check=True, capture_output=True, cwd=ROOT)
+
+
+def one_run(folder: str) -> Line:
+    """Compare a run on one spec with importing the packages that it needs."""
+    run, bare = best(python("-m", "planner", "run", str(GPT2), "--output", folder), python("-c", BARE_IMPORTS))
+    return Line("planner run, one spec", f"{run * 1e3:.0f} ms", f"bare imports {bare * 1e3:.0f} ms", run / bare, 1.3, "×")
+
+
+def deep_model(folder: str) -> Line:
+    """Compare planning 1,000 layers with planning 1."""
+    import planner
+
+    specs = []
+    for layers in (1000, 1):
+        path = Path(folder) / f"{layers}.yaml"
+        path.write_text(
+            GPT2.read_text(encoding="utf-8").split("expect:")[0].replace("n_layers: 12", f"n_layers: {layers}"), encoding="utf-8"
+        )
+        specs.append(planner.load(path))
+    deep, shallow = best(*(lambda spec=spec: planner.plan(spec) for spec in specs))
+    return Line("planning 1,000 layers", f"{deep * 1e3:.1f} ms", f"1 layer {shallow * 1e3:.1f} ms", deep / shallow, 1.3, "×")
+
+
+def many_specs(folder: str) -> Line:
+    """Time a run over many specs, per spec, without what one spec costs."""
+    many = Path(folder) / "many"
+    many.mkdir()
+    text = GPT2.read_text(encoding="utf-8")
+    for number in range(SPECS):
+        (many / f"{number}.yaml").write_text(text.replace("name: gpt2-small", f"name: gpt2-{number}"), encoding="utf-8")
+    start = time.perf_counter()
+    python("-m", "planner", "run", str(many), "--output", folder)()
+    all_of_them = time.perf_counter() - start
+    (one,) = best(python("-m", "planner", "run", str(GPT2), "--output", folder))
+    each = 1e3 * (all_of_them - one) / (SPECS - 1)
+    return Line(f"planner run, {SPECS:,} specs", f"{all_of_them:.2f} s", "each", each, 3, " ms")
+
+
+def main() -> int:
+    """Measure, print a table, and say whether a limit is exceeded."""
+    with tempfile.TemporaryDirectory() as folder:
+        lines = [one_run(folder), deep_model(folder), many_specs(folder)]
+    for line in lines:
+        limit = f"at most {line.limit:g}{line.unit}"
+        verdict = "ok" if line.value <= line.limit else "TOO SLOW"
+        print(f"{line.what:<26} {line.measured:>9}   {line.against:<22} {line.value:7.2f}{line.unit:<3}  {limit:<14} {verdict}")
+    return int(any(line.value > line.limit for line in lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
