@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import log
 
 from planner.capacity.activations import OWN_LINES, Keeping, kept
 from planner.capacity.flops import flops
 from planner.capacity.parameters import parameters
 from planner.capacity.peak import Moment, walk
-from planner.capacity.records import COMPONENTS, PHASES, Kept, Memory, PhasePeak, Plan, ShapeLine
+from planner.capacity.records import COMPONENTS, PHASES, Kept, Memory, Phase, PhasePeak, Plan, ShapeLine
 from planner.capacity.states import States, states
 from planner.spec.records import Scenario, Spec, Training
 from planner.trace.decoder import Trace, trace
-from planner.trace.sizes import Size, maximum
+from planner.trace.sizes import Size
 
 
 def plan(spec: Spec, scenario: Scenario) -> Plan:
@@ -44,39 +45,47 @@ def plans(spec: Spec) -> tuple[Plan, ...]:
 def memory(forward: Trace, training: Training, model_states: States) -> Memory:
     """Return the bytes of a training step on one device that holds the whole model."""
     keepings = kept(forward.nodes).keepings
-    by_component: dict[str, Size] = dict.fromkeys((*COMPONENTS, *OWN_LINES), 0)
-    for keeping in keepings:
-        by_component[keeping.component] = by_component[keeping.component] + keeping.bytes
-    phases = peaks(forward, training, model_states)
+    by_component = sums(keepings)
+    moments = moments_of_a_step(forward, training, model_states)
+    phases = tuple(highest(phase, moments) for phase in PHASES)
     return Memory(
         states=model_states.lines,
         weights_bytes=model_states.weights,
         master_weights_bytes=model_states.master_weights,
         gradients_bytes=model_states.gradients,
         optimizer_bytes=model_states.optimizer,
-        model_states_bytes=model_states.weights + model_states.master_weights + model_states.gradients + model_states.optimizer,
+        model_states_bytes=model_states.total,
         kept=tuple(_line(keeping) for keeping in keepings),
         activations_bytes=sum(by_component.values()),
         activations_by_component=by_component,
         logits_bytes=by_component["logits"],
         phases=phases,
-        peak_bytes=maximum(*(phase.peak_bytes for phase in phases)),
+        peak_bytes=max(phase.peak_bytes for phase in phases),
     )
 
 
-def peaks(forward: Trace, training: Training, model_states: States) -> tuple[PhasePeak, ...]:
-    """Return the peak of each phase of a step after the first: the optimizer's state is there from the start."""
+def sums(keepings: Iterable[Keeping]) -> dict[str, Size]:
+    """Return the bytes kept by component, and in the lines of their own."""
+    by_component: dict[str, Size] = dict.fromkeys((*COMPONENTS, *OWN_LINES), 0)
+    for keeping in keepings:
+        by_component[keeping.component] = by_component[keeping.component] + keeping.bytes
+    return by_component
+
+
+def moments_of_a_step(forward: Trace, training: Training, model_states: States) -> list[Moment]:
+    """Return what is alive at each operator of a step after the first: the optimizer's state is there from the start."""
     preallocated = training.gradient_accumulation > 1 or training.precision == "bf16-master"
     base = model_states.weights + model_states.master_weights + model_states.optimizer + model_states.step_counters
     base = base + forward.buffers_bytes + forward.inputs_bytes + (model_states.gradients if preallocated else 0)
     walked = walk(forward.nodes, None if preallocated else 4 if training.gradient_dtype == "fp32" else 2)
     moments = [*walked.moments, Moment("optimizer", f"{training.optimizer} step", walked.after_backward)]
-    return tuple(_peak([moment for moment in moments if moment.phase == phase], base) for phase in PHASES)
+    return [Moment(moment.phase, moment.operator, base + moment.bytes) for moment in moments]
 
 
-def _peak(moments: list[Moment], base: Size) -> PhasePeak:
-    highest = max(moments, key=lambda moment: moment.bytes)
-    return PhasePeak(highest.phase, highest.operator, base + highest.bytes)
+def highest(phase: Phase, moments: Iterable[Moment]) -> PhasePeak:
+    """Return the moment of a phase at which most bytes are alive."""
+    found = max((moment for moment in moments if moment.phase == phase), key=lambda moment: moment.bytes)
+    return PhasePeak(phase, found.operator, found.bytes)
 
 
 def _line(keeping: Keeping) -> Kept:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from planner.capacity.records import ByteSum, Weight
 from planner.spec.records import Optimizer, Training
-from planner.trace.sizes import Size, divide_up, product
+from planner.trace.sizes import Size, divide_up, minimum, product
 
 WEIGHT_BYTES = {"fp32": 4, "bf16-autocast": 4, "fp16-autocast": 4, "bf16-master": 2, "bf16": 2}
 MASTER_BYTES = 4
@@ -31,6 +31,11 @@ class States:
     gradients: Size
     optimizer: Size
     step_counters: Size
+
+    @property
+    def total(self) -> Size:
+        """Bytes of all parts, the step counters apart."""
+        return sum(line.total_bytes for line in self.lines)
 
 
 def states(weights: tuple[Weight, ...], training: Training) -> States:
@@ -84,9 +89,8 @@ def _adafactor(shape: tuple[Size, ...]) -> Size:
 
 def _adamw_8bit(elements: Size) -> Size:
     """Return the bytes of two moments of one byte an element and a float32 scale a block; small tensors keep two float32 moments."""
-    if elements < SMALLEST_QUANTIZED:
-        return 8 * elements
-    return 2 * (elements + 4 * divide_up(elements, BLOCK))
+    quantized = minimum(elements // SMALLEST_QUANTIZED, 1)  # 1 or 0
+    return quantized * 2 * (elements + 4 * divide_up(elements, BLOCK)) + (1 - quantized) * 8 * elements
 
 
 def _described(optimizer: Optimizer, moment_bytes: int) -> tuple[str, int | None]:

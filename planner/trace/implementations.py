@@ -53,19 +53,19 @@ class PyTorch:
     def positions(self, t: Tape, n: Size) -> Tensor:
         """Return the positions 0 … n - 1, which the look-up of learned positions keeps."""
         places = t.tensor((n,), "int64", needs_grad=False)
-        t.record("arange", [], [places])
+        t.record("arange", [], [places], by=self.positions)
         return places
 
     def rotary_tables(self, t: Tape, n: Size, rotary_dim: Size) -> tuple[Tensor, Tensor]:
         """Return cosines and sines [n, rotary_dim], made once a forward pass in the weights' dtype."""
         cos, sin = (t.tensor((n, rotary_dim), t.precision.weights, needs_grad=False) for _ in range(2))
-        t.record("rotary tables", [], [cos, sin])
+        t.record("rotary tables", [], [cos, sin], by=self.rotary_tables)
         return cos, sin
 
     def alibi_bias(self, t: Tape, n: Size, H: Size) -> Tensor:
         """Return ALiBi's bias with the causal mask in it [1, H, n, n], made once a forward pass in the weights' dtype."""
         bias = t.tensor((1, H, n, n), t.precision.weights, needs_grad=False)
-        t.record("alibi bias", [], [bias])
+        t.record("alibi bias", [], [bias], by=self.alibi_bias)
         return bias
 
     def drop(self, t: Tape, x: Tensor) -> Tensor:
@@ -108,16 +108,16 @@ class PyTorch:
         if x.shape[1] == heads:
             return x
         made = t.tensor((x.shape[0], heads, *x.shape[2:]), x.dtype)
-        t.record("repeat_interleave", [x], [made])
+        t.record("repeat_interleave", [x], [made], by=self.spread)
         return made
 
     def masked(self, t: Tape, scores: Tensor) -> Tensor:
         """Put -inf where a query would see a later key; the boolean mask is made for each layer and kept."""
         n = scores.shape[-1]
         mask = t.tensor((1, 1, n, n), "bool", needs_grad=False)
-        t.record("equals zero", [], [mask])
+        t.record("equals zero", [], [mask], by=self.masked)
         made = t.tensor(scores.shape, scores.dtype)
-        t.record("masked_fill", [scores, mask], [made], [Saved(mask, "causal mask")])
+        t.record("masked_fill", [scores, mask], [made], [Saved(mask, "causal mask")], by=self.masked)
         return made
 
     def buffers(self, model: Model) -> Size:

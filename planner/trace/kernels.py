@@ -31,7 +31,7 @@ def fused_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | Non
     saved += [Saved(tensor, what) for tensor, (what, _, _) in zip(extra, statistics, strict=True)]
     if bias:
         saved.append(Saved(bias, "bias of the scores"))
-    t.record(name, [q, k, v], [made, *extra], saved, flops)
+    t.record(name, [q, k, v], [made, *extra], saved, flops, by=fused_attention)
     return made
 
 

@@ -32,12 +32,12 @@ class Places:
         cos, sin = self.tables[rotary_dim]
         turned = x.view(*x.shape[:-1], rotary_dim)
         half = t.tensor(turned.shape, x.dtype)
-        t.record("rotate_half", [turned], [half])
+        t.record("rotate_half", [turned], [half], by=self.rotate)
         made = op.add(t, op.multiply(t, turned, cos), op.multiply(t, half, sin))
         if rotary_dim == x.shape[-1]:
             return made
         whole = t.tensor(x.shape, made.dtype)
-        t.record("cat", [made, x], [whole])
+        t.record("cat", [made, x], [whole], by=self.rotate)
         return whole
 
     def slopes(self, H: Size) -> Tensor:

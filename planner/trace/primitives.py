@@ -30,7 +30,7 @@ def cast(t: Tape, x: Tensor, dtype: Dtype) -> Tensor:
     if x.leaf:
         x.cast_copy = made
         made.parts[0][0].until_forward_ends = True
-    t.record("cast", [x], [made])
+    t.record("cast", [x], [made], by=cast)
     return made
 
 
@@ -47,7 +47,7 @@ def raised(t: Tape, x: Tensor) -> Tensor:
 def embedding(t: Tape, ids: Tensor, table: Tensor) -> Tensor:
     """Look ids [..] up in a table [V, d] -> [.., d]. Keeps the ids; the derivative makes a dense gradient of the table."""
     made = t.tensor((*ids.shape, table.shape[1]), table.dtype)
-    t.record("embedding", [ids, table], [made], [Saved(ids, "ids")])
+    t.record("embedding", [ids, table], [made], [Saved(ids, "ids")], by=embedding)
     return made
 
 
@@ -59,14 +59,14 @@ def linear(t: Tape, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
     forward = 2 * product(x.shape) * w.shape[0]
     flops = Flops(forward, forward, 2 * forward if x.needs_grad else forward, "2 · rows · in · out")
     saved = [Saved(x, "input"), Saved(w, "weight" if w.leaf else "weight's copy in the compute dtype")]
-    t.record("linear", inputs, [made], saved, flops)
+    t.record("linear", inputs, [made], saved, flops, by=linear)
     return made
 
 
 def add(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     """Add, broadcasting. Keeps nothing."""
     made = t.tensor(_broadcast(a, b), promote(a, b), needs_grad=a.needs_grad or b.needs_grad)
-    t.record("add", [a, b], [made], passes_gradient=True)
+    t.record("add", [a, b], [made], passes_gradient=True, by=add)
     return made
 
 
@@ -74,28 +74,28 @@ def multiply(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     """Multiply element by element, broadcasting. Keeps each factor whose other factor needs a gradient."""
     made = t.tensor(_broadcast(a, b), promote(a, b), needs_grad=a.needs_grad or b.needs_grad)
     saved = [Saved(kept, "factor") for kept, other in ((b, a), (a, b)) if other.needs_grad]
-    t.record("multiply", [a, b], [made], saved)
+    t.record("multiply", [a, b], [made], saved, by=multiply)
     return made
 
 
 def scale(t: Tape, x: Tensor) -> Tensor:
     """Multiply by a constant. Keeps nothing."""
     made = t.tensor(x.shape, x.dtype, needs_grad=x.needs_grad)
-    t.record("scale", [x], [made])
+    t.record("scale", [x], [made], by=scale)
     return made
 
 
 def pointwise(t: Tape, name: str, x: Tensor) -> Tensor:
     """Apply a function whose derivative needs its input (gelu, silu)."""
     made = t.tensor(x.shape, x.dtype)
-    t.record(name, [x], [made], [Saved(x, "input")])
+    t.record(name, [x], [made], [Saved(x, "input")], by=pointwise)
     return made
 
 
 def relu(t: Tape, x: Tensor) -> Tensor:
     """Apply max(x, 0). Keeps its output."""
     made = t.tensor(x.shape, x.dtype)
-    t.record("relu", [x], [made], [Saved(made, "output")])
+    t.record("relu", [x], [made], [Saved(made, "output")], by=relu)
     return made
 
 
@@ -103,7 +103,7 @@ def square(t: Tape, x: Tensor) -> Tensor:
     """Square. Keeps its input; autocast runs powers in float32."""
     x = raised(t, x)
     made = t.tensor(x.shape, x.dtype)
-    t.record("pow", [x], [made], [Saved(x, "input")])
+    t.record("pow", [x], [made], [Saved(x, "input")], by=square)
     return made
 
 
@@ -111,7 +111,7 @@ def dropout(t: Tape, x: Tensor) -> Tensor:
     """Zero elements at random. Keeps a mask of one byte an element; the CPU keeps the scaled noise in x's dtype instead."""
     made = t.tensor(x.shape, x.dtype)
     mask = t.tensor(x.shape, "bool" if t.device == "cuda" else x.dtype, needs_grad=False)
-    t.record("dropout", [x], [made, mask], [Saved(mask, "mask" if t.device == "cuda" else "noise")])
+    t.record("dropout", [x], [made, mask], [Saved(mask, "mask" if t.device == "cuda" else "noise")], by=dropout)
     return made
 
 
@@ -125,7 +125,7 @@ def layer_norm(t: Tape, x: Tensor, weight: Tensor | None, bias: Tensor | None) -
     statistics = t.tensor((2, *x.shape[:-1]), "float32" if t.device == "cuda" else x.dtype, needs_grad=False)
     inputs = [tensor for tensor in (x, weight, bias) if tensor]
     saved = [Saved(x, "input"), Saved(statistics, "mean and reciprocal standard deviation")]
-    t.record("layer_norm", inputs, [made, statistics], [*saved, *([Saved(weight, "weight")] if weight else [])])
+    t.record("layer_norm", inputs, [made, statistics], [*saved, *([Saved(weight, "weight")] if weight else [])], by=layer_norm)
     return made
 
 
@@ -134,28 +134,30 @@ def rms_norm(t: Tape, x: Tensor, weight: Tensor | None) -> Tensor:
     made = t.tensor(x.shape, promote(x, weight) if weight else x.dtype)
     root = t.tensor((*x.shape[:-1], 1), "float32", needs_grad=False)
     saved = [Saved(x, "input"), Saved(root, "reciprocal root mean square"), *([Saved(weight, "weight")] if weight else [])]
-    t.record("rms_norm", [x, *([weight] if weight else [])], [made, root], saved)
+    t.record("rms_norm", [x, *([weight] if weight else [])], [made, root], saved, by=rms_norm)
     return made
 
 
 def fused_norm(t: Tape, x: Tensor, name: str, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """Normalise in one kernel whose statistics are left out of account. Keeps x."""
     made = t.tensor(x.shape, x.dtype)
-    t.record(name, [tensor for tensor in (x, weight, bias) if tensor], [made], [Saved(x, "input")])
+    t.record(name, [tensor for tensor in (x, weight, bias) if tensor], [made], [Saved(x, "input")], by=fused_norm)
     return made
 
 
 def fused_gate(t: Tape, name: str, gate: Tensor, up: Tensor) -> Tensor:
     """Return activation(gate) · up in one kernel. Keeps gate and up."""
     made = t.tensor(gate.shape, gate.dtype)
-    t.record(f"{name} gate", [gate, up], [made], [Saved(gate, "gate"), Saved(up, "up")])
+    t.record(f"{name} gate", [gate, up], [made], [Saved(gate, "gate"), Saved(up, "up")], by=fused_gate)
     return made
 
 
 def fused_cross_entropy(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
     """Return the cross entropy in one kernel, in place of the logits. Keeps what it made of them, and the targets."""
     made = t.tensor((), logits.dtype)
-    t.record("cross_entropy", [logits, targets], [made], [Saved(logits, "probabilities"), Saved(targets, "targets")])
+    t.record(
+        "cross_entropy", [logits, targets], [made], [Saved(logits, "probabilities"), Saved(targets, "targets")], by=fused_cross_entropy
+    )
     return made
 
 
@@ -170,7 +172,7 @@ def softmax(t: Tape, x: Tensor) -> Tensor:
     """Normalise exponentials over the last dimension. Keeps its output; in float32 under autocast on CUDA."""
     x = raised(t, x)
     made = t.tensor(x.shape, x.dtype)
-    t.record("softmax", [x], [made], [Saved(made, "probabilities")])
+    t.record("softmax", [x], [made], [Saved(made, "probabilities")], by=softmax)
     return made
 
 
@@ -179,7 +181,7 @@ def contiguous(t: Tape, x: Tensor, moved: Size) -> Tensor:
     copy = t.tensor(x.shape, x.dtype, needs_grad=x.needs_grad)
     copy.parts[0][0].bytes = copy.bytes * moved
     copy.parts = (*copy.parts, *((storage, times * (1 - moved)) for storage, times in x.parts))
-    t.record("clone", [x], [copy])
+    t.record("clone", [x], [copy], by=contiguous)
     return copy
 
 
@@ -197,14 +199,14 @@ def matmul(t: Tape, a: Tensor, b: Tensor, *, pairs: bool) -> Tensor:
     made = t.tensor((*a.shape[:-1], b.shape[-1]), a.dtype)
     forward = 2 * product(a.shape) * b.shape[-1]
     flops = Flops(forward, forward // 2 if pairs else forward, 2 * forward, "2 · batch · m · k · p")
-    t.record("matmul", [a, b], [made], [Saved(a, "left factor"), Saved(b, "right factor")], flops)
+    t.record("matmul", [a, b], [made], [Saved(a, "left factor"), Saved(b, "right factor")], flops, by=matmul)
     return made
 
 
 def log_softmax(t: Tape, logits: Tensor) -> Tensor:
     """Return log-probabilities [rows, V]. Keeps its output."""
     made = t.tensor(logits.shape, logits.dtype)
-    t.record("log_softmax", [logits], [made], [Saved(made, "log-probabilities")])
+    t.record("log_softmax", [logits], [made], [Saved(made, "log-probabilities")], by=log_softmax)
     return made
 
 
@@ -213,13 +215,13 @@ def nll_loss(t: Tape, log_probabilities: Tensor, targets: Tensor) -> Tensor:
     with t.at("", "loss"):
         made, weight = t.tensor((), log_probabilities.dtype), t.tensor((), log_probabilities.dtype, needs_grad=False)
     saved = [Saved(log_probabilities, "log-probabilities"), Saved(targets, "targets"), Saved(weight, "total weight")]
-    t.record("nll_loss", [log_probabilities, targets], [made, weight], saved)
+    t.record("nll_loss", [log_probabilities, targets], [made, weight], saved, by=nll_loss)
     return made
 
 
 def hold(t: Tape, x: Tensor) -> None:
     """Say that a variable still names x here: it lives until now, whoever else has let go of it."""
-    t.record("end of scope", [x], [])
+    t.record("end of scope", [x], [], by=hold)
 
 
 def hold_throughout(x: Tensor) -> None:

@@ -1,18 +1,14 @@
 """Sizes that add, multiply and floor-divide: Python integers for values, expressions for formulas and sweeps.
 
 The trace never asks what a size is worth. Fed integers it counts; fed ``symbol("B")`` and its like it writes the formula of the same count,
-as a polynomial with integer coefficients over symbols and the few helpers below. An expression is evaluated with integers, or with NumPy
-arrays, exactly.
+as a polynomial with integer coefficients over symbols and the few helpers below.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from typing import Any, TypeAlias, cast
 
 Size: TypeAlias = int
 """An integer, or an expression that stands for one: whatever adds, multiplies and floor-divides."""
@@ -29,7 +25,7 @@ class Expression:
 
     def __add__(self, other: Expression | int) -> Expression:
         terms = dict(self.terms)
-        for monomial, factor in _terms(other).items():
+        for monomial, factor in terms_of(other).items():
             terms[monomial] = terms.get(monomial, 0) + factor
         return Expression(terms)
 
@@ -57,15 +53,14 @@ class Expression:
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Expression | int) -> Expression:
-        if isinstance(other, int) and all(factor % other == 0 for factor in self.terms.values()):
-            return Expression({monomial: factor // other for monomial, factor in self.terms.items()})
-        return _call("floor_divide", self, other)
+        quotient = _divide_exactly(self, other)
+        return _call("floor_divide", self, other) if quotient is None else quotient
 
     def __rfloordiv__(self, other: int) -> Expression:
         return _call("floor_divide", other, self)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Expression | int) and self.terms == _terms(other)
+        return isinstance(other, Expression | int) and self.terms == terms_of(other)
 
     def __hash__(self) -> int:
         if self._hash is None:
@@ -122,14 +117,26 @@ def product(sizes: Iterable[Size]) -> Size:
     return reduce(lambda a, b: a * b, sizes, 1)
 
 
-def text(size: Size) -> str:
-    """Return the size as a formula: ``2·B·n·d_model² + 4``."""
+def never_exceeds(a: Size, b: Size) -> bool:
+    """Return whether a <= b whatever the symbols are worth, as far as comparing the terms one by one can tell."""
+    left, right = terms_of(a), terms_of(b)
+    return all(right.get(monomial, 0) >= left.get(monomial, 0) for monomial in {**left, **right})
+
+
+def common_part(sizes: Sequence[Size]) -> Size:
+    """Return what all the sizes hold: of each product of factors the smallest multiple."""
+    first, *others = [terms_of(size) for size in sizes]
+    return cast("Size", Expression({m: min(factor, *(other.get(m, 0) for other in others)) for m, factor in first.items()}))
+
+
+def text(size: Size, values: Mapping[str, int] | None = None) -> str:
+    """Return the size as a formula: ``2·B·n·d_model² + 4``; with values, each symbol's value in its place: ``2·8·1024·768² + 4``."""
     if is_integer(size):
         return str(size)
     terms: dict[Monomial, int] = cast("Any", size).terms
     parts: list[str] = []
     for monomial, factor in sorted(terms.items(), key=lambda item: (-sum(power for _, power in item[0]), _order(item[0]))):
-        factors = [_factor_text(name, power) for name, power in monomial]
+        factors = [_factor_text(name, power, values) for name, power in monomial]
         if abs(factor) != 1 or not factors:
             factors.insert(0, str(abs(factor)))
         parts.append(("-" if factor < 0 else "+") + " " + "·".join(factors))
@@ -151,34 +158,6 @@ def evaluate(size: Size, values: Mapping[str, int]) -> int:
     return sum(factor * product(_factor_value(name, values) ** power for name, power in monomial) for monomial, factor in terms.items())
 
 
-def evaluate_on_arrays(size: Size, values: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    """Return the size's exact values over arrays of int64 symbols, all of one shape and none negative.
-
-    The result is int64 where a bound shows that neither it nor any step to it can pass 2⁶³ - 1, and an object array of Python integers
-    elsewhere: never a wrapped integer, never a rounded one.
-    """
-    import numpy as np
-
-    shape = next(iter(values.values())).shape
-    if is_integer(size):
-        return np.full(shape, size, dtype=np.int64 if -_INT64_MAX <= size <= _INT64_MAX else object)
-    terms: dict[Monomial, int] = cast("Any", size).terms
-    largest = {name: int(array.max(initial=0)) for name, array in values.items()}
-    fits = _bound(size, largest) <= _INT64_MAX
-    dtype = np.dtype(np.int64 if fits else object)
-    total = np.zeros(shape, dtype=dtype)
-    for monomial, factor in terms.items():
-        bound, value = 1, None
-        for name, power in monomial:
-            array = _factor_array(name, values)
-            for _ in range(power):
-                bound *= _factor_bound(name, largest)
-                value = array if value is None else (value if bound <= _INT64_MAX else value.astype(object)) * array
-        total += factor if value is None else (value if fits else value.astype(object)) * factor
-    return total
-
-
-_INT64_MAX = 2**63 - 1
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _HELPERS: dict[str, Callable[..., int]] = {
     "divide_up": lambda a, b: -(-a // b),
@@ -188,7 +167,8 @@ _HELPERS: dict[str, Callable[..., int]] = {
 }
 
 
-def _terms(value: Expression | int) -> Mapping[Monomial, int]:
+def terms_of(value: Expression | int) -> Mapping[Monomial, int]:
+    """Return the products of factors in a size, each with its multiple."""
     return value.terms if isinstance(value, Expression) else {(): value} if value else {}
 
 
@@ -204,6 +184,23 @@ def _extreme(helper: str, of_integers: Callable[[Iterable[int]], int], sizes: It
     return arguments[0] if len(arguments) == 1 else cast("Size", _call(helper, *arguments))
 
 
+def _divide_exactly(dividend: Expression, divisor: Expression | int) -> Expression | None:
+    """Return the quotient where the divisor is one product of factors that each term of the dividend holds, else None."""
+    terms = terms_of(divisor)
+    if len(terms) != 1:
+        return None
+    ((monomial, divided_by),) = terms.items()
+    quotient: dict[Monomial, int] = {}
+    for other, factor in dividend.terms.items():
+        powers = dict(other)
+        for name, power in monomial:
+            powers[name] = powers.get(name, 0) - power
+        if factor % divided_by or any(power < 0 for power in powers.values()):
+            return None
+        quotient[tuple((name, power) for name, power in powers.items() if power)] = factor // divided_by
+    return Expression(quotient)
+
+
 def _order(monomial: Monomial) -> tuple[str, ...]:
     return tuple(_factor_text(name, power) for name, power in monomial)
 
@@ -217,18 +214,18 @@ def _multiply(left: Monomial, right: Monomial) -> Monomial:
     return tuple(sorted(powers.items(), key=lambda item: (isinstance(item[0], tuple), str(item[0]))))
 
 
-def _factor_text(factor: Factor, power: int) -> str:
+def _factor_text(factor: Factor, power: int, values: Mapping[str, int] | None = None) -> str:
     if isinstance(factor, str):
-        name = factor
+        name = factor if values is None else str(values[factor])
     else:
         helper, arguments = factor
-        inner = [text(cast("Size", argument)) for argument in arguments]
+        inner = [text(cast("Size", argument), values) for argument in arguments]
         name = {"divide_up": "⌈{} / {}⌉", "floor_divide": "⌊{} / {}⌋"}.get(helper, "").format(*inner) or f"{helper}({', '.join(inner)})"
     return name if power == 1 else name + str(power).translate(_SUPERSCRIPTS)
 
 
 def _collect(size: Expression | int, found: set[str]) -> None:
-    for monomial in _terms(size):
+    for monomial in terms_of(size):
         for factor, _ in monomial:
             if isinstance(factor, str):
                 found.add(factor)
@@ -242,31 +239,3 @@ def _factor_value(factor: Factor, values: Mapping[str, int]) -> int:
         return values[factor]
     helper, arguments = factor
     return _HELPERS[helper](*(evaluate(cast("Size", argument), values) for argument in arguments))
-
-
-def _factor_bound(factor: Factor, largest: Mapping[str, int]) -> int:
-    """Return a bound on the factor's absolute value, every symbol lying between 0 and its largest value."""
-    if isinstance(factor, str):
-        return largest[factor]
-    return max(_bound(argument, largest) for argument in factor[1]) + 1
-
-
-def _bound(size: Expression | int, largest: Mapping[str, int]) -> int:
-    return sum(
-        abs(factor) * product(_factor_bound(name, largest) ** power for name, power in monomial)
-        for monomial, factor in _terms(size).items()
-    )
-
-
-def _factor_array(factor: Factor, values: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    import numpy as np
-
-    if isinstance(factor, str):
-        return values[factor]
-    helper, arguments = factor
-    arrays = [evaluate_on_arrays(cast("Size", argument), values) for argument in arguments]
-    if helper == "divide_up":
-        return cast("NDArray[Any]", -(-arrays[0] // arrays[1]))
-    if helper == "floor_divide":
-        return cast("NDArray[Any]", arrays[0] // arrays[1])
-    return reduce(np.minimum if helper == "minimum" else np.maximum, arrays)

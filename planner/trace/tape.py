@@ -51,7 +51,7 @@ class Operation:
     """One operator of the forward pass.
 
     ``temporary`` and ``backward_temporary`` are bytes that live only while its kernels run. ``passes_gradient``: its inputs' gradients are
-    its output's, not new tensors (a sum, a view).
+    its output's, not new tensors (a sum, a view). ``by`` is the function that states all this: its docstring gives the formula's source.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Operation:
     temporary: Size = 0
     backward_temporary: Size = 0
     passes_gradient: bool = False
-    source: str = ""
+    by: Callable[..., object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +167,13 @@ class Tape:
         temporary: Size = 0,
         backward_temporary: Size = 0,
         passes_gradient: bool = False,
-        source: str = "",
+        by: Callable[..., object] | None = None,
     ) -> None:
         """Write down one operator."""
         self.nodes.append(
             Operation(
                 name, self.path, self.component, tuple(inputs), tuple(outputs), tuple(saved), flops,
-                temporary, backward_temporary, passes_gradient, source,
+                temporary, backward_temporary, passes_gradient, by,
             )
         )  # fmt: skip
 

@@ -1,0 +1,109 @@
+"""Where each figure comes from: the functions that computed it, run once more over symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from planner.capacity.activations import kept
+from planner.capacity.flops import flops
+from planner.capacity.parameters import parameters
+from planner.capacity.plan import moments_of_a_step, sums
+from planner.capacity.records import PHASES
+from planner.capacity.states import states
+from planner.capacity.symbols import Named, named
+from planner.spec.records import Scenario, Spec
+from planner.trace.decoder import trace
+from planner.trace.sizes import Size, evaluate, text
+from planner.trace.tape import Node, Operation, Repeat
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A figure, or one of the rows that it sums: its value, its formula, the formula with the numbers put in, and who says so."""
+
+    group: str  # "parameters", "model states", "activations", "flops", "peak"
+    figure: str
+    value: int
+    unit: str
+    formula: str
+    substituted: str
+    source: str
+    is_total: bool = False
+
+
+def explain(spec: Spec, scenario: Scenario) -> tuple[Explanation, ...]:
+    """Return every figure of a plan with its formula, rows before the totals that they add up to."""
+    return tuple(_explanations(named(spec.model, scenario.training)))
+
+
+def _explanations(names: Named) -> Iterator[Explanation]:
+    def line(group: str, figure: str, unit: str, size: Size, source: str, *, total: bool = False) -> Explanation:
+        return Explanation(group, figure, evaluate(size, names.values), unit, text(size), text(size, names.values), source, total)
+
+    forward = trace(names.model, names.training)
+    counted = parameters(forward, names.model)
+    model_states = states(counted.weights, names.training)
+    for weight in counted.weights:
+        yield line("parameters", weight.name, "params", weight.params, weight.formula)
+    for component, size in counted.by_component.items():
+        yield line("parameters", f"params_{component}", "params", size, "the sum of the component's weights", total=True)
+    yield line("parameters", "params_total", "params", counted.total, "the sum of all weights, a tied head once", total=True)
+
+    for state in model_states.lines:
+        yield line("model states", state.part, "bytes", state.total_bytes, state.what)
+
+    yield line("model states", "model_states_bytes", "bytes", model_states.total, "the sum of the parts", total=True)
+
+    keepings = kept(forward.nodes).keepings
+    keepers = dict(_keepers(forward.nodes))
+    for keeping in keepings:
+        figure = f"{keeping.path or 'model'}: {keeping.what}"
+        yield line("activations", figure, "bytes", keeping.bytes, keepers.get((keeping.path, keeping.what), "kept by a recomputed stretch"))
+    by_component = sums(keepings)
+    for name, size in by_component.items():
+        yield line("activations", f"activations in {name}", "bytes", size, "the sum of what the component keeps", total=True)
+    yield line("activations", "activations_bytes", "bytes", sum(by_component.values()), "each kept storage once", total=True)
+
+    counts = flops(forward.nodes, counted.total, names.model, names.training)
+    for path, name, size, source in _products(forward.nodes, 1):
+        yield line("flops", f"{path}: {name}, forward", "FLOPs", size, source)
+    for count in counts.by_convention:
+        yield line(
+            "flops", f"forward_flops_per_token ({count.convention})", "FLOPs", count.forward_per_token, count.description, total=True
+        )
+        yield line("flops", f"train_flops_per_token ({count.convention})", "FLOPs", count.train_per_token, count.description, total=True)
+
+    moments = moments_of_a_step(forward, names.training, model_states)
+    worth = [evaluate(moment.bytes, names.values) for moment in moments]
+    for phase in PHASES:
+        top = max((number for number, moment in enumerate(moments) if moment.phase == phase), key=lambda number: worth[number])
+        source = "model states, inputs, what is kept, and what the operator needs"
+        yield line("peak", f"{phase}, at {moments[top].operator}", "bytes", moments[top].bytes, source, total=True)
+
+
+def _keepers(nodes: tuple[Node, ...]) -> Iterator[tuple[tuple[str, str], str]]:
+    """Yield (path, what) of each kept tensor with the docstring of the operator that keeps it."""
+    for node in nodes:
+        if isinstance(node, Operation):
+            for saved in node.saved:
+                yield (node.path, f"{saved.what} of {node.name}"), _source(node)
+        else:
+            yield from _keepers(node.body)
+
+
+def _products(nodes: tuple[Node, ...], copies: Size) -> Iterator[tuple[str, str, Size, str]]:
+    for node in nodes:
+        if isinstance(node, Operation):
+            if node.flops.why:
+                yield node.path, node.name, copies * node.flops.forward, _source(node)
+        else:
+            yield from _products(node.body, copies * node.count if isinstance(node, Repeat) else copies)
+
+
+def _source(node: Operation) -> str:
+    """Return where an operator's rules are stated, and its docstring's first line."""
+    if node.by is None:
+        return node.name
+    module = node.by.__module__.removeprefix("planner.")
+    return f"{module}.{node.by.__name__}: {(node.by.__doc__ or '').strip().splitlines()[0]}"

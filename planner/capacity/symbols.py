@@ -1,0 +1,88 @@
+"""A model and its training with names in place of sizes: fed to the same functions, they give formulas in place of values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from planner.spec.records import Layer, Model, Training
+from planner.trace.sizes import Size, symbol
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A model and its training over symbols, and what each symbol is worth."""
+
+    model: Model
+    training: Training
+    values: dict[str, int]
+
+
+@dataclass(slots=True)
+class _Names:
+    """Symbols by name. A name that stands for several sizes in one model gets a number from the second on: d_ff, d_ff_2."""
+
+    values: dict[str, int] = field(default_factory=dict)
+
+    def name(self, name: str, value: int, *, same_as: tuple[str, ...] = ()) -> Size:
+        """Return the symbol for a size; the symbol of ``same_as`` where that has the same value, since structure may hang on it."""
+        for other in (*same_as, name):
+            for known, known_value in self.values.items():
+                if known_value == value and known.rstrip("_0123456789") == other:
+                    return symbol(known)
+        number = 1
+        while (known := name if number == 1 else f"{name}_{number}") in self.values:
+            number += 1
+        self.values[known] = value
+        return symbol(known)
+
+
+def named(model: Model, training: Training) -> Named:
+    """Return the model and the training with a symbol for each size."""
+    names = _Names()
+    training = named_training(training, names)
+    vocab_size = names.name("V", model.vocab_size)
+    runs = tuple(replace(run, layers=tuple(_layer(layer, names) for layer in run.layers)) for run in model.runs)
+    n_layers = names.name("n_layers", model.n_layers)
+    if len(runs) == 1 and len(runs[0].layers) == 1:
+        runs = (replace(runs[0], count=n_layers),)
+    model = replace(
+        model,
+        vocab_size=vocab_size,
+        padded_vocab_size=names.name("V_padded", model.padded_vocab_size, same_as=("V",)),
+        context_length=names.name("context_length", model.context_length),
+        d_model=names.name("d_model", model.d_model),
+        n_layers=n_layers,
+        runs=runs,
+    )
+    return Named(model, training, names.values)
+
+
+def with_symbols_for_step(training: Training) -> Training:
+    """Return the training with B and n in place of its batch size and sequence length."""
+    return replace(training, batch_size=symbol("B"), sequence_length=symbol("n"))
+
+
+def named_training(training: Training, names: _Names) -> Training:
+    """Return the training with symbols for its sizes."""
+    return replace(
+        training,
+        batch_size=names.name("B", training.batch_size),
+        sequence_length=names.name("n", training.sequence_length),
+        tokens=None if training.tokens is None else names.name("tokens", training.tokens),
+    )
+
+
+def _layer(layer: Layer, names: _Names) -> Layer:
+    n_heads = names.name("n_heads", layer.attention.n_heads)
+    head_dim = names.name("head_dim", layer.attention.head_dim)
+    attention = replace(
+        layer.attention,
+        n_heads=n_heads,
+        n_kv_heads=names.name("n_kv_heads", layer.attention.n_kv_heads, same_as=("n_heads",)),
+        head_dim=head_dim,
+    )
+    positions = layer.positions
+    if positions.type == "rope":
+        positions = replace(positions, rotary_dim=names.name("rotary_dim", positions.rotary_dim, same_as=("head_dim",)))
+    feed_forward = replace(layer.feed_forward, d_ff=names.name("d_ff", layer.feed_forward.d_ff))
+    return replace(layer, attention=attention, positions=positions, feed_forward=feed_forward)

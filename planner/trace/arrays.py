@@ -1,0 +1,81 @@
+"""Sizes over arrays: an expression evaluated at many points at once, exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from planner.trace.sizes import Expression, Factor, Monomial, Size, product, terms_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+INT64_MAX = 2**63 - 1
+
+
+class Points:
+    """Values of the symbols at many points: int64 arrays of one shape, none negative. Products that expressions share are made once."""
+
+    def __init__(self, values: Mapping[str, NDArray[np.int64]]) -> None:
+        self.values = values
+        self.shape = next(iter(values.values())).shape
+        self.largest = {name: int(array.max(initial=0)) for name, array in values.items()}
+        self.products: dict[Monomial, NDArray[Any]] = {}
+
+    def evaluate(self, size: Size | Expression) -> NDArray[Any]:
+        """Return the size's exact values.
+
+        The result is int64 where a bound shows that neither it nor any step to it can pass 2⁶³ - 1, and an object array of Python integers
+        elsewhere: never a wrapped integer, never a rounded one.
+        """
+        fits = self.bound(size) <= INT64_MAX
+        total = np.zeros(self.shape, dtype=np.int64 if fits else object)
+        for monomial, multiple in terms_of(size).items():
+            if monomial:
+                factors = self.product(monomial)
+                total += (factors if fits else factors.astype(object)) * multiple
+            else:
+                total += multiple
+        return total
+
+    def product(self, monomial: Monomial) -> NDArray[Any]:
+        """Return the product of a term's factors."""
+        if monomial not in self.products:
+            made: NDArray[Any] | None = None
+            bound = 1
+            for factor, power in monomial:
+                array = self.factor(factor)
+                for _ in range(power):
+                    bound *= self.bound_of(factor)
+                    made = array if made is None else (made if bound <= INT64_MAX else made.astype(object)) * array
+            assert made is not None, "the caller has the empty product"  # noqa: S101 - for the type checker
+            self.products[monomial] = made
+        return self.products[monomial]
+
+    def factor(self, factor: Factor) -> NDArray[Any]:
+        """Return the values of a symbol, or of a helper's result."""
+        if isinstance(factor, str):
+            return self.values[factor]
+        helper, arguments = factor
+        arrays = [self.evaluate(argument) for argument in arguments]
+        if helper in {"minimum", "maximum"}:
+            return reduce(np.minimum if helper == "minimum" else np.maximum, arrays)
+        dividend, divisor = arrays
+        quotient: NDArray[Any] = dividend // divisor if helper == "floor_divide" else -(-dividend // divisor)
+        return quotient
+
+    def bound(self, size: Size | Expression) -> int:
+        """Return a bound on the absolute value of the size and of each of its partial sums."""
+        return sum(
+            abs(multiple) * product(self.bound_of(factor) ** power for factor, power in monomial)
+            for monomial, multiple in terms_of(size).items()
+        )
+
+    def bound_of(self, factor: Factor) -> int:
+        """Return a bound on the absolute value of a factor."""
+        if isinstance(factor, str):
+            return self.largest[factor]
+        return max(self.bound(argument) for argument in factor[1]) + 1
