@@ -134,6 +134,27 @@ def expectations(plan: Plan) -> Section:
     return Section("To expect", ("", "", ""), "lrl", tuple(rows))
 
 
+def shapes(plan: Plan) -> Section:
+    """List every tensor on the way from the token ids to the logits."""
+    rows = ((line.path, line.what, _shape(line.shape), line.dtype, _copies(line.copies)) for line in plan.shapes)
+    return Section("Shapes, from token ids to logits", ("module", "tensor", "shape", "dtype", ""), "llrlr", tuple(rows))
+
+
+def tensors(plan: Plan) -> Section:
+    """List every stored tensor, equal layers once."""
+    rows = ((weight.name, _shape(weight.shape), _copies(weight.copies), units.exact(weight.params)) for weight in plan.parameters.weights)
+    total = ("total", "", "", units.exact(plan.parameters.total))
+    return Section("Tensors, N being the layer", ("name", "shape", "", "parameters"), "lrrr", tuple(rows), total)
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+def _copies(copies: int) -> str:
+    return f"× {copies}" if copies > 1 else ""
+
+
 def not_counted(plan: Plan) -> Section:
     """Tell what the figures leave out."""
     return Section("Not counted", notes=plan.not_counted)
@@ -154,6 +175,6 @@ def training_settings(spec: Spec, plan: Plan) -> Section:
     return Section(f"Training, as {spec.scenarios[0].name} but", ("setting", "value", ""), "lll", rows)
 
 
-def _settings(title: str, prefix: str, values: dict[str, str], spec: Spec) -> Section:
-    rows = ((key, value, "default" if f"{prefix}.{key}" in spec.defaulted else "") for key, value in values.items())
+def _settings(title: str, section: str, values: dict[str, str], spec: Spec) -> Section:
+    rows = ((key, value, "default" if settings.left_out(spec, section, key) else "") for key, value in values.items())
     return Section(title, ("setting", "value", ""), "lll", tuple(rows))

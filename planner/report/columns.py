@@ -50,7 +50,11 @@ def _train_gflop(plan: Plan) -> int | None:
 COLUMNS: tuple[Column, ...] = (
     _text("model", "the spec's name", lambda plan: plan.name),
     _text("scenario", "one of the spec's scenarios; base is the spec's own training", lambda plan: plan.scenario),
-    _text("spec", "the spec file, relative to the current directory", lambda plan: paths.shown(plan.spec_path)),
+    _text(
+        "spec",
+        "the spec file from the current directory; outside it, its name alone",
+        lambda plan: paths.shown(plan.spec_path),
+    ),
     _integer("params_total", "parameters", "all parameters, a tied head once", lambda plan: plan.parameters.total),
     _integer("params_active", "parameters", "of them, those that one token uses", lambda plan: plan.parameters.active),
     _params("embedding", "the token table"),

@@ -5,16 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-STDIN = "-"
-
 
 def shown(path: str) -> str:
-    r"""Name the file relative to the current directory with forward slashes; of a file outside it the name alone; ``-`` for standard input.
+    r"""Name the file relative to the current directory with forward slashes; of a file outside it the name alone.
 
     Links are not followed. Bytes of a file name that are no UTF-8 are written ``\xff``.
     """
-    if path == STDIN:
-        return path
     relative = os.path.relpath(path)
     inside = relative != os.pardir and not relative.startswith(os.pardir + os.sep)
     text = Path(relative).as_posix() if inside else Path(path).name

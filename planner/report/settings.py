@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from planner.report import units
-from planner.spec.records import FeedForward, Layer, Model, Positions, Run, Training
+from planner.spec.records import FeedForward, Layer, Model, Positions, Run, Spec, Training
+
+# What is told in one value, and the keys of the spec language that it stands for.
+_PARTS = {
+    "attention.bias": ("attention.bias.q", "attention.bias.k", "attention.bias.v", "attention.bias.o"),
+    "feed_forward.bias": ("feed_forward.bias.up", "feed_forward.bias.down"),
+    "positions": ("positions.type",),
+}
+
+
+def left_out(spec: Spec, section: str, key: str) -> bool:
+    """Say whether a setting is nowhere in the spec, so that its value is a default."""
+    return all(f"{section}.{part}" in spec.defaulted for part in _PARTS.get(key, (key,)))
 
 
 def model(model: Model) -> dict[str, str]:

@@ -26,6 +26,6 @@ def test_no_directory_outside_the_current_one_is_told(home: Path) -> None:
 
 
 def test_standard_input_and_odd_names() -> None:
-    assert shown("-") == "-"
+    assert shown("<stdin>") == "<stdin>"
     assert shown("模型 é.yaml") == "模型 é.yaml"
     assert shown("bad\udcff.yaml") == r"bad\xff.yaml"  # a byte that is no UTF-8, as Python hands it over

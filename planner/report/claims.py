@@ -1,0 +1,27 @@
+"""The claims under ``expect``, held against the figures of the base scenario."""
+
+from __future__ import annotations
+
+from planner.report import units
+from planner.report.columns import CLAIMABLE
+from planner.report.records import Planned
+from planner.spec.problems import Problem
+
+
+def broken(model: Planned) -> tuple[Problem, ...]:
+    """Return a problem, at the place of the claim, for every claim that the figures do not bear out."""
+    base = model.plans[0]
+    problems = []
+    for claim in model.spec.claims:
+        figure = CLAIMABLE[claim.figure].read(base)
+        if figure != claim.value:
+            problems.append(Problem(claim.place, "expect", _message(claim.figure, figure, claim.value)))
+    return tuple(problems)
+
+
+def _message(name: str, figure: object, claimed: int) -> str:
+    expects = f"the spec expects {units.exact(claimed)}"
+    if not isinstance(figure, int):
+        return f"{name} has no value, because the spec gives no tokens, but {expects}"
+    side = "more" if claimed > figure else "fewer"
+    return f"{name} is {units.exact(figure)}, but {expects}, which is {units.exact(abs(claimed - figure))} {side}"

@@ -1,0 +1,107 @@
+"""Text for a terminal: colors, tables aligned by the cells that characters take there, and the table of ``planner run``."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+from planner.capacity.records import Plan
+from planner.report import units
+
+_GAP = "  "
+_NARROWEST = 12  # cells that are left of a name when it gives way to numbers
+_ZERO_WIDTH_JOINER = "\u200d"  # holds an emoji together
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """Whether to use color."""
+
+    color: bool = False
+
+    def bold(self, text: str) -> str:
+        """Make a heading stand out."""
+        return f"\x1b[1m{text}\x1b[0m" if self.color else text
+
+
+PLAIN = Style()
+
+
+def style(stream: TextIO) -> Style:
+    """Use color on a terminal that knows it, unless NO_COLOR is set to anything."""
+    return Style(stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb")
+
+
+def printable(text: str) -> str:
+    """Put text on one line, with nothing in it that could move the cursor or turn the direction of reading."""
+    return "".join(_printable(char) for char in text)
+
+
+def _printable(char: str) -> str:
+    if char.isprintable() or char == _ZERO_WIDTH_JOINER:
+        return char
+    return " " if char.isspace() else "\N{REPLACEMENT CHARACTER}"
+
+
+def overview(plans: Sequence[Plan], style: Style = PLAIN, width: int | None = None) -> str:
+    """Write the table of ``planner run``, one row per plan, and the units below it."""
+    headings = ("model", "params", "model states", "activations", "peak", "train/token")
+    rows = (
+        (
+            plan.name if plan.scenario == "base" else f"{plan.name} · {plan.scenario}",
+            units.count(plan.parameters.total),
+            units.memory(plan.memory.model_states_bytes),
+            units.memory(plan.memory.activations_bytes),
+            units.memory(plan.memory.peak_bytes),
+            units.flops(plan.flops.chosen.train_per_token),
+        )
+        for plan in plans
+    )
+    conventions = ", ".join(sorted({plan.flops.chosen.convention for plan in plans}))
+    notes = f"GiB is 2³⁰ bytes. A multiply-add is 2 FLOPs; convention: {conventions}."
+    return "\n".join([*table(headings, "lrrrrr", rows, style, width), "", notes, ""])
+
+
+def table(
+    headings: Sequence[str], align: str, rows: Iterable[Sequence[str]], style: Style = PLAIN, width: int | None = None
+) -> Iterator[str]:
+    """Write a table line by line, without headings if all are empty. Where it is wider than ``width`` cells, the first column gives way."""
+    cells = [[printable(cell) for cell in row] for row in (headings, *rows)]
+    widths = [max(map(_cells, column)) for column in zip(*cells, strict=True)]
+    excess = 0 if width is None else sum(widths) + len(_GAP) * (len(widths) - 1) - width
+    widths[0] = min(widths[0], max(_NARROWEST, widths[0] - max(0, excess)))
+    head, *body = (_line((_shorten(first, widths[0]), *rest), align, widths) for first, *rest in cells)
+    if any(map(str.strip, headings)):
+        yield style.bold(head)
+    yield from body
+
+
+def _line(cells: Sequence[str], align: str, widths: Sequence[int]) -> str:
+    return _GAP.join(map(_pad, cells, align, widths)).rstrip()
+
+
+def _pad(text: str, side: str, width: int) -> str:
+    space = " " * (width - _cells(text))
+    return space + text if side == "r" else text + space
+
+
+def _shorten(text: str, width: int) -> str:
+    if _cells(text) <= width:
+        return text
+    while _cells(text) > width - 1:
+        text = text[:-1]
+    return f"{text}…"
+
+
+def _cells(text: str) -> int:
+    """Count the cells of a terminal that the text takes: none for a combining mark, two for a wide character."""
+    return sum(_cell(char) for char in text)
+
+
+def _cell(char: str) -> int:
+    if unicodedata.category(char) in {"Mn", "Me", "Cf"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from planner import spec as spec_room
+from planner.report.claims import broken
+from planner.report.columns import CLAIMABLE
+from planner.report.records import Planned
+from planner.spec.records import Claim, Place
+
+PLACE = Place("specs/tiny.yaml", 30, 17)
+
+
+def claiming(planned: Planned, figure: str, value: int) -> Planned:
+    return replace(planned, spec=replace(planned.spec, claims=(Claim(figure, value, PLACE),)))
+
+
+def test_a_claim_that_holds_is_no_problem(planned: Planned) -> None:
+    assert broken(claiming(planned, "params_total", 1028)) == ()
+    assert broken(claiming(planned, "train_flops", 616_800_000_000_000_000_000_000)) == ()
+
+
+@pytest.mark.parametrize(
+    ("claimed", "message"),
+    [
+        (1030, "params_total is 1,028, but the spec expects 1,030, which is 2 more"),
+        (0, "params_total is 1,028, but the spec expects 0, which is 1,028 fewer"),
+    ],
+)
+def test_a_claim_that_fails_names_both_numbers_and_its_place(planned: Planned, claimed: int, message: str) -> None:
+    (problem,) = broken(claiming(planned, "params_total", claimed))
+    assert problem.render() == f"specs/tiny.yaml:30:17: error[expect]: {message}"
+
+
+def test_a_figure_that_the_spec_leaves_open_cannot_be_claimed(planned: Planned) -> None:
+    plan = replace(planned.plans[0], train_tokens=None)
+    (problem,) = broken(claiming(replace(planned, plans=(plan,)), "train_tokens", 5))
+    assert problem.message == "train_tokens has no value, because the spec gives no tokens, but the spec expects 5"
+
+
+def test_claims_are_about_the_base_scenario(planned: Planned) -> None:
+    other = replace(planned.plans[0], scenario="long", train_tokens=1)
+    assert broken(claiming(replace(planned, plans=(*planned.plans, other)), "train_tokens", 10**20)) == ()
+
+
+def test_the_spec_language_knows_every_claimable_column() -> None:
+    assert list(spec_room.schema()["properties"]["expect"]["properties"]) == list(CLAIMABLE)
