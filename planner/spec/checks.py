@@ -1,0 +1,203 @@
+"""What the schema cannot say: settings that do not go together. Each check is a function; one that rests on a bad value stays silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from planner.spec.problems import Problem, quote
+from planner.spec.resolve import head_dim, positions, sequence_length, step_tokens
+from planner.spec.settings import Document, Settings, Unresolved
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Problems = Iterator[Problem]
+
+
+def check(document: Document) -> tuple[Problem, ...]:
+    """Return everything that does not go together in a spec."""
+    model = document.model
+    layers = [settings for group in document.groups for settings in group.layers]
+    found: Iterable[Problem] = chain(
+        _run(_DOCUMENT, document),
+        _run(_NORM, model),  # of the final norm, which no layer need share
+        *(_run((*_NORM, *_LAYER), settings) for settings in layers),
+        *(_run(_TRAINING, settings, model) for _, settings in document.scenarios),
+    )
+    return tuple(dict.fromkeys(found))  # a setting that layers share is wrong once
+
+
+def _run(checks: Iterable[Callable[..., Problems]], *sections: Document | Settings) -> Problems:
+    for each in checks:
+        try:
+            yield from each(*sections)
+        except Unresolved:
+            continue
+
+
+def n_layers(document: Document) -> Problems:
+    """n_layers is the sum over the runs."""
+    if document.model.written("layers") and document.model.written("n_layers"):
+        said, summed = document.model.get("n_layers"), sum(group.count * len(group.layers) for group in document.groups)
+        if said != summed:
+            message, hint = f"n_layers is {said}, but the runs in layers have {summed} layers", f"write n_layers: {summed}, or leave it out"
+            yield document.model.problem("n_layers", "layer-count", message, hint)
+
+
+def run_positions(document: Document) -> Problems:
+    """Learned and sinusoidal positions are added at the embedding, so a run cannot bring them in."""
+    embedded = positions(document.model)
+    for group in document.groups:
+        for settings in group.layers:
+            own = settings.get("positions.type")
+            if own in ("learned", "sinusoidal") and (own, settings.get("positions.offset", 0)) != (embedded.type, embedded.offset):
+                message = f"{own} positions are added at the embedding, not in a run of layers"
+                yield settings.problem("positions", "run-positions", message, "write them under model.positions")
+
+
+def scenario_names(document: Document) -> Problems:
+    """Every scenario has its own name."""
+    seen = {"base": ""}
+    written = document.root.items().get("scenarios")
+    for (name, _), node in zip(document.scenarios[1:], written.elements() if written else (), strict=True):
+        mark = node.items()["name"].mark if "name" in node.items() else node.mark
+        if name == "base":
+            yield mark.problem("scenario-name", "'base' is the name of the spec's own training", "give the scenario another name")
+        elif name in seen:
+            yield mark.problem("scenario-name", f"the scenario {quote(name)} is there already, on line {seen[name]}", "rename one of them")
+        if name:
+            seen.setdefault(name, str(mark.line + 1))
+
+
+def norm_bias(settings: Settings) -> Problems:
+    """Only a layernorm with weight has a bias."""
+    if not (settings.written("norm.bias") and settings.get("norm.bias")):
+        return
+    if settings.get("norm.type") == "rmsnorm":
+        yield settings.problem("norm.bias", "norm-bias", "an rmsnorm has no bias", "leave norm.bias out, or write type: layernorm")
+    elif not settings.get("norm.weight"):
+        yield settings.problem("norm.bias", "norm-bias", "a norm without weight has no bias", "leave norm.bias out, or write weight: true")
+
+
+def heads_divide_width(settings: Settings) -> Problems:
+    """d_model / n_heads is whole where head_dim is not written."""
+    d_model, n_heads = settings.get("d_model"), settings.get("n_heads")
+    if not settings.written("head_dim") and d_model % n_heads:
+        message = f"n_heads {n_heads} does not divide d_model {d_model}"
+        yield settings.problem("n_heads", "head-dim", message, "write head_dim, or make d_model a multiple of n_heads")
+
+
+def kv_heads_divide_heads(settings: Settings) -> Problems:
+    """Each key and value head serves as many query heads."""
+    n_heads, n_kv_heads = settings.get("n_heads"), settings.get("n_kv_heads", settings.get("n_heads"))
+    if n_heads % n_kv_heads:
+        message = f"n_kv_heads {n_kv_heads} does not divide n_heads {n_heads}"
+        yield settings.problem("n_kv_heads", "kv-heads", message, "each key and value head serves equally many query heads")
+
+
+def fused_bias(settings: Settings) -> Problems:
+    """One matrix for q, k and v has one bias vector or none."""
+    qkv = settings.get("attention.qkv")
+    biases = {settings.get(f"attention.bias.{part}") for part in "qkv"}
+    if qkv != "separate" and len(biases) > 1:
+        message = f"q, k and v are one matrix (qkv: {qkv}), which has a bias for all of them or none"
+        yield settings.problem("attention.bias", "fused-bias", message, "write attention.qkv: separate, or give q, k and v the same")
+
+
+def fused_per_head(settings: Settings) -> Problems:
+    """q, k and v head by head need as many key and value heads as query heads."""
+    n_heads, n_kv_heads = settings.get("n_heads"), settings.get("n_kv_heads", settings.get("n_heads"))
+    if settings.get("attention.qkv") == "fused_per_head" and n_heads != n_kv_heads:
+        message = f"fused_per_head lays out q, k and v of each head, but n_kv_heads {n_kv_heads} is not n_heads {n_heads}"
+        yield settings.problem("attention.qkv", "fused-per-head", message, "write qkv: fused")
+
+
+def gated_d_ff(settings: Settings) -> Problems:
+    """Without d_ff a gated feed-forward has no usual width."""
+    if settings.get("feed_forward.type") == "gated" and not settings.written("d_ff"):
+        yield settings.problem("feed_forward.type", "d-ff", "a gated feed-forward needs d_ff: there is no usual width", "write d_ff")
+
+
+def gate_bias(settings: Settings) -> Problems:
+    """Only a gated feed-forward has a gate."""
+    bias = settings.written("feed_forward.bias")
+    gate = bias.items().get("gate") if bias else None
+    if gate and gate.value is True and settings.get("feed_forward.type") == "plain":
+        hint = "leave gate out, or write feed_forward.type: gated"
+        yield settings.problem("feed_forward.bias.gate", "gate-bias", "a plain feed-forward has no gate to give a bias", hint)
+
+
+def parallel_placement(settings: Settings) -> Problems:
+    """In a parallel block, attention and feed-forward read normed input."""
+    block, placement = settings.get("block"), settings.get("norm.placement")
+    if block != "sequential" and placement != "before":
+        key = "norm.placement" if settings.written("norm.placement") else "block"
+        message = f"block {block} has its norms before the sublayers, not {placement}"
+        yield settings.problem(key, "parallel-placement", message, "write norm.placement: before, or block: sequential")
+
+
+def positions_keys(settings: Settings) -> Problems:
+    """Offset belongs to learned positions, rotary_dim to rope."""
+    type_ = settings.get("positions.type")
+    for key, owner in (("offset", "learned"), ("rotary_dim", "rope")):
+        if type_ != owner and settings.written(f"positions.{key}"):
+            hint = f"leave it out, or write type: {owner}"
+            yield settings.problem(f"positions.{key}", "positions", f"{key} belongs to {owner} positions, and these are {type_}", hint)
+
+
+def rotary_dim(settings: Settings) -> Problems:
+    """Rope rotates pairs of a head's channels."""
+    if settings.get("positions.type") != "rope":
+        return
+    width = head_dim(settings)
+    rotated = settings.get("positions.rotary_dim", width)
+    written = settings.written("positions.rotary_dim")
+    key = "positions.rotary_dim" if written else "head_dim" if settings.written("head_dim") else "n_heads"
+    if rotated > width:
+        yield settings.problem(key, "rotary-dim", f"rotary_dim {rotated} is more than head_dim {width}", f"write at most {width}")
+    if rotated % 2:
+        name = "rotary_dim" if written else "head_dim"
+        yield settings.problem(key, "rotary-dim", f"rope rotates pairs of channels, and {name} {rotated} is odd", "make it even")
+
+
+def sequence_in_context(settings: Settings, model: Settings) -> Problems:
+    """Learned positions end at context_length."""
+    n, longest = sequence_length(settings, model), model.get("context_length")
+    if model.get("positions.type") == "learned" and n > longest:
+        message = f"sequence_length {n} is more than context_length {longest}, and learned positions end there"
+        yield settings.problem("sequence_length", "context-length", message, f"write at most {longest}, or make context_length longer")
+
+
+def gradient_dtype(settings: Settings, _: Settings) -> Problems:
+    """Only bf16-master leaves a choice."""
+    precision = settings.get("precision")
+    if settings.written("gradient_dtype") and precision != "bf16-master":
+        message = f"gradient_dtype can be chosen only with precision: bf16-master; {precision} fixes it"
+        yield settings.problem("gradient_dtype", "gradient-dtype", message, "leave it out")
+
+
+def tokens_and_steps(settings: Settings, model: Settings) -> Problems:
+    """Both tokens and steps state the same fact."""
+    if settings.written("tokens") and settings.written("steps"):
+        said, steps, each = settings.get("tokens"), settings.get("steps"), step_tokens(settings, model)
+        if said != steps * each:
+            message = f"tokens is {said}, but {steps} steps of {each} tokens (B * n * gradient_accumulation) are {steps * each}"
+            yield settings.problem("tokens", "tokens-steps", message, "keep one of tokens and steps")
+
+
+_DOCUMENT = (n_layers, run_positions, scenario_names)
+_NORM = (norm_bias,)
+_LAYER = (
+    heads_divide_width,
+    kv_heads_divide_heads,
+    fused_bias,
+    fused_per_head,
+    gated_d_ff,
+    gate_bias,
+    parallel_placement,
+    positions_keys,
+    rotary_dim,
+)
+_TRAINING = (sequence_in_context, gradient_dtype, tokens_and_steps)

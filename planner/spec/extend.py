@@ -1,0 +1,75 @@
+"""``extends``: which file a spec builds on, and the two of them as one tree."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from planner.spec.find import SUFFIXES
+from planner.spec.nodes import Node, merge
+from planner.spec.problems import SpecError, quote
+from planner.spec.source import STDIN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planner.spec.problems import Problem
+
+MAX_CHAIN = 10  # files, one extending the next
+_OWN = ("name", "expect", "extends")  # what a file says of itself alone
+
+
+def extended(root: Node, file: str, read: Callable[[str], Node], chain: tuple[str, ...] = ()) -> Node:
+    """Return the tree with what it extends beneath it.
+
+    ``read`` returns the tree of a file. Raises SpecError: the path is none that a spec may name, or the files extend one another in a ring.
+    """
+    written = root.items().get("extends")
+    if written is None or not isinstance(written.value, str) or not written.value:
+        return root
+    chain = (*chain, file)
+    base = _base(written, file)
+    if os.path.realpath(base) in map(os.path.realpath, chain):
+        ring = " -> ".join((*chain, base))
+        raise SpecError([written.mark.problem("extends", f"the files extend one another: {ring}", "let one of them stand alone")])
+    if len(chain) >= MAX_CHAIN:
+        message = f"more than {MAX_CHAIN} files extend one another"
+        raise SpecError([written.mark.problem("extends", message, "extend a file nearer the first")])
+    if not Path(base).is_file():
+        message = f"there is no file {quote(base)}"
+        raise SpecError([written.mark.problem("extends", message, "the path is relative to the file that says extends")])
+    beneath = extended(read(base), base, read, chain)
+    if not isinstance(beneath.value, dict):
+        raise SpecError([beneath.mark.problem("type", "a spec is a mapping of keys to values", "begin with name: and model:")])
+    inherited = {key: node for key, node in beneath.value.items() if key not in _OWN}
+    return merge(replace(beneath, value=inherited), root)
+
+
+def _base(written: Node, file: str) -> str:
+    """Return the path that is meant; raises SpecError where a spec may not name it."""
+
+    def refusal(message: str, hint: str) -> SpecError:
+        problem: Problem = written.mark.problem("extends", message, hint)
+        return SpecError([problem])
+
+    named = str(written.value)
+    if os.path.isabs(named) or "\0" in named:  # noqa: PTH117 - the text is judged, not a path object
+        raise refusal(f"the path {quote(named)} is absolute", "write it relative to this file")
+    if not named.endswith(SUFFIXES):
+        raise refusal(f"{quote(named)} is no spec file", f"name a file ending in {' or '.join(SUFFIXES)}")
+    folder = "." if file == STDIN else os.path.dirname(file)  # noqa: PTH120 - the path as the user wrote it
+    base = os.path.normpath(os.path.join(folder, named))  # noqa: PTH118
+    target = Path(os.path.realpath(os.path.join(folder, named)))  # noqa: PTH118 - realpath of what the system opens
+    if not any(target.is_relative_to(root) for root in _roots(folder)):
+        message = f"the path {quote(named)} leaves the repository and the working directory"
+        raise refusal(message, "extend a file below one of them")
+    return base
+
+
+def _roots(folder: str) -> tuple[Path, ...]:
+    """Return the folders below which a spec in ``folder`` may extend files: its own, the working directory, its repository."""
+    own = Path(os.path.realpath(folder))
+    repository = next((parent for parent in (own, *own.parents) if (parent / ".git").exists()), own)
+    return own, Path.cwd().resolve(), repository

@@ -1,0 +1,56 @@
+"""What the user named on the command line: files, folders, globs, standard input."""
+
+from __future__ import annotations
+
+import glob
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from planner.spec.source import STDIN, whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from planner.spec.problems import Problem
+
+SUFFIXES = (".yaml", ".yml")
+
+
+def find(paths: Iterable[str | os.PathLike[str]]) -> tuple[tuple[str, ...], tuple[Problem, ...]]:
+    """Return the spec files that the paths name, each once, in the order of the paths, and what is wrong with the paths.
+
+    A folder stands for every ``*.yaml`` and ``*.yml`` below it, hidden folders left out; ``-`` for standard input. Sorted within a path.
+    """
+    files: dict[str, str] = {}  # by the file itself, so that two ways to name it are one
+    problems: list[Problem] = []
+    for path in paths:
+        found, wrong = _named(os.fspath(path))
+        problems += wrong
+        for file in found:
+            files.setdefault(file if file == STDIN else os.path.realpath(file), file)
+    return tuple(files.values()), tuple(problems)
+
+
+def _named(path: str) -> tuple[list[str], list[Problem]]:
+    if path == "-":
+        return [STDIN], []
+    if "\0" in path:
+        return [], [whole_file(path, "not-found", "no file has such a name")]
+    if os.path.isdir(path):  # noqa: PTH112 - the path as the user wrote it is kept: "./specs" stays so
+        files = _below(path)
+        return files, [] if files else [whole_file(path, "no-specs", f"has no file ending in {' or '.join(SUFFIXES)}")]
+    if glob.has_magic(path) and not os.path.lexists(path):
+        files = []
+        for match in sorted(glob.glob(path, recursive=True)):  # noqa: PTH207 - as above
+            files += _below(match) if os.path.isdir(match) else [match]  # noqa: PTH112
+        return files, [] if files else [whole_file(path, "no-specs", "matches no file")]
+    return [path], []
+
+
+def _below(folder: str) -> list[str]:
+    found = []
+    for where, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [os.path.join(where, name) for name in names if name.endswith(SUFFIXES)]  # noqa: PTH118
+    return sorted(file for file in found if Path(file).is_file())

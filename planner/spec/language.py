@@ -1,0 +1,64 @@
+"""The spec language as its JSON Schema states it: the schema itself, its constant defaults, and where each key belongs."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_FILE = Path(__file__).parent / "schema" / "spec.schema.json"
+
+Schema = dict[str, Any]
+
+
+def schema() -> Schema:
+    """Return the draft-07 JSON Schema of a spec, as shipped."""
+    read: Schema = json.loads(_FILE.read_text(encoding="utf-8"))
+    return read
+
+
+@cache
+def inlined() -> Schema:
+    """Return the schema with every reference replaced by what it refers to. Shared: do not change it."""
+    root = schema()
+
+    def resolve(part: Any) -> Any:  # noqa: ANN401 - any JSON
+        if isinstance(part, list):
+            return [resolve(item) for item in part]
+        if not isinstance(part, dict):
+            return part
+        if "$ref" in part:
+            target = root
+            for step in part["$ref"].removeprefix("#/").split("/"):
+                target = target[step]
+            return resolve(target)
+        return {key: resolve(item) for key, item in part.items()}
+
+    inline: Schema = resolve({key: item for key, item in root.items() if key != "definitions"})
+    return inline
+
+
+def properties(part: Schema) -> dict[str, Schema]:
+    """Return the properties of a schema, those of its object form where it also has a shorthand."""
+    found: dict[str, Schema] = part.get("properties", {})
+    for branch in part.get("anyOf", ()):
+        found = found or properties(branch)
+    return found
+
+
+@cache
+def leaves() -> dict[str, Schema]:
+    """Return the dotted keys of single settings outside lists with their schemas, in the schema's order."""
+
+    def walk(part: Schema, prefix: str) -> Iterator[tuple[str, Schema]]:
+        for key, inner in properties(part).items():
+            if properties(inner):
+                yield from walk(inner, f"{prefix}{key}.")
+            else:
+                yield f"{prefix}{key}", inner
+
+    return dict(walk(inlined(), ""))

@@ -1,0 +1,50 @@
+"""``--set model.n_layers=2``: values from the command line, on top of what a spec says."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from planner.spec.nodes import Mark, Node, Source, merge
+from planner.spec.problems import SpecError, quote
+from planner.spec.yaml12 import parse
+
+if TYPE_CHECKING:
+    from planner.spec.problems import Problem
+
+_KEYS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+def parse_override(argument: str) -> tuple[Node | None, tuple[Problem, ...]]:
+    """Return the argument of one ``--set`` as a tree to lay on top of a spec, and its problems, placed in the argument itself."""
+    name = f"--set {argument}"
+    keys, equals, value = argument.partition("=")
+    start = Mark(Source(name, argument), 0, 0)
+    if not equals or not _KEYS.fullmatch(keys):
+        return None, (start.problem("override", f"{quote(argument)} is not key=value", "write for example training.batch_size=16"),)
+    if len(argument.splitlines()) > 1:
+        return None, (start.problem("override", "an override is one line", "put collections in brackets: {a: 1}"),)
+    if keys == "extends":
+        return None, (start.problem("override", "extends cannot be set here", "write it in a spec file"),)
+    if not value.strip():
+        return None, (start.problem("override", "there is no value behind '='", f"write for example {keys}=1"),)
+    source = Source(name, " " * (len(keys) + 1) + value)  # the value stands where it stands in the argument
+    source.lines = [argument]
+    try:
+        node, problems = parse(source)
+    except SpecError as error:
+        return None, error.problems
+    column = len(keys)
+    for key in reversed(keys.split(".")):
+        column -= len(key)
+        mark = Mark(start.source, 0, column)
+        node = Node(mark, {key: node}, keys={key: mark})
+        column -= 1
+    return node, problems
+
+
+def overridden(root: Node, overrides: tuple[Node, ...]) -> Node:
+    """Return the tree with the overrides on top, the last one uppermost."""
+    for override in overrides:
+        root = merge(root, override)
+    return root

@@ -1,0 +1,127 @@
+"""The sections of a spec, each a set of settings to read: what is written, else the default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from planner.spec.language import leaves
+from planner.spec.nodes import UNREADABLE, Node, merge
+
+if TYPE_CHECKING:
+    from planner.spec.problems import Problem
+
+
+class Unresolved(Exception):  # noqa: N818 - no error of its own: what it rests on is reported already
+    """A setting rests on a value that is missing or wrong."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One section's settings, by dotted key within the section: ``attention.bias.q``."""
+
+    node: Node
+    section: str
+    defaulted: set[str] = field(default_factory=set)  # collects the dotted keys of the defaults that were read
+
+    def written(self, key: str) -> Node | None:
+        """Return what is written for a key, or for a shorthand above it."""
+        node: Node | None = self.node
+        for step in key.split("."):
+            if node is None:
+                return None
+            node = node.get(step)
+        return node
+
+    def get(self, key: str, default: object = None) -> Any:  # noqa: ANN401 - the schema has checked what type it is
+        """Return a setting, or its default: the given one, else the schema's. Raises Unresolved where there is neither."""
+        node = self.written(key)
+        if node is not None:
+            if node.value is UNREADABLE:
+                raise Unresolved(key)
+            return node.value
+        dotted = f"{self.section}.{key}"
+        if default is None:
+            default = leaves()[dotted].get("default")
+        if default is None:
+            raise Unresolved(key)
+        self.defaulted.add(dotted)
+        return default
+
+    def problem(self, key: str, code: str, message: str, hint: str = "") -> Problem:
+        """Return a problem at the value of a key, or at what is written of the way there."""
+        mark, node = self.node.mark, self.node
+        for step in key.split("."):
+            inner = node.get(step)
+            if inner is None:
+                break
+            mark, node = inner.mark, inner
+        return mark.problem(code, message, hint)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Layers that follow one another, all of them ``count`` times over."""
+
+    node: Node | None  # the run as written; None: the model has no runs
+    layers: tuple[Settings, ...]
+
+    @property
+    def count(self) -> int:
+        """How often. Raises Unresolved."""
+        if self.node is None:
+            count: int = self.layers[0].get("n_layers")
+            return count
+        written = self.node.get("count")
+        if written is None:
+            return 1
+        if not isinstance(written.value, int):
+            raise Unresolved("count")
+        return written.value
+
+
+class Document:
+    """A whole spec, its parents beneath it and overrides on top."""
+
+    def __init__(self, root: Node) -> None:
+        self.root = root
+        self.defaulted: set[str] = set()
+
+    @cached_property
+    def model(self) -> Settings:
+        """The model's settings."""
+        return Settings(self._section("model"), "model", self.defaulted)
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The model's layers, first to last."""
+        layers = self.model.written("layers")
+        if layers is None:
+            return (Group(None, (self.model,)),)
+        groups = []
+        for run in layers.elements():
+            own = self._on_top(self.model, run)
+            group = run.items().get("layers")
+            inner = (own,) if group is None else tuple(self._on_top(own, layer) for layer in group.elements())
+            groups.append(Group(run, inner))
+        return tuple(groups)
+
+    @cached_property
+    def scenarios(self) -> tuple[tuple[str, Settings], ...]:
+        """The ways of training by name, the base scenario first."""
+        base = Settings(self._section("training"), "training", self.defaulted)
+        written = self.root.items().get("scenarios")
+        further = written.elements() if written else []
+        return ("base", base), *((_name(node), Settings(merge(base.node, node), "training")) for node in further)
+
+    def _section(self, key: str) -> Node:
+        return self.root.items().get(key) or Node(self.root.mark, {})
+
+    def _on_top(self, settings: Settings, node: Node) -> Settings:
+        return Settings(merge(settings.node, node), settings.section, self.defaulted)
+
+
+def _name(scenario: Node) -> str:
+    name = scenario.items().get("name")
+    return name.value if name and isinstance(name.value, str) else ""

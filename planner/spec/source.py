@@ -1,0 +1,61 @@
+"""Reading the text of a spec file: bounded, UTF-8, and with a plain word on whatever is not."""
+
+from __future__ import annotations
+
+import stat
+import sys
+from pathlib import Path
+
+from planner.spec.nodes import Mark, Source
+from planner.spec.problems import Problem, SpecError
+from planner.spec.records import Place
+
+STDIN = "<stdin>"  # the place of what is read from standard input
+LIMIT = 2**20  # bytes of a spec file
+
+
+def whole_file(file: str, code: str, message: str, hint: str = "") -> Problem:
+    """Return a problem of a file as a whole."""
+    return Problem(Place(file, 0, 0), code, message, hint=hint)
+
+
+def read_source(file: str) -> Source:
+    """Read a spec file, or standard input for ``<stdin>``.
+
+    Raises SpecError: the file is missing, a folder, too large or not UTF-8.
+    """
+    return Source(file, _decode(file, _read_bytes(file)))
+
+
+def _read_bytes(file: str) -> bytes:
+    """Read at most LIMIT bytes; raises SpecError."""
+    try:
+        if file == STDIN:
+            data = sys.stdin.buffer.read(LIMIT + 1)
+        else:
+            path = Path(file)
+            if stat.S_ISDIR(path.stat().st_mode):
+                raise SpecError([whole_file(file, "folder", "is a folder, not a spec file", "name a file in it")])
+            with path.open("rb") as stream:
+                data = stream.read(LIMIT + 1)
+    except FileNotFoundError:
+        raise SpecError([whole_file(file, "not-found", "there is no such file or folder")]) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SpecError([whole_file(file, "unreadable", f"cannot be read: {reason}")]) from None
+    if len(data) > LIMIT:
+        raise SpecError([whole_file(file, "too-large", f"is larger than {LIMIT // 2**20} MiB, which no spec needs")])
+    return data
+
+
+def _decode(file: str, data: bytes) -> str:
+    """Decode UTF-8, with or without a byte order mark; raises SpecError."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")) or (data[:4].count(0) > 1 and any(data[:4])):
+        raise SpecError([whole_file(file, "encoding", "is UTF-16 or UTF-32", "save it as UTF-8")])
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8-sig")
+        source = Source(file, before + "\N{REPLACEMENT CHARACTER}")
+        mark = Mark(source, len(source.lines) - 1, len(source.lines[-1]) - 1)
+        raise SpecError([mark.problem("encoding", f"the byte 0x{data[error.start]:02x} is not UTF-8", "save the file as UTF-8")]) from None

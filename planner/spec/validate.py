@@ -1,0 +1,216 @@
+"""A tree against the JSON Schema, and what the schema finds said in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any, cast
+
+from planner.spec.language import inlined
+from planner.spec.nodes import UNREADABLE, Node
+from planner.spec.problems import Problem, quote
+from planner.spec.suggest import key_hint, key_meant, number_meant, truth_meant, value_hint
+
+if TYPE_CHECKING:
+    import jsonschema
+
+MAX_FINDINGS = 200  # in one file; more is no help to anybody
+
+Path = tuple[str | int, ...]
+Finding = tuple[Path | None, Problem]  # the path of the value that the problem makes unusable, if it does
+
+_TYPES = {
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "text",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "a mapping of keys to values",
+}
+
+
+def validate(root: Node) -> tuple[Node, tuple[Problem, ...]]:
+    """Return the tree with every wrong value made unreadable, and the problems."""
+    problems: dict[Problem, None] = {}
+    checked = root
+    for path, problem in islice(_findings(root), MAX_FINDINGS):
+        problems[problem] = None
+        if path is not None:
+            checked = checked.spoil(path)
+    return checked, tuple(problems)
+
+
+def _findings(root: Node) -> Iterator[Finding]:
+    for error in _validator().iter_errors(cast("Any", root.plain())):
+        yield from _explain(root, error)
+
+
+@cache
+def _validator() -> jsonschema.protocols.Validator:
+    """Return the compiled validator, for trees whose whole numbers are int and whose other numbers are Fraction."""
+    from jsonschema import Draft7Validator, validators
+
+    def integer(_: object, value: object) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool)
+
+    def number(_: object, value: object) -> bool:
+        return isinstance(value, int | Fraction) and not isinstance(value, bool)
+
+    checker = Draft7Validator.TYPE_CHECKER.redefine_many({"integer": integer, "number": number})
+    extend: Any = validators.extend  # untyped
+    compiled: jsonschema.protocols.Validator = extend(Draft7Validator, type_checker=checker)(inlined())
+    return compiled
+
+
+@dataclass(frozen=True)
+class _Error:
+    """An error of the validator: the value that breaks a keyword of its schema."""
+
+    root: Node
+    path: Path
+    wanted: Any  # the keyword's value
+    schema: dict[str, Any]
+    context: Sequence[jsonschema.ValidationError]
+
+    @property
+    def node(self) -> Node:
+        node = self.root
+        for step in self.path:
+            node = node.items()[step] if isinstance(step, str) else node.elements()[step]
+        return node
+
+    @property
+    def name(self) -> str:
+        """The value as messages name it: ``model.layers[0].count``."""
+        return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path).removeprefix(".")
+
+    @property
+    def key(self) -> str:
+        """The key that the value belongs to; the elements of a list belong to the list's."""
+        return next((step for step in reversed(self.path) if isinstance(step, str)), "")
+
+    def missing(self, key: str, or_else: str = "") -> Problem:
+        """Return the problem of a missing key, at the key of the mapping that lacks it."""
+        mark = self.node.mark
+        if self.path and isinstance(self.path[-1], str):
+            mark = replace(self, path=self.path[:-1]).node.keys[self.path[-1]]
+        return mark.problem("missing-key", f"{self.name or 'the spec'} needs the key '{key}'{or_else}", _example(key, self.schema))
+
+    def meant(self) -> set[str]:
+        """Return the keys that unknown keys of the mapping stand for: who wrote them knows already that they are needed."""
+        allowed = self.schema["properties"]
+        return {key_meant(key, allowed) for key in self.node.items() if key not in allowed}
+
+
+def _explain(root: Node, error: jsonschema.ValidationError) -> Iterator[Finding]:
+    """Yield what an error of the validator means."""
+    schema: Any = error.schema
+    own = _Error(root, tuple(error.absolute_path), error.validator_value, schema, error.context)
+    if own.node.value is not UNREADABLE:  # else reported when it was read
+        yield from _EXPLAIN[str(error.validator)](own)
+
+
+def _unknown_keys(error: _Error) -> Iterator[Finding]:
+    allowed = error.schema["properties"]
+    for key in (key for key in error.node.items() if key not in allowed):
+        inside = f" in {error.name}" if error.path else ""
+        yield None, error.node.keys[key].problem("unknown-key", f"unknown key {quote(key)}{inside}", key_hint(key, allowed))
+
+
+def _missing_keys(error: _Error) -> Iterator[Finding]:
+    there = error.node.items().keys() | error.meant()
+    for key in error.wanted:
+        if key not in there:
+            yield None, error.missing(key)
+
+
+def _no_branch(error: _Error) -> Iterator[Finding]:
+    """Explain ``anyOf``: one of several keys is missing, or the form that the user has chosen (mapping or shorthand) has errors."""
+    if "required" in error.wanted[0]:
+        first, *others = (branch["required"][0] for branch in error.wanted)
+        if first not in error.meant():
+            yield None, error.missing(first, "".join(f" or '{key}'" for key in others))
+        return
+    form = "object" if isinstance(error.node.value, dict) else "string"
+    for inner in error.context:
+        if error.wanted[inner.schema_path[0]]["type"] == form:
+            yield from _explain(error.root, inner)
+
+
+def _wrong_type(error: _Error) -> Iterator[Finding]:
+    if "enum" in error.schema:
+        return  # which fails too, and says more
+    node, types = error.node, [error.wanted] if isinstance(error.wanted, str) else error.wanted
+    if not error.path:
+        message, hint = f"a spec is a mapping of keys to values, not {_said(node)}", "begin with name: and model:"
+    else:
+        message = f"{error.name} must be {' or '.join(_TYPES[name] for name in types)}, not {_said(node)}"
+        hint = _instead(node, error.key, types) or _example(error.key, {"properties": {error.key: error.schema}})
+    yield error.path, node.mark.problem("type", message, hint)
+
+
+def _wrong_value(error: _Error) -> Iterator[Finding]:
+    node = error.node
+    value = None if isinstance(node.value, dict | list) else node.value
+    hint = value_hint(error.key, value, node.text, error.wanted)
+    yield error.path, node.mark.problem("value", f"{error.name} cannot be {_said(node)}", hint)
+
+
+def _out_of_bounds(code: str, text: str, hint: str = "") -> Callable[[_Error], Iterator[Finding]]:
+    def explain(error: _Error) -> Iterator[Finding]:
+        bound = f"{error.wanted:,}" if isinstance(error.wanted, int) else ""
+        message = f"{error.name} {text.format(bound=bound, said=_said(error.node))}"
+        yield error.path, error.node.mark.problem(code, message, hint)
+
+    return explain
+
+
+_EXPLAIN: dict[str, Callable[[_Error], Iterator[Finding]]] = {
+    "additionalProperties": _unknown_keys,
+    "required": _missing_keys,
+    "anyOf": _no_branch,
+    "type": _wrong_type,
+    "enum": _wrong_value,
+    "minimum": _out_of_bounds("range", "must be at least {bound}, not {said}"),
+    "maximum": _out_of_bounds("range", "must be at most {bound}, not {said}", "no real size is larger"),
+    "exclusiveMaximum": _out_of_bounds("range", "must be below {bound}, not {said}"),
+    "minLength": _out_of_bounds("text", "must not be empty"),
+    "maxLength": _out_of_bounds("text", "has more than {bound} characters", "shorten it"),
+    "minItems": _out_of_bounds("empty-list", "must not be an empty list", "leave the key out"),
+    "pattern": _out_of_bounds("text", "must not begin or end with a space", "remove the space"),
+    "not": _out_of_bounds("text", "must be one line without control characters", "write it on one line"),
+}
+
+
+def _instead(node: Node, key: str, types: list[str]) -> str:
+    """Return what to write instead of a value of the wrong type, where it can be told from the value."""
+    if isinstance(node.value, str):
+        if types[0] in ("integer", "number") and (number := number_meant(node.value)):
+            return f"write {key}: {number}"
+        if types[0] == "boolean" and (truth := truth_meant(node.value)):
+            return f"YAML 1.2 reads {quote(node.value)} as text: write {key}: {truth}"
+    if types[0] == "string" and node.text and not isinstance(node.value, dict | list):
+        return f'put it in quotes: {key}: "{node.text}"'
+    return ""
+
+
+def _example(key: str, schema: dict[str, Any]) -> str:
+    inner = schema["properties"][key]
+    examples = [*inner.get("examples", []), *([inner["default"]] if "default" in inner else [])]
+    if not examples or isinstance(examples[0], list):
+        return ""
+    return f"for example {key}: {str(examples[0]).lower() if isinstance(examples[0], bool) else examples[0]}"
+
+
+def _said(node: Node) -> str:
+    """Return the value as the user wrote it, and what it is where that could surprise."""
+    if isinstance(node.value, dict):
+        return "a mapping"
+    if isinstance(node.value, list):
+        return "a list"
+    if node.value is None:
+        return "empty"
+    return f"the text {quote(node.text)}" if isinstance(node.value, str) else node.text
