@@ -26,79 +26,76 @@ from torch import Tensor
 BACKWARDS = itertools.count(1)
 
 
-class Buffers:
+class Gradients:
     """Gradients that wait for their node, by node and input."""
 
     def __init__(self, device: torch.device) -> None:
-        self.waiting: dict[int, list[Tensor | None]] = {}
-        # What a tensor looks like that only its place in a list holds.
-        self.alone = (sys.maxsize, sys.maxsize, sys.maxsize)
+        self.waiting: dict[int, list[Any]] = {}
+        # What a tensor looks like that nothing but its place in a list holds.
         self.alone = self.holders([torch.empty(1, device=device)], 0)
 
     @staticmethod
-    def holders(tensors: list[Tensor | None], place: int) -> tuple[int, int, int]:
-        """How many hold the tensor in this place: in Python, in C++, and its storage."""
+    def holders(tensors: list[Any], place: int) -> tuple[int, int, int]:
+        """Return how many hold the tensor in this place: in Python, in C++, and its storage."""
         tensor = tensors[place]
-        assert tensor is not None  # noqa: S101 - the caller looked
         storage = torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)  # noqa: SLF001 - counts have no public name
-        return sys.getrefcount(tensor), tensor._use_count(), storage  # noqa: SLF001
+        return sys.getrefcount(tensor), tensor._use_count(), storage  # noqa: SLF001 - the same
 
-    def sole(self, tensors: list[Tensor | None], place: int, *, storage: bool) -> bool:
-        """Whether nothing but this place holds the tensor (and, if asked, its storage)."""
-        held = self.holders(tensors, place)
-        return held == self.alone if storage else held[:2] == self.alone[:2]
-
-    def add(self, node: int, inputs: int, place: int, gradients: list[Tensor | None], which: int) -> None:
-        """Move ``gradients[which]`` to the node's input, adding it to what waits there."""
+    def add(self, node: int, inputs: int, place: int, gradients: list[Any], which: int) -> None:
+        """Move ``gradients[which]`` to one of the node's inputs, adding it to what waits there."""
         waiting = self.waiting.setdefault(node, [None] * inputs)
         if waiting[place] is None:
-            waiting[place], gradients[which] = gradients[which], None
-            return
-        if self.sole(waiting, place, storage=True) and dense(waiting[place]):
-            waiting[place].add_(gradients[which])  # type: ignore[union-attr]
+            waiting[place] = gradients[which]
+        elif self.holders(waiting, place) == self.alone and is_dense(waiting[place]):
+            waiting[place].add_(gradients[which])
         else:
-            waiting[place] = waiting[place] + gradients[which]  # type: ignore[operator]
+            waiting[place] = waiting[place] + gradients[which]
         gradients[which] = None
 
+    def accumulate(self, leaf: Tensor, gradients: list[Any]) -> None:
+        """Give a leaf its gradient."""
+        fits = all(mine == its or size == 1 for mine, its, size in zip(gradients[0].stride(), leaf.stride(), leaf.shape, strict=True))
+        if leaf.grad is not None:
+            leaf.grad.add_(gradients[0])
+        elif fits and self.holders(gradients, 0)[:2] == self.alone[:2]:
+            leaf.grad = gradients[0].detach()
+        else:
+            leaf.grad = torch.empty_like(leaf).copy_(gradients[0])
+        gradients.clear()
 
-def dense(tensor: Tensor | None) -> bool:
-    """Whether the tensor's elements fill a block of memory without gaps or overlaps, in any order of dimensions."""
-    assert tensor is not None  # noqa: S101 - the caller looked
+
+def is_dense(tensor: Tensor) -> bool:
+    """Say whether the tensor's elements fill a block of memory without gaps or overlaps, in any order of dimensions."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size == 1:
-            continue
-        if stride != expected:
+        if size != 1 and stride != expected:
             return False
         expected *= size
     return True
 
 
-def accumulate(variable: Tensor, gradients: list[Tensor | None], buffers: Buffers) -> None:
-    """Give a leaf its gradient."""
-    gradient = gradients[0]
-    assert gradient is not None  # noqa: S101 - a leaf is reached by a gradient or not at all
-    strides = [(s, t) for s, t, size in zip(gradient.stride(), variable.stride(), gradient.shape, strict=True) if size != 1]
-    fits = all(s == t for s, t in strides)
-    del gradient
-    if variable.grad is not None:
-        variable.grad.add_(gradients[0])  # type: ignore[arg-type]
-    elif fits and buffers.sole(gradients, 0, storage=False):
-        variable.grad = gradients[0].detach()  # type: ignore[union-attr]
-    else:
-        variable.grad = torch.empty_like(variable).copy_(gradients[0])  # type: ignore[arg-type]
+def run(nodes: list[Any], gradients: list[Any]) -> list[Any]:
+    """Run the one node in the list on its gradients, then let go of both: the node's saved tensors die with it."""
+    node = nodes.pop()
+    if all(gradient is None for gradient in gradients):
+        return [None] * len(node.next_functions)
+    arguments = tuple(gradients)
     gradients.clear()
+    result = node(*arguments)
+    return list(result) if isinstance(result, tuple) else [result]
 
 
-def backward(roots: list[Any], device: torch.device) -> None:
-    """Run the graph behind ``roots[0]``, the node that made a scalar loss, and give every leaf its gradient.
+def conform(results: list[Any], which: int, metadata: Any) -> None:  # noqa: ANN401 - a type of PyTorch's that has no public name
+    """Reduce a gradient to the shape and cast it to the dtype of what it is a gradient of."""
+    if results[which].shape != torch.Size(metadata.shape):
+        results[which] = results[which].sum_to_size(tuple(metadata.shape))
+    if results[which].dtype != metadata.dtype:
+        results[which] = results[which].to(metadata.dtype)
 
-    The node is taken out of the list: no other reference to it, or to the loss, may be held, or its saved tensors outlive their use.
-    """
-    root = roots.pop()
-    nodes: dict[int, Any] = {id(root): root}
-    waits_for: dict[int, int] = {id(root): 0}
-    pending = [root]
+
+def graph(root: Any) -> tuple[dict[int, Any], dict[int, int]]:  # noqa: ANN401 - nodes have members without public names
+    """Return all nodes behind ``root``, and for how many others each has to wait."""
+    nodes, waits_for, pending = {id(root): root}, {id(root): 0}, [root]
     while pending:
         for following, _ in pending.pop().next_functions:
             if following is None:
@@ -108,54 +105,39 @@ def backward(roots: list[Any], device: torch.device) -> None:
                 waits_for[id(following)] = 0
                 pending.append(following)
             waits_for[id(following)] += 1
-    buffers = Buffers(device)
-    seed = torch.ones((), device=device, dtype=root._input_metadata[0].dtype)  # noqa: SLF001 - alive until the end, as in loss.backward()
-    buffers.waiting[id(root)] = [seed]
-    ready = [(-root._sequence_nr(), id(root))]  # noqa: SLF001
-    del root
+    return nodes, waits_for
+
+
+def backward(roots: list[Any], device: torch.device) -> None:
+    """Run the graph behind ``roots[0]``, the node that made a scalar loss, and give every leaf its gradient.
+
+    The node is taken out of the list: no other reference to it, or to the loss, may be held, or its saved tensors outlive their use.
+    """
+    gradients = Gradients(device)
+    # Alive until the end, as loss.backward() holds it.
+    seed = torch.ones((), device=device, dtype=roots[0]._input_metadata[0].dtype)  # noqa: SLF001 - the node says it nowhere else
+    gradients.waiting[id(roots[0])] = [seed]
+    ready = [(0, id(roots[0]))]
+    nodes, waits_for = graph(roots.pop())
     # Recomputation under checkpoint happens once in each backward pass, which it knows by the engine's number for it.
-    this = next(BACKWARDS)
-    with torch.no_grad(), mock.patch.object(torch._C, "_current_graph_task_id", return_value=this):  # noqa: SLF001
+    with torch.no_grad(), mock.patch.object(torch._C, "_current_graph_task_id", return_value=next(BACKWARDS)):  # noqa: SLF001 - no public name
         while ready:
             _, key = heapq.heappop(ready)
-            node = nodes.pop(key)
-            gradients = buffers.waiting.pop(key, [])
-            if hasattr(node, "variable"):
-                accumulate(node.variable, gradients, buffers)
+            waiting = gradients.waiting.pop(key, [])
+            if hasattr(nodes[key], "variable"):
+                gradients.accumulate(nodes.pop(key).variable, waiting)
                 continue
-            edges = node.next_functions
-            if any(gradient is not None for gradient in gradients):
-                arguments = tuple(gradients)
-                gradients.clear()
-                result = node(*arguments)
-                del arguments
-                results = list(result) if isinstance(result, tuple) else [result]
-                del result
-            else:
-                results = [None] * len(edges)
-            del node
+            edges = nodes[key].next_functions
+            results = run([nodes.pop(key)], waiting)
+            inputs = [following._input_metadata if following else () for following, _ in edges]  # noqa: SLF001 - no public name
             for which, (following, place) in enumerate(edges):
-                if following is None:
-                    results[which] = None
+                if following and results[which] is not None:
+                    conform(results, which, inputs[which][place])
+            for which, (following, place) in enumerate(edges):
+                if not following:
                     continue
                 if results[which] is not None:
-                    metadata = following._input_metadata  # noqa: SLF001
-                    conform(results, which, metadata[place])
-            for which, (following, place) in enumerate(edges):
-                if following is None:
-                    continue
-                if results[which] is not None:
-                    buffers.add(id(following), len(following._input_metadata), place, results, which)  # noqa: SLF001
+                    gradients.add(id(following), len(inputs[which]), place, results, which)
                 waits_for[id(following)] -= 1
                 if waits_for[id(following)] == 0:
-                    heapq.heappush(ready, (-following._sequence_nr(), id(following)))  # noqa: SLF001
-
-
-def conform(results: list[Tensor | None], which: int, metadata: Any) -> None:
-    """Reduce a gradient to the shape and cast it to the dtype of what it is a gradient of."""
-    gradient = results[which]
-    assert gradient is not None  # noqa: S101 - the caller looked
-    if gradient.shape != torch.Size(metadata.shape):
-        results[which] = gradient = gradient.sum_to_size(tuple(metadata.shape))
-    if gradient.dtype != metadata.dtype:
-        results[which] = gradient.to(metadata.dtype)
+                    heapq.heappush(ready, (-following._sequence_nr(), id(following)))  # noqa: SLF001 - no public name

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, UntypedStorage
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
@@ -18,18 +19,18 @@ aten = torch.ops.aten
 
 def flash_forward(q: Tensor, k: Tensor, v: Tensor, *_: object, **__: object) -> int:
     """FLOPs of the CPU's fused attention: those of the CUDA kernels."""
-    return int(sdpa_flop_count(q.shape, k.shape, v.shape))
+    return int(sdpa_flop_count(q.shape, k.shape, v.shape))  # type: ignore[no-untyped-call] # untyped in torch
 
 
 def flash_backward(gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: object, **__: object) -> int:
     """FLOPs of its backward pass, likewise: five products to the forward's two."""
-    return int(sdpa_backward_flop_count(gradient.shape, q.shape, k.shape, v.shape))
+    return int(sdpa_backward_flop_count(gradient.shape, q.shape, k.shape, v.shape))  # type: ignore[no-untyped-call] # untyped in torch
 
 
 # Operators with matrix products in them for which PyTorch's counter has no formula.
 LEFT_OUT: dict[object, Callable[..., int]] = {
-    aten._scaled_dot_product_flash_attention_for_cpu: flash_forward,  # noqa: SLF001
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: flash_backward,  # noqa: SLF001
+    aten._scaled_dot_product_flash_attention_for_cpu: flash_forward,  # noqa: SLF001 - operators without a public name
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: flash_backward,  # noqa: SLF001 - the same
 }
 
 
@@ -43,14 +44,14 @@ class Made:
     operator: str
 
 
-class Live(TorchDispatchMode):
+class Live(TorchDispatchMode):  # type: ignore[no-untyped-call] # untyped in torch
     """Counts FLOPs and follows every storage that an operator makes until its last holder lets go of it.
 
     A storage is known by its Python object, which PyTorch keeps the same as long as the storage lives; addresses are used again.
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call] # untyped in torch
         self.storages: dict[int, tuple[weakref.ref[UntypedStorage], Made]] = {}
         self.bytes = 0
         self.start_phase()
@@ -80,13 +81,15 @@ class Live(TorchDispatchMode):
         if self.bytes > self.peak_bytes:
             self.peak_bytes, self.peak_operator = self.bytes, operator
 
-    def __torch_dispatch__(self, func: Callable[..., Any], _types: object, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, _types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
         result = func(*args, **(kwargs or {}))
         self.follow(tree_leaves(result), str(func))
         self.count(func, args, kwargs or {}, result)
         return result
 
-    def count(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def count(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: object) -> None:
         """Add the operator's FLOPs, if it multiplies matrices."""
         operator = func.overloadpacket
         if formula := flop_registry.get(operator):

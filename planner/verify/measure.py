@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,9 @@ class Functions(TorchFunctionMode):
         super().__init__()
         self.running = ""
 
-    def __torch_function__(self, func: Any, _types: object, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., object], _types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
         before, self.running = self.running, getattr(func, "__name__", str(func))
         try:
             return func(*args, **(kwargs or {}))
@@ -48,6 +50,7 @@ class Keeper:
         self.functions = Functions()
 
     def pack(self, tensor: Tensor) -> Tensor:
+        """Note what autograd saves, and hand it back as it is."""
         storage = tensor.untyped_storage()
         if id(storage) not in self.ignored and id(storage) not in self.saved:
             dtype = str(tensor.dtype).removeprefix("torch.")
@@ -56,6 +59,8 @@ class Keeper:
 
     @contextmanager
     def watch(self) -> Iterator[None]:
+        """Follow all that is saved inside."""
+
         def enter(module: nn.Module, _args: object) -> None:
             self.stack.append(self.paths.get(module, self.stack[-1]))
 
@@ -71,7 +76,7 @@ class Keeper:
                 hook.remove()
 
 
-def autocast(training: Training, device: Device) -> torch.autocast:
+def autocast(training: Training, device: str) -> torch.autocast:
     """Autocast as the precision wants it, or switched off."""
     dtype = AUTOCAST.get(training.precision)
     return torch.autocast(device, dtype=dtype, enabled=dtype is not None)
@@ -101,7 +106,8 @@ class Step:
         self.live.follow((*self.module.parameters(), *self.module.buffers(), self.ids, self.targets), "start")
 
     def forward(self) -> Tensor:
-        with autocast(self.training, self.device.type):  # type: ignore[arg-type]
+        """Return the loss."""
+        with autocast(self.training, self.device.type):
             return self.module.loss(self.ids, self.targets)
 
     def measure(self) -> Measured:
@@ -141,7 +147,7 @@ class Step:
         return tuple(phases), tuple(points), kept
 
     @contextmanager
-    def phase(self, name: str, phases: list[Phase], points: list[int]) -> Iterator[None]:
+    def phase(self, name: Literal["forward", "backward", "optimizer"], phases: list[Phase], points: list[int]) -> Iterator[None]:
         """Watch one phase, and note its peak and FLOPs and the live bytes after it."""
         live = self.live
         live.start_phase()

@@ -28,6 +28,7 @@ from planner.spec.records import FeedForward, Layer, Model, Norm, Training
 
 ROTARY_BASE = 10_000.0
 EPSILON = 1e-5
+Tables = dict[tuple[str, int], tuple[Tensor, ...]]  # ("rope", rotary_dim): cosines and sines; ("alibi", n_heads): the bias
 INIT_STD = 0.02  # GPT-2's; small enough that the first loss is near ln V
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -43,7 +44,13 @@ class UnbuildableError(Exception):
     """The spec asks for something that these modules cannot build; the message names it."""
 
 
-class LayerNorm(nn.Module):
+class Module(nn.Module):
+    """A module whose result is a tensor."""
+
+    __call__: Callable[..., Tensor]
+
+
+class LayerNorm(Module):
     """``F.layer_norm`` with or without weight and bias of shape (width,)."""
 
     def __init__(self, width: int, norm: Norm, device: torch.device, dtype: torch.dtype) -> None:
@@ -53,10 +60,11 @@ class LayerNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(width, device=device, dtype=dtype)) if norm.bias else None
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return x normalised over its last dimension."""
         return F.layer_norm(x, (self.width,), self.weight, self.bias, EPSILON)
 
 
-class RMSNorm(nn.Module):
+class RMSNorm(Module):
     """``F.rms_norm`` with or without a weight of shape (width,); one fused operator on CUDA."""
 
     def __init__(self, width: int, norm: Norm, device: torch.device, dtype: torch.dtype) -> None:
@@ -65,17 +73,18 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width, device=device, dtype=dtype)) if norm.weight else None
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return x normalised over its last dimension."""
         return F.rms_norm(x, (self.width,), self.weight, EPSILON)
 
 
-def make_norm(width: int, norm: Norm, device: torch.device, dtype: torch.dtype) -> nn.Module:
+def make_norm(width: int, norm: Norm, device: torch.device, dtype: torch.dtype) -> Module:
     """Return the norm that the record describes, over the last dimension of the given width."""
     kind = LayerNorm if norm.type == "layernorm" else RMSNorm
     return kind(width, norm, device, dtype)
 
 
 def rotary_tables(n: int, rotary_dim: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of shape (n, 1, rotary_dim)."""
+    """Return cosines and sines of shape (n, 1, rotary_dim)."""
     inverse = ROTARY_BASE ** (-torch.arange(0, rotary_dim, 2, device=device, dtype=torch.float32) / rotary_dim)
     angles = torch.outer(torch.arange(n, device=device, dtype=torch.float32), inverse)
     angles = torch.cat((angles, angles), dim=-1)[:, None, :]
@@ -92,22 +101,25 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def alibi_bias(n: int, n_heads: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """ALiBi's distance penalties of shape (1, H, n, n), in the lower triangle; Press et al. 2022."""
+    """Return ALiBi's distance penalties of shape (1, H, n, n), minus infinity for what comes later; Press et al. 2022."""
     slopes = torch.tensor([2 ** (-8 * (head + 1) / n_heads) for head in range(n_heads)], device=device, dtype=torch.float32)
     positions = torch.arange(n, device=device, dtype=torch.float32)
-    distance = (positions[None, :] - positions[:, None]).clamp(max=0)
-    return (slopes[:, None, None] * distance).to(dtype)[None]
+    distance = positions[None, :] - positions[:, None]
+    distance = distance.masked_fill(distance > 0, float("inf"))
+    return (slopes[:, None, None] * -distance.abs()).to(dtype)[None]
 
 
 def sinusoids(n: int, width: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """The table of Vaswani et al. 2017, shape (n, width): sines in even channels, cosines in odd ones."""
+    """Return the table of Vaswani et al. 2017, shape (n, width): sines in even channels, cosines in odd ones."""
     inverse = ROTARY_BASE ** (-torch.arange(0, width, 2, device=device, dtype=torch.float32) / width)
     angles = torch.outer(torch.arange(n, device=device, dtype=torch.float32), inverse)
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)[:, :width].to(dtype)
 
 
-class SelfAttention(nn.Module):
+class SelfAttention(Module):
     """Causal attention, (B, n, d) to (B, n, d)."""
+
+    mask: Tensor  # pytorch-eager only: ones on and below the diagonal, (1, 1, context_length, context_length)
 
     def __init__(self, model: Model, layer: Layer, training: Training, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
@@ -146,7 +158,7 @@ class SelfAttention(nn.Module):
             self.register_buffer("mask", torch.tril(square).view(1, 1, model.context_length, model.context_length))
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (B, n, H, h), keys and values (B, n, K, h)."""
+        """Return queries (B, n, H, h), keys and values (B, n, K, h)."""
         B, n, _ = x.shape
         H, K, h = self.record.n_heads, self.record.n_kv_heads, self.record.head_dim
         if self.record.qkv == "fused_per_head":
@@ -165,7 +177,7 @@ class SelfAttention(nn.Module):
         return q, k, v
 
     def core(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        """Attention proper: q (B, H, n, h), k and v (B, K, n, h) to (B, H, n, h)."""
+        """Attend: q (B, H, n, h), k and v (B, K, n, h) to (B, H, n, h)."""
         dropout = self.dropout if self.training else 0.0
         groups = self.record.n_heads // self.record.n_kv_heads
         n = q.shape[2]
@@ -182,7 +194,8 @@ class SelfAttention(nn.Module):
         probabilities = F.dropout(F.softmax(scores, dim=-1), dropout)
         return probabilities @ v
 
-    def forward(self, x: Tensor, tables: dict[tuple[str, int], tuple[Tensor, ...]]) -> Tensor:
+    def forward(self, x: Tensor, tables: Tables) -> Tensor:
+        """Return what the layer adds to x (B, n, d), of the same shape."""
         B, n, _ = x.shape
         q, k, v = self.project(x)
         bias = None
@@ -200,7 +213,7 @@ class SelfAttention(nn.Module):
         return F.dropout(self.o_proj(y), self.dropout, self.training)
 
 
-class MLP(nn.Module):
+class MLP(Module):
     """Feed-forward, (B, n, d) to (B, n, d)."""
 
     def __init__(self, d_model: int, record: FeedForward, dropout: float, device: torch.device, dtype: torch.dtype) -> None:
@@ -212,54 +225,53 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(record.d_ff, d_model, bias=record.down_bias, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.gate_proj is None:
-            hidden = self.activation(self.up_proj(x))
-        else:
-            hidden = self.activation(self.gate_proj(x)) * self.up_proj(x)
+        """Return what the layer adds to x (B, n, d), of the same shape."""
+        hidden = self.activation(self.up_proj(x)) if self.gate_proj is None else self.activation(self.gate_proj(x)) * self.up_proj(x)
         return F.dropout(self.down_proj(hidden), self.dropout, self.training)
 
 
-class Block(nn.Module):
+# The norms before attention, after it, before the feed-forward and after it, by placement.
+PLACEMENTS: dict[str, tuple[str | None, str | None, str | None, str | None]] = {
+    "before": ("input_layernorm", None, "post_attention_layernorm", None),
+    "after": (None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
+    "before_and_after": ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"),
+}
+
+
+class Block(Module):
     """One decoder layer, (B, n, d) to (B, n, d), with its norms where the record places them."""
 
     def __init__(self, model: Model, layer: Layer, training: Training, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
-        self.kind, self.placement = layer.block, layer.norm_placement
-        if self.kind != "sequential" and self.placement != "before":
-            raise UnbuildableError(f"a {self.kind} block with norms placed {self.placement!r}: only 'before' is defined")
+        self.kind = layer.block
+        if self.kind != "sequential" and layer.norm_placement != "before":
+            raise UnbuildableError(f"a {self.kind} block with norms placed {layer.norm_placement!r}: only 'before' is defined")
         self.self_attn = SelfAttention(model, layer, training, device, dtype)
         self.mlp = MLP(model.d_model, layer.feed_forward, float(training.dropout), device, dtype)
-        for name in self.norm_names():
-            self.add_module(name, make_norm(model.d_model, layer.norm, device, dtype))
+        self.norms = PLACEMENTS[layer.norm_placement]
+        for name in self.norms[:1] if self.kind == "parallel_one_norm" else self.norms:
+            if name:
+                self.add_module(name, make_norm(model.d_model, layer.norm, device, dtype))
 
-    def norm_names(self) -> tuple[str, ...]:
-        """Names of this block's norms, in the order in which it runs them."""
-        if self.kind == "parallel_one_norm":
-            return ("input_layernorm",)
-        if self.placement == "after":
-            return ("post_attention_layernorm", "post_feedforward_layernorm")
-        if self.placement == "before_and_after":
-            return ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
-        return ("input_layernorm", "post_attention_layernorm")
+    def normed(self, name: str | None, x: Tensor) -> Tensor:
+        """Return x after the norm of this name, if there is one."""
+        if name is None:
+            return x
+        result: Tensor = self.get_submodule(name)(x)
+        return result
 
-    def forward(self, x: Tensor, tables: dict[tuple[str, int], tuple[Tensor, ...]]) -> Tensor:
-        norm = self.get_submodule
-        if self.kind == "parallel_one_norm":
-            normed = norm("input_layernorm")(x)
-            return x + self.self_attn(normed, tables) + self.mlp(normed)
-        if self.kind == "parallel_two_norms":
-            return x + self.self_attn(norm("input_layernorm")(x), tables) + self.mlp(norm("post_attention_layernorm")(x))
-        if self.placement == "after":
-            x = x + norm("post_attention_layernorm")(self.self_attn(x, tables))
-            return x + norm("post_feedforward_layernorm")(self.mlp(x))
-        if self.placement == "before_and_after":
-            x = x + norm("post_attention_layernorm")(self.self_attn(norm("input_layernorm")(x), tables))
-            return x + norm("post_feedforward_layernorm")(self.mlp(norm("pre_feedforward_layernorm")(x)))
-        x = x + self.self_attn(norm("input_layernorm")(x), tables)
-        return x + self.mlp(norm("post_attention_layernorm")(x))
+    def forward(self, x: Tensor, tables: Tables) -> Tensor:
+        """Return x (B, n, d) after this layer."""
+        before_attention, after_attention, before_mlp, after_mlp = self.norms
+        if self.kind != "sequential":
+            first = self.normed(before_attention, x)
+            second = first if self.kind == "parallel_one_norm" else self.normed(before_mlp, x)
+            return x + self.self_attn(first, tables) + self.mlp(second)
+        x = x + self.normed(after_attention, self.self_attn(self.normed(before_attention, x), tables))
+        return x + self.normed(after_mlp, self.mlp(self.normed(before_mlp, x)))
 
 
-class Decoder(nn.Module):
+class Decoder(Module):
     """Token ids (B, n) to the last hidden states (B, n, d)."""
 
     def __init__(self, model: Model, training: Training, device: torch.device, dtype: torch.dtype) -> None:
@@ -282,14 +294,15 @@ class Decoder(nn.Module):
             if layer.positions.type in ("rope", "alibi")
         )
 
-    def make_tables(self, n: int, device: torch.device) -> dict[tuple[str, int], tuple[Tensor, ...]]:
-        """What the layers share: rotary tables by rotary dimension and ALiBi biases by number of heads."""
+    def make_tables(self, n: int, device: torch.device) -> Tables:
+        """Return what the layers share: rotary tables by rotary dimension and ALiBi biases by number of heads."""
         return {
             (kind, size): rotary_tables(n, size, device, self.dtype) if kind == "rope" else (alibi_bias(n, size, device, self.dtype),)
             for kind, size in self.tables
         }
 
     def forward(self, ids: Tensor) -> Tensor:
+        """Return the last hidden states (B, n, d) of token ids (B, n)."""
         n = ids.shape[1]
         x = self.embed_tokens(ids)
         if self.embed_positions is not None:
@@ -302,14 +315,11 @@ class Decoder(nn.Module):
         x = F.dropout(x, self.dropout, self.training)
         tables = self.make_tables(n, ids.device)
         for block in self.layers:
-            if self.recompute_blocks:
-                x = checkpoint(block, x, tables, use_reentrant=False, preserve_rng_state=False)
-            else:
-                x = block(x, tables)
+            x = checkpoint(block, x, tables, use_reentrant=False, preserve_rng_state=False) if self.recompute_blocks else block(x, tables)
         return x if self.norm is None else self.norm(x)
 
 
-class CausalLM(nn.Module):
+class CausalLM(Module):
     """The whole model, token ids (B, n) to logits (B, n, V). Raises ``UnbuildableError`` for what these modules cannot build."""
 
     def __init__(self, model: Model, training: Training, device: torch.device, dtype: torch.dtype) -> None:
@@ -320,10 +330,12 @@ class CausalLM(nn.Module):
             self.lm_head.weight = self.model.embed_tokens.weight
 
     def forward(self, ids: Tensor) -> Tensor:
-        return self.lm_head(self.model(ids))
+        """Return the logits (B, n, V) of token ids (B, n)."""
+        logits: Tensor = self.lm_head(self.model(ids))
+        return logits
 
     def loss(self, ids: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross entropy of the targets (B, n), a scalar."""
+        """Return the mean cross entropy of the targets (B, n), a scalar."""
         hidden = self.model(ids)  # alive until the loss is there, as in nanoGPT's single forward function
         logits = self.lm_head(hidden)
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))

@@ -34,15 +34,17 @@ HALF = (torch.float16, torch.bfloat16)
 
 aten = torch.ops.aten
 
+HAS_CUDA: bool = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call] # untyped in torch
+
 
 class CannotPretendError(Exception):
-    """This build of PyTorch lets no fake CUDA device be made; the message says why."""
+    """No fake CUDA device can be made in this build of PyTorch; the message says why."""
 
 
 @contextmanager
 def device_guard() -> Iterator[None]:
     """Let operators on CUDA devices start although this build of PyTorch has no CUDA."""
-    if torch.backends.cuda.is_built():
+    if HAS_CUDA:
         yield
         return
     try:
@@ -61,20 +63,20 @@ def device_guard() -> Iterator[None]:
 @contextmanager
 def native_rms_norm() -> Iterator[None]:
     """Make the dispatcher believe that RMS norm has a CUDA kernel; fake tensors never run it."""
-    if torch.backends.cuda.is_built():
+    if HAS_CUDA:
         yield
         return
 
     def never(*_: object) -> None:
         raise CannotPretendError("a kernel of the fake CUDA device was run on data")
 
-    library = torch.library.Library("aten", "IMPL", "CUDA")
-    library.impl("_fused_rms_norm", never)
-    library.impl("_fused_rms_norm_backward", never)
+    library = torch.library.Library("aten", "IMPL", "CUDA")  # type: ignore[no-untyped-call] # untyped in torch
+    library.impl("_fused_rms_norm", never)  # type: ignore[no-untyped-call] # the same
+    library.impl("_fused_rms_norm_backward", never)  # type: ignore[no-untyped-call] # the same
     try:
         yield
     finally:
-        library._destroy()  # noqa: SLF001 - the only way to take a registration back
+        library._destroy()  # type: ignore[no-untyped-call] # noqa: SLF001 - the only way to take a registration back
 
 
 def attention_kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> str:
@@ -97,6 +99,7 @@ def attend(
     k: Tensor,
     v: Tensor,
     attn_mask: Tensor | None = None,
+    *,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
@@ -137,7 +140,9 @@ def padded_mask(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
 class FusedAttention(TorchFunctionMode):
     """Send ``F.scaled_dot_product_attention`` to ``attend``."""
 
-    def __torch_function__(self, func: Callable[..., Any], _types: object, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., object], _types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
         if func is F.scaled_dot_product_attention:
             return attend(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
