@@ -44,7 +44,7 @@ def attention(t: Tape, implementation: Implementation, layer: Layer, x: Tensor, 
         else:
             qkv = linear(t, x, (H + 2 * K) * h, "qkv_proj", bias=kind.q_bias)
             q, k, v = qkv.view(B, n, H * h), qkv.view(B, n, K * h), qkv.view(B, n, K * h)
-        qk_norm = Norm(layer.norm.type, weight=True, bias=False)
+        qk_norm = Norm(layer.norm.type, weight=layer.norm.weight, bias=False)
         if kind.qk_norm == "full_width":
             q, k = norm(t, implementation, qk_norm, q, "q_norm"), norm(t, implementation, qk_norm, k, "k_norm")
         q, k, v = q.view(B, H, n, h), k.view(B, K, n, h), v.view(B, K, n, h)

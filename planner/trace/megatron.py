@@ -1,0 +1,46 @@
+"""The fused stack whose activation memory Korthikanti et al. 2022 (arXiv:2205.05198) count: the implementation ``megatron``."""
+
+from __future__ import annotations
+
+from planner.spec.records import Activation, NormType
+from planner.trace import primitives as op
+from planner.trace.pytorch import AUTOCAST, PyTorch
+from planner.trace.sizes import Size
+from planner.trace.tape import Precision, Tape
+from planner.trace.tensor import Tensor
+
+
+class Megatron(PyTorch):
+    """The fused stack whose activation memory Korthikanti et al. 2022 count, in 16 bits: 34·s·b·h + 5·a·s²·b a layer."""
+
+    not_counted = (
+        *PyTorch.not_counted,
+        "statistics of norms and random states, which the paper leaves out as small",
+    )
+
+    def dtypes(self, precision: str) -> Precision:
+        """Return one dtype for weights and products: the paper's stack has no autocast and keeps no copies of weights."""
+        return Precision("float32" if precision == "fp32" else AUTOCAST.get(precision, "bfloat16"))
+
+    def norm(self, t: Tape, x: Tensor, kind: NormType, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        """Normalise [.., d]: 2·s·b·h for the input (section 4.1, layer-norm)."""
+        return op.fused_norm(t, x, kind, weight, bias)
+
+    def gated(self, t: Tape, name: Activation, gate: Tensor, up: Tensor) -> Tensor:
+        """Return activation(gate) · up in one kernel, which keeps gate and up."""
+        return op.fused_gate(t, name, gate, up)
+
+    def positions(self, t: Tape, n: Size) -> Tensor:
+        """Return the positions, a constant of the model."""
+        return op.constant(t, (n,), "int64")
+
+    def attention(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        """Attend by products: queries, keys and values 6·s·b·h, softmax 2·a·s²·b, its dropout 3·a·s²·b (section 4.1, self attention)."""
+        B, H, n, h = q.shape
+        scores = op.matmul(t, q, k.view(B, k.shape[1], h, n), pairs=True)
+        probabilities = self.drop(t, op.softmax(t, op.add(t, scores, bias) if bias else scores))
+        return op.matmul(t, probabilities, v, pairs=True).view(B, n, H * h)
+
+    def loss(self, t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the cross entropy in float32: 4·s·b·v for the logits (section 4.3)."""
+        return op.fused_cross_entropy(t, op.cast(t, logits, "float32"), targets)
