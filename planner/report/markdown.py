@@ -10,11 +10,10 @@ from planner.report import breakdown, paths, units
 from planner.report.breakdown import Section
 from planner.report.columns import COLUMNS, GROUPS
 from planner.report.records import Planned
+from planner.report.terminal import printable
 
 _ACTIVE = re.compile(r"[&<>|`*~\\\[\]$]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|[@#](?=\w)|^[-+=#]|^\d+[.)](?= |$)")
 _URL = re.compile(r"https?://[!-;=?-\[\]^_a-z~]+")  # printable ASCII without < > \\ ` { | }
-_SPACE = re.compile(r"\s+")
-_ZERO_WIDTH_JOINER = "\u200d"  # holds an emoji together
 _LINKED = {"@": "&#64;&#8203;", "#": "&#35;&#8203;"}  # GitHub links @name and #1, and notifies, unless a zero-width space parts them
 
 
@@ -28,8 +27,7 @@ def escape(text: str) -> str:
 
     Character references are understood in tables, in HTML and in text alike, which backslashes are not.
     """
-    line = _SPACE.sub(" ", text).strip()
-    visible = "".join(char if char.isprintable() or char == _ZERO_WIDTH_JOINER else "\N{REPLACEMENT CHARACTER}" for char in line)
+    visible = printable(" ".join(text.split()))
     return _ACTIVE.sub(lambda match: "".join(_LINKED.get(char, f"&#{ord(char)};") for char in match[0]), visible)
 
 

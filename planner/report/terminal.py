@@ -37,7 +37,7 @@ def style(stream: TextIO) -> Style:
 
 def printable(text: str) -> str:
     """Put text on one line, with nothing in it that could move the cursor or turn the direction of reading."""
-    return "".join(_printable(char) for char in text)
+    return text if text.isprintable() else "".join(map(_printable, text))
 
 
 def _printable(char: str) -> str:

@@ -20,7 +20,7 @@ def test_the_tree_tells_everything_about_one_plan(spec: Spec, plan: Plan) -> Non
         "│  ├─ embedding            416   40.5 %",
         "│  ├─ total              1,028  1.028 k",
         "│  └─ 16 of them are rows that no token uses: the vocabulary of 100 is padded to 104.",
-        "│  ├─ n_kv_heads               2                 default",
+        "│  ├─ n_kv_heads               2                   default",
         "└─ Sources",
         "   ├─ https://example.org/tiny",
         "   └─ a note on paper",
