@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from planner.spec.problems import Problem, quote
-from planner.spec.resolve import head_dim, positions, sequence_length, step_tokens
+from planner.spec.resolve import head_dim, sequence_length, step_tokens
 from planner.spec.settings import Document, Settings, Unresolved
 
 if TYPE_CHECKING:
@@ -48,13 +48,18 @@ def n_layers(document: Document) -> Problems:
 
 def run_positions(document: Document) -> Problems:
     """Learned and sinusoidal positions are added at the embedding, so a run cannot bring them in."""
-    embedded = positions(document.model)
+    embedded = _added_positions(document.model)
     for group in document.groups:
         for settings in group.layers:
-            own = settings.get("positions.type")
-            if own in ("learned", "sinusoidal") and (own, settings.get("positions.offset", 0)) != (embedded.type, embedded.offset):
-                message = f"{own} positions are added at the embedding, not in a run of layers"
+            own = _added_positions(settings)
+            if own and own != embedded:
+                message = f"{own[0]} positions are added at the embedding, not in a run of layers"
                 yield settings.problem("positions", "run-positions", message, "write them under model.positions")
+
+
+def _added_positions(settings: Settings) -> tuple[str, int] | None:
+    type_ = settings.get("positions.type")
+    return (type_, settings.get("positions.offset", 0)) if type_ in ("learned", "sinusoidal") else None
 
 
 def scenario_names(document: Document) -> Problems:
@@ -151,15 +156,15 @@ def rotary_dim(settings: Settings) -> Problems:
     """Rope rotates pairs of a head's channels."""
     if settings.get("positions.type") != "rope":
         return
-    width = head_dim(settings)
-    rotated = settings.get("positions.rotary_dim", width)
     written = settings.written("positions.rotary_dim")
+    rotated = settings.get("positions.rotary_dim") if written else head_dim(settings)
     key = "positions.rotary_dim" if written else "head_dim" if settings.written("head_dim") else "n_heads"
-    if rotated > width:
-        yield settings.problem(key, "rotary-dim", f"rotary_dim {rotated} is more than head_dim {width}", f"write at most {width}")
     if rotated % 2:
         name = "rotary_dim" if written else "head_dim"
         yield settings.problem(key, "rotary-dim", f"rope rotates pairs of channels, and {name} {rotated} is odd", "make it even")
+    if rotated > head_dim(settings):
+        message = f"rotary_dim {rotated} is more than head_dim {head_dim(settings)}"
+        yield settings.problem(key, "rotary-dim", message, f"write at most {head_dim(settings)}")
 
 
 def sequence_in_context(settings: Settings, model: Settings) -> Problems:

@@ -88,14 +88,22 @@ class _Reading:
     def _spec(self, file: str) -> Spec | None:
         """Return the spec of a file, or None, its problems noted."""
         try:
-            tree, problems = validate(overridden(extended(self._tree(file), file, self._tree), self.overrides))
+            own = self._tree(file)
         except SpecError as error:
             self._note(error.problems)
             return None
+        try:
+            whole = extended(own, file, self._tree)
+        except SpecError as error:
+            self._note(error.problems)
+            _, problems = validate(overridden(own, self.overrides))
+            self._note(problem for problem in problems if problem.code != "missing-key")  # it may be in the file that it extends
+            return None
+        tree, problems = validate(overridden(whole, self.overrides))
         document = Document(tree)
         problems = (*problems, *self._name_problems(tree, file), *check(document))
         self._note(problems)
-        misread = any(node.mark.source.file in self.misread for _, node in tree.walk())
+        misread = self.misread and any(node.mark.source.file in self.misread for _, node in tree.walk())
         return None if problems or misread else resolve(document, file)
 
     def _name_problems(self, tree: Node, file: str) -> Iterator[Problem]:

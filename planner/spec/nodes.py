@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from fractions import Fraction
 
-_LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # YAML 1.1's, which the parser counts by
+_LINE_END = re.compile("\r\n|\n|\r")
 
 
 class Unreadable(Enum):

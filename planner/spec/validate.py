@@ -200,7 +200,7 @@ def _instead(node: Node, key: str, types: list[str]) -> str:
 def _example(key: str, schema: dict[str, Any]) -> str:
     inner = schema["properties"][key]
     examples = [*inner.get("examples", []), *([inner["default"]] if "default" in inner else [])]
-    if not examples or isinstance(examples[0], list):
+    if not examples or isinstance(examples[0], list) or examples[0] == "":
         return ""
     return f"for example {key}: {str(examples[0]).lower() if isinstance(examples[0], bool) else examples[0]}"
 

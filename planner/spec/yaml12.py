@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_DEPTH = 32
+_TOO_DEEP = f"more than {MAX_DEPTH} levels of nesting, which no spec needs"
 MAX_VALUES = 50_000  # with every alias written out
 MAX_DIGITS = 100  # of a number as written; also the largest exponent
 
@@ -37,6 +38,8 @@ _NUMBER = re.compile(
 )
 _NUMBER_START = frozenset("+-.0123456789")
 
+_OLD_LINE_END = re.compile("[\x85\u2028\u2029]")  # in YAML 1.1, which the parser follows, and no longer in 1.2
+
 _TAG = "tag:yaml.org,2002:"
 _TAGGED = {
     _TAG + "int": (int,),
@@ -53,10 +56,10 @@ def parse(source: Source) -> tuple[Node, tuple[Problem, ...]]:
     """
     import yaml
 
-    if found := yaml.reader.Reader.NON_PRINTABLE.search(source.text):  # what the parser would refuse without a place
+    if found := yaml.reader.Reader.NON_PRINTABLE.search(source.text) or _OLD_LINE_END.search(source.text):
         before = Source(source.file, source.text[: found.start()]).lines
         mark = Mark(source, len(before) - 1, len(before[-1]))
-        message = f"the character U+{ord(found[0]):04X} is not allowed in YAML"
+        message = f"the character U+{ord(found[0]):04X} is not allowed"
         raise SpecError([mark.problem("character", message, "remove it, or write it as an escape in double quotes")])
     builder = _Builder(source)
     try:
@@ -145,7 +148,7 @@ class _Builder:
 
     def _start(self, event: yaml.CollectionStartEvent, value: dict[str, Node] | list[Node]) -> None:
         if len(self.open) == MAX_DEPTH:
-            self._stop(event, "too-deep", f"more than {MAX_DEPTH} levels of nesting, which no spec needs")
+            self._stop(event, "too-deep", _TOO_DEEP)
         node = Node(self._mark(event), value)
         if event.tag not in (None, "!", _TAG + ("map" if isinstance(value, dict) else "seq")):
             self.problems.append(_tag_problem(node.mark, event.tag))
@@ -227,9 +230,13 @@ def _tag_problem(mark: Mark, tag: str) -> Problem:
 
 # The parser's words, and ours.
 _SYNTAX = {
+    "maximum nesting depth": (_TOO_DEEP, ""),
     "found character '\\t' that cannot start any token": ("a tab cannot indent", "use spaces"),
-    "found character that cannot start any token": ("this character cannot start a value", "use spaces to indent and quotes around text"),
-    "mapping values are not allowed": ("a second 'key: value' in the same value", "put text that contains ': ' in quotes"),
+    "cannot start any token": ("this character cannot start a value", "use spaces to indent and quotes around text"),
+    "mapping values are not allowed": (
+        "a 'key: value' inside another value",
+        "quote text with ': ', line up keys, add a ':' missing above",
+    ),
     "could not find expected ':'": ("a key without ':'", "write key: value"),
     "did not find expected key": ("this does not line up with the lines above", "indent the keys of a mapping alike"),
     "expected <block end>": ("this does not line up with the lines above", "indent the keys of a mapping alike"),
@@ -245,8 +252,9 @@ def _syntax_problem(source: Source, error: yaml.MarkedYAMLError) -> Problem:
     if "end of stream" in said and "quoted" in (error.context or ""):
         at = error.context_mark or at
     mark = Mark(source, at.line, at.column) if at else Mark(source, 0, 0)
-    line = source.lines[mark.line] if mark.line < len(source.lines) else ""
-    if line[mark.column : mark.column + 1] == "\t":
+    if mark.line >= len(source.lines):  # the parser's end of a text without a last line end
+        mark = Mark(source, len(source.lines) - 1, len(source.lines[-1]))
+    if source.lines[mark.line][mark.column : mark.column + 1] == "\t":
         said = "found character '\\t' that cannot start any token"
     for words, (message, hint) in _SYNTAX.items():
         if words in said:
