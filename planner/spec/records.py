@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
 
-Activation = Literal["gelu", "gelu_tanh", "relu", "relu_squared", "silu"]
+Activation = Literal["gelu", "gelu_tanh", "gelu_new", "relu", "relu_squared", "silu"]
 NormType = Literal["layernorm", "rmsnorm"]
 NormPlacement = Literal["before", "after", "before_and_after"]
 BlockType = Literal["sequential", "parallel_one_norm", "parallel_two_norms"]
@@ -21,7 +21,7 @@ Precision = Literal["fp32", "bf16-autocast", "fp16-autocast", "bf16-master", "bf
 GradientDtype = Literal["fp32", "bf16"]
 Optimizer = Literal["adamw", "adam", "sgd", "sgd-momentum", "adamw-8bit", "adafactor", "lion", "muon"]
 Recompute = Literal["none", "selective", "full"]
-Implementation = Literal["pytorch", "pytorch-eager", "megatron"]
+Implementation = Literal["pytorch", "pytorch-eager", "transformers", "transformers-eager", "megatron"]
 FlopsConvention = Literal["matmul", "matmul-causal", "6nd", "palm", "hardware"]
 
 
@@ -32,6 +32,7 @@ class Norm:
     type: NormType = "layernorm"
     weight: bool = True
     bias: bool = True  # resolved: False for rmsnorm and wherever weight is False
+    unit_offset: bool = False  # rmsnorm only: the stored weight is what is added to one (Gemma)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Attention:
     v_bias: bool = True
     o_bias: bool = True
     qk_norm: QkNorm = "none"
+    logit_softcap: bool = False  # scores pass through cap * tanh(scores / cap) (Gemma 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ class Model:
     final_norm: bool = True
     tied_head: bool = True
     head_bias: bool = False
+    logit_softcap: bool = False  # logits pass through cap * tanh(logits / cap)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ def norm(t: Tape, implementation: Implementation, kind: Norm, x: Tensor, name: s
     with t.at(name, "norm"):
         weight = t.weight("weight", (size,), "scale of a norm") if kind.weight else None
         bias = t.weight("bias", (size,), "shift of a norm") if kind.bias else None
-        return implementation.norm(t, x, kind.type, weight, bias)
+        return implementation.norm(t, x, kind, weight, bias)
 
 
 def linear(t: Tape, x: Tensor, outputs: Size, name: str, *, bias: bool) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.spec.records import Activation, NormType
+from planner.spec.records import Activation, Norm
 from planner.trace import primitives as op
 from planner.trace.pytorch import AUTOCAST, PyTorch
 from planner.trace.sizes import Size
@@ -22,9 +22,9 @@ class Megatron(PyTorch):
         """Return one dtype for weights and products: the paper's stack has no autocast and keeps no copies of weights."""
         return Precision("float32" if precision == "fp32" else AUTOCAST.get(precision, "bfloat16"))
 
-    def norm(self, t: Tape, x: Tensor, kind: NormType, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    def norm(self, t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         """Normalise [.., d]: 2·s·b·h for the input (section 4.1, layer-norm)."""
-        return op.fused_norm(t, x, kind, weight, bias)
+        return op.fused_norm(t, x, kind.type, weight, bias)
 
     def gated(self, t: Tape, name: Activation, gate: Tensor, up: Tensor) -> Tensor:
         """Return activation(gate) · up in one kernel, which keeps gate and up."""

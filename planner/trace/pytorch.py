@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from planner.spec.records import Activation, Model, NormType, Training
+from planner.spec.records import Activation, Model, Norm, Training
 from planner.trace import primitives as op
 from planner.trace.kernels import fused_attention
 from planner.trace.sizes import Size
@@ -30,9 +30,9 @@ class PyTorch:
             return Precision("float32", AUTOCAST[precision])
         return Precision("float32" if precision == "fp32" else "bfloat16")
 
-    def norm(self, t: Tape, x: Tensor, kind: NormType, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    def norm(self, t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         """Normalise [.., d] in one kernel."""
-        return op.layer_norm(t, x, weight, bias) if kind == "layernorm" else op.rms_norm(t, x, weight)
+        return op.layer_norm(t, x, weight, bias) if kind.type == "layernorm" else op.rms_norm(t, x, weight)
 
     def activation(self, t: Tape, name: Activation, x: Tensor) -> Tensor:
         """Apply the feed-forward's function."""

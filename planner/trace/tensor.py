@@ -32,13 +32,15 @@ class Storage:
 class Tensor:
     """A shape and a dtype over one storage, or over another where sizes decide which.
 
-    ``parts`` pairs each storage with 1 or 0 (a size): whether the tensor lies in it. A view shares its base's storage.
+    ``parts`` pairs each storage with 1 or 0 (a size): whether the tensor lies in it. A view shares its base's storage. Heads [B, H, n, h]
+    lie in memory as [B, n, H, h], the way projections make them, unless ``by_head``.
     """
 
-    __slots__ = ("cast_copy", "dtype", "needs_grad", "parts", "shape")
+    __slots__ = ("by_head", "cast_copy", "dtype", "needs_grad", "parts", "shape")
 
     def __init__(self, shape: tuple[Size, ...], dtype: Dtype, parts: tuple[tuple[Storage, Size], ...], *, needs_grad: bool = True) -> None:
         self.shape, self.dtype, self.parts, self.needs_grad = shape, dtype, parts, needs_grad
+        self.by_head = False
         self.cast_copy: Tensor | None = None  # autocast's cached copy of a weight
 
     @property
