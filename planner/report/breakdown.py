@@ -121,8 +121,12 @@ def flops(plan: Plan) -> Section:
             )
             for count in counts
         ),
-        notes=tuple(f"{count.convention}: {count.description}" for count in counts),
     )
+
+
+def conventions(plan: Plan) -> Section:
+    """Tell what each convention counts."""
+    return Section("FLOPs conventions", notes=tuple(f"{count.convention}: {count.description}" for count in plan.flops.by_convention))
 
 
 def expectations(plan: Plan) -> Section:

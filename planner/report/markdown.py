@@ -41,6 +41,9 @@ def _lines(models: Sequence[Planned]) -> Iterator[str]:
     for model in models:
         yield ""
         yield from _model(model)
+    for plan in [plan for model in models for plan in model.plans][:1]:
+        yield ""
+        yield from _folded("What the FLOPs conventions count", _notes(breakdown.conventions(plan).notes))
     yield ""
     yield from _folded("What the columns of the CSV files mean", _reference())
 
@@ -125,8 +128,11 @@ def _section(section: Section, level: str) -> Iterator[str]:
         yield from _table(section.headings, section.align, section.rows, section.total)
     if section.rows and section.notes:
         yield ""
-    for note in section.notes:
-        yield f"- {escape(note)}"
+    yield from _notes(section.notes)
+
+
+def _notes(notes: Iterable[str]) -> Iterator[str]:
+    return (f"- {escape(note)}" for note in notes)
 
 
 def _table(headings: Sequence[str], align: str, rows: Iterable[Sequence[str]], total: Sequence[str] = ()) -> Iterator[str]:

@@ -25,6 +25,7 @@ def tree(spec: Spec, plan: Plan, extra: Sequence[Section] = (), style: Style = P
         breakdown.activations(plan),
         breakdown.peak(plan),
         breakdown.flops(plan),
+        breakdown.conventions(plan),
         breakdown.expectations(plan),
         *extra,
         breakdown.not_counted(plan),

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import planner as package
+
+Planner = Callable[..., tuple[int, str, str]]
+
+
+def test_validate_says_on_standard_error_that_all_is_well(planner: Planner) -> None:
+    assert planner("validate", "specs") == (0, "", "planner: 1 spec is valid\n")
+
+
+def test_validate_finds_what_is_wrong(home: Path, planner: Planner) -> None:
+    (home / "specs" / "bad.yaml").write_text("name: bad\nmodel: {vocab_size: no}\n", encoding="utf-8")
+    code, out, err = planner("validate", "specs")
+    assert (code, out) == (1, "")
+    assert "specs/bad.yaml:2:21: error[type]" in err
+
+
+def test_validate_reports_a_missing_file_as_a_failure(planner: Planner) -> None:
+    assert planner("validate", "nowhere.yaml")[0] == 2
+
+
+def test_schema_is_the_schema(planner: Planner) -> None:
+    code, out, err = planner("schema")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["$schema"] == "http://json-schema.org/draft-07/schema#"
+
+
+def test_show_prints_a_tree(planner: Planner) -> None:
+    code, out, err = planner("show", "specs/tiny.yaml")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "tiny, scenario base (specs/tiny.yaml)"
+    assert "│  ├─ embedding         12,800   11.1 %" in lines  # 12,800 / 114,944
+    assert "│  ├─ n_kv_heads               4           default" in lines
+
+
+def test_show_takes_a_scenario(planner: Planner) -> None:
+    code, out, _ = planner("show", "specs/tiny.yaml", "--scenario", "short")
+    assert code == 0
+    assert out.splitlines()[0] == "tiny, scenario short (specs/tiny.yaml)"
+    assert "at B = 3, n = 5" in out
+    assert planner("show", "specs/tiny.yaml", "--scenario", "shrt")[::2] == (
+        2,
+        "planner: tiny has no scenario 'shrt'; it has base, short\n",
+    )
+
+
+def test_show_takes_shapes_tensors_and_settings(planner: Planner) -> None:
+    code, out, _ = planner("show", "specs/tiny.yaml", "--shapes", "--tensors", "--set", "training.batch_size=5")
+    assert code == 0
+    assert "(5, 10, 200)" in out
+    assert "model.layers.N.mlp.up_proj.weight" in out
+
+
+def test_show_explains_each_figure(planner: Planner) -> None:
+    code, out, _ = planner("show", "specs/tiny.yaml", "--explain")
+    assert code == 0
+    lines = out.splitlines()
+    where = lines.index("model.embed_tokens.weight = 12,800 params")
+    assert lines[where + 1 : where + 3] == ["│  formula  V·d_model", "│  numbers  200·64"]
+    assert "params_total = 114,944 params" in lines
+
+
+def test_show_is_about_one_spec(home: Path, planner: Planner) -> None:
+    text = (home / "specs" / "tiny.yaml").read_text(encoding="utf-8")
+    (home / "specs" / "two.yaml").write_text(text.replace("name: tiny", "name: two"), encoding="utf-8")
+    assert planner("show", "specs") == (2, "", "planner: show takes one spec, specs has 2\n")
+
+
+def test_version_and_help(planner: Planner) -> None:
+    assert planner("--version") == (0, f"planner {package.__version__}\n", "")
+    code, out, err = planner("--help")
+    assert (code, err) == (0, "")
+    assert "planner run specs/*.yaml" in out
+    assert "exit codes:" in out
+    for command in ("run", "validate", "show", "schema"):
+        assert planner(command, "--help")[0] == 0
+
+
+@pytest.mark.parametrize("arguments", [(), ("rnu",), ("--nope",), ("show",), ("show", "a", "b")])
+def test_usage_errors_are_exit_code_2(planner: Planner, arguments: tuple[str, ...]) -> None:
+    code, out, err = planner(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("usage: planner")

@@ -1,0 +1,119 @@
+"""What only shows in a process of its own: imports, pipes, signals, encodings."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+HEAVY = {"jsonschema", "numpy", "pandas", "tabulate", "torch", "transformers", "yaml"}
+
+
+def run(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "allowed"),
+    [
+        ("'--version'", set()),
+        ("'validate', 'specs/tiny.yaml'", {"jsonschema", "yaml"}),
+        ("'run', 'specs/tiny.yaml'", {"jsonschema", "yaml"}),
+        ("'show', 'specs/tiny.yaml', '--explain'", {"jsonschema", "yaml"}),
+    ],
+)
+@pytest.mark.usefixtures("home")
+def test_a_command_imports_only_what_it_needs(arguments: str, allowed: set[str]) -> None:
+    code = f"import sys; from planner.cli import main; assert main([{arguments}]) == 0; print(*sys.modules)"
+    result = run("-c", code)
+    assert result.returncode == 0, result.stderr
+    assert HEAVY & set(result.stdout.splitlines()[-1].split()) <= allowed
+
+
+def test_import_planner_is_light() -> None:
+    result = run("-c", "import sys, planner; print(*sys.modules)")
+    assert not HEAVY & set(result.stdout.split())
+    assert "planner.spec" not in result.stdout.split()
+
+
+@pytest.mark.usefixtures("home")
+def test_the_package_runs_as_a_module_and_reads_standard_input() -> None:
+    text = Path("specs/tiny.yaml").read_text(encoding="utf-8")
+    result = run("-m", "planner", "run", "-", stdin=text)
+    assert result.returncode == 0, result.stderr
+    assert Path("reports/capacity.csv").read_text(encoding="utf-8").splitlines()[1].startswith("tiny,base,<stdin>,114944,")
+
+
+@pytest.mark.parametrize("arguments", [["run", "specs"], ["schema"], ["show", "specs/tiny.yaml"]])
+@pytest.mark.usefixtures("home")
+def test_a_reader_that_goes_away_is_no_error(arguments: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)  # nobody reads
+    with os.fdopen(write) as closed:
+        process = subprocess.run(
+            [sys.executable, "-m", "planner", *arguments],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            check=False,
+        )
+    assert process.returncode == 141
+    assert "Error" not in process.stderr
+    if arguments[0] == "run":
+        assert Path("reports/capacity.csv").exists()  # the work was done before the table
+
+
+@pytest.mark.usefixtures("home")
+def test_an_interrupt_is_quiet_and_leaves_no_report() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "planner", "run", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdin
+    process.stdin.write(b"#" * 200_000)  # more than a pipe holds: once this returns, the command is reading
+    process.stdin.flush()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, b"", b"")
+    assert not Path("reports").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.usefixtures("home")
+def test_a_full_disk_behind_standard_output_is_a_failure() -> None:
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.run(
+            [sys.executable, "-m", "planner", "schema"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            check=False,
+        )
+    assert process.returncode == 2
+    assert "No space left on device" in process.stderr
+    assert "Traceback" not in process.stderr
+
+
+@pytest.mark.usefixtures("home")
+def test_a_terminal_without_unicode_gets_the_table_all_the_same() -> None:
+    result = run("-m", "planner", "show", "specs/tiny.yaml", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert result.returncode == 0, result.stderr
+    assert "\\u251c\\u2500 embedding" in result.stdout

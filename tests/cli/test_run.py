@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Planner = Callable[..., tuple[int, str, str]]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_run_writes_csv_and_markdown_and_prints_a_table(home: Path, planner: Planner) -> None:
+    code, out, err = planner("run", "specs/tiny.yaml")
+    assert code == 0
+    assert out.splitlines()[1].split()[:3] == ["tiny", "114.9", "k"]
+    assert out.splitlines()[2].startswith("tiny · short")
+    assert err == "planner: wrote reports/capacity.csv, reports/components.csv, reports/capacity.md\n"
+    assert names(home / "reports") == ["capacity.csv", "capacity.md", "components.csv"]
+    with (home / "reports" / "capacity.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["model"], row["scenario"], row["spec"]) for row in rows] == [
+        ("tiny", "base", "specs/tiny.yaml"),
+        ("tiny", "short", "specs/tiny.yaml"),
+    ]
+    assert [row["params_total"] for row in rows] == ["114944", "114944"]
+    assert [row["sequence_length"] for row in rows] == ["10", "5"]
+    assert rows[0]["train_tokens"] == "1000000"
+
+
+def test_formats_and_the_directory_can_be_chosen(home: Path, planner: Planner) -> None:
+    code, _, err = planner("run", "specs", "--format", "json,csv", "--output", "out/deep")
+    assert code == 0
+    assert err == "planner: wrote out/deep/capacity.csv, out/deep/components.csv, out/deep/capacity.json\n"
+    assert names(home / "out" / "deep") == ["capacity.csv", "capacity.json", "components.csv"]
+    base, _ = json.loads((home / "out" / "deep" / "capacity.json").read_text(encoding="utf-8"))
+    assert base["figures"]["params_total"] == 114_944
+    assert not (home / "reports").exists()
+
+
+def test_the_same_input_gives_the_same_bytes_however_it_is_named(home: Path, planner: Planner) -> None:
+    other = (home / "specs" / "tiny.yaml").read_text(encoding="utf-8").replace("name: tiny", "name: also-tiny")
+    (home / "specs" / "zz.yaml").write_text(other, encoding="utf-8")
+    reports = []
+    for number, given in enumerate((["specs"], ["specs/zz.yaml", "specs/tiny.yaml"], [str(home / "specs" / "*.yaml"), "specs/tiny.yaml"])):
+        planner("run", *given, "--output", f"out{number}", "--format", "csv,md,json")
+        reports.append({path.name: path.read_bytes() for path in (home / f"out{number}").iterdir()})
+    assert reports[0] == reports[1] == reports[2]
+    assert str(home).encode() not in b"".join(reports[0].values())
+    assert b"\r" not in b"".join(reports[0].values())
+    lines = reports[0]["capacity.csv"].decode().splitlines()
+    assert [line.split(",")[0] for line in lines] == ["model", "also-tiny", "also-tiny", "tiny", "tiny"]
+
+
+def test_a_second_run_changes_nothing(home: Path, planner: Planner) -> None:
+    planner("run", "specs")
+    before = {path: path.stat().st_mtime_ns for path in (home / "reports").iterdir()}
+    planner("run", "specs")
+    assert {path: path.stat().st_mtime_ns for path in (home / "reports").iterdir()} == before
+
+
+def test_check_is_quiet_when_reports_are_up_to_date_and_names_what_is_not(home: Path, planner: Planner) -> None:
+    code, out, err = planner("run", "specs", "--check")
+    assert (code, out) == (1, "")
+    assert err.splitlines() == [
+        f"planner: reports/{name} is missing; planner run writes it" for name in ("capacity.csv", "components.csv", "capacity.md")
+    ]
+    assert not (home / "reports").exists()
+
+    planner("run", "specs")
+    assert planner("run", "specs", "--check") == (0, "", "")
+
+    (home / "reports" / "capacity.md").write_bytes(b"edited\n")
+    (home / "reports" / "components.csv").unlink()
+    code, out, err = planner("run", "specs", "--check")
+    assert (code, out) == (1, "")
+    assert err.splitlines() == [
+        "planner: reports/components.csv is missing; planner run writes it",
+        "planner: reports/capacity.md is stale; planner run writes it",
+    ]
+    assert (home / "reports" / "capacity.md").read_bytes() == b"edited\n"
+
+
+def test_all_errors_of_all_specs_are_told_and_nothing_is_written(home: Path, planner: Planner) -> None:
+    text = (home / "specs" / "tiny.yaml").read_text(encoding="utf-8")
+    (home / "specs" / "bad.yaml").write_text(text.replace("name: tiny", "name: bad").replace("d_model", "d_modl"), encoding="utf-8")
+    (home / "specs" / "worse.yaml").write_text("name: worse\nmodel: [\n", encoding="utf-8")
+    code, out, err = planner("run", "specs")
+    assert (code, out) == (1, "")
+    assert "specs/bad.yaml:5:3: error[unknown-key]: unknown key 'd_modl' in model; did you mean 'd_model'?" in err
+    assert "specs/worse.yaml:" in err
+    assert "\x1b" not in err
+    assert not (home / "reports").exists()
+
+
+def test_a_claim_that_fails_is_told_at_its_place_and_nothing_is_written(home: Path, planner: Planner) -> None:
+    path = home / "specs" / "tiny.yaml"
+    path.write_text(path.read_text(encoding="utf-8").replace("114944", "114943"), encoding="utf-8")
+    code, out, err = planner("run", "specs")
+    assert (code, out) == (1, "")
+    message = "params_total is 114,944, but the spec expects 114,943, which is 1 fewer"
+    assert err.splitlines()[0] == f"specs/tiny.yaml:15:17: error[expect]: {message}"
+    assert not (home / "reports").exists()
+
+
+def test_under_set_the_values_hold_and_the_claims_do_not(home: Path, planner: Planner) -> None:
+    code, out, err = planner("run", "specs", "--set", "model.n_layers=1", "--set", "training.batch_size=7")
+    assert code == 0
+    assert "planner: claims under expect are not checked under --set\n" in err
+    assert out.splitlines()[1].split()[1:3] == ["64.96", "k"]  # 114,944 - 49,984
+    assert ",7,10,bf16-autocast," in (home / "reports" / "capacity.csv").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nowhere.yaml"],
+        ["nowhere"],
+        ["nowhere/*.yaml"],
+        ["empty"],
+        ["specs/tiny.yaml", "nowhere.yaml"],
+        ["specs", "--set", "d_model"],
+        ["specs", "--set", "model.d_modl=2"],
+        ["specs", "--format", "xml"],
+        ["specs", "--format", ""],
+        ["specs", "--outptu", "x"],
+        [],
+    ],
+)
+def test_what_the_tool_cannot_do_is_exit_code_2_and_a_message(home: Path, planner: Planner, arguments: list[str]) -> None:
+    (home / "empty").mkdir()
+    code, out, err = planner("run", *arguments)
+    assert (code, out) == (2, "")
+    assert err
+    assert "Traceback" not in err
+    assert not (home / "reports").exists()
+
+
+def test_a_directory_that_cannot_be_made_is_exit_code_2(home: Path, planner: Planner) -> None:
+    (home / "reports").write_bytes(b"")
+    assert planner("run", "specs") == (2, "", "planner: reports: File exists\n")
+    assert planner("run", "specs", "--output", "reports/deep") == (2, "", "planner: reports/deep: Not a directory\n")
+
+
+def test_a_report_that_is_a_directory_is_refused(home: Path, planner: Planner) -> None:
+    (home / "reports" / "capacity.md").mkdir(parents=True)
+    code, out, err = planner("run", "specs")
+    assert (code, out) == (2, "")
+    assert "Is a directory" in err
+    assert names(home / "reports") == ["capacity.md"]
+
+
+def test_unicode_names_and_names_like_formulas(home: Path, planner: Planner) -> None:
+    text = (home / "specs" / "tiny.yaml").read_text(encoding="utf-8")
+    shutil.rmtree(home / "specs")
+    (home / "模型 é.yaml").write_text(text.replace("name: tiny", 'name: "=模型|🤖"'), encoding="utf-8")
+    code, out, _ = planner("run", ".")
+    assert code == 0
+    assert "=模型|🤖" in out
+    with (home / "reports" / "capacity.csv").open(encoding="utf-8", newline="") as file:
+        row = next(csv.DictReader(file))
+    assert (row["model"], row["spec"]) == ("'=模型|🤖", "模型 é.yaml")
+    assert "&#61;模型&#124;🤖" in (home / "reports" / "capacity.md").read_text(encoding="utf-8")
+
+
+def test_a_bug_is_exit_code_2_and_told_as_one(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    def bug(*_: object) -> None:
+        raise AssertionError("two and two make five")
+
+    monkeypatch.setattr("planner.report.files.files", bug)
+    code, out, err = planner("run", "specs")
+    assert (code, out) == (2, "")
+    assert "two and two make five" in err
+    assert err.endswith("planner: this is a bug in planner, not in the spec; please report it with the lines above\n")
