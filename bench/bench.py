@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-GPT2 = ROOT / "specs" / "gpt2-small.yaml"
+GPT2, LLAMA = ROOT / "specs" / "gpt2-small.yaml", ROOT / "specs" / "llama-3-8b.yaml"
 BARE_IMPORTS = "import yaml, jsonschema, pandas, tabulate"
-ROUNDS = 7
 SPECS = 1000
-GRID = 1000  # points a side
+SIDE = 1000  # points of the grid, each way
 
 
 class Line(NamedTuple):
@@ -33,10 +32,10 @@ class Line(NamedTuple):
     unit: str
 
 
-def best(*things: Callable[[], object]) -> list[float]:
-    """Return the seconds of each thing, the best of ROUNDS in turns."""
+def best(*things: Callable[[], object], rounds: int = 7) -> list[float]:
+    """Return the seconds of each thing, the best of some rounds in turns."""
     seconds: list[list[float]] = [[] for _ in things]
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for thing, times in zip(things, seconds, strict=True):
             start = time.perf_counter()
             thing()
@@ -77,18 +76,28 @@ def many_specs(folder: str) -> Line:
     text = GPT2.read_text(encoding="utf-8")
     for number in range(SPECS):
         (many / f"{number}.yaml").write_text(text.replace("name: gpt2-small", f"name: gpt2-{number}"), encoding="utf-8")
-    start = time.perf_counter()
-    python("-m", "planner", "run", str(many), "--output", folder)()
-    all_of_them = time.perf_counter() - start
-    (one,) = best(python("-m", "planner", "run", str(GPT2), "--output", folder))
+    all_of_them, one = best(*(python("-m", "planner", "run", str(specs), "--output", folder) for specs in (many, GPT2)), rounds=3)
     each = 1e3 * (all_of_them - one) / (SPECS - 1)
     return Line(f"planner run, {SPECS:,} specs", f"{all_of_them:.2f} s", "each", each, 3, " ms")
+
+
+def grid() -> Line:
+    """Time the figures of one model at a million batch sizes and sequence lengths."""
+    import numpy as np
+
+    import planner
+    from planner import capacity
+
+    spec = planner.load(LLAMA)
+    B, n = np.meshgrid(np.arange(1, SIDE + 1), np.arange(1, SIDE + 1) * 128)
+    (seconds,) = best(lambda: capacity.grid(spec, spec.scenarios[0], batch_size=B, sequence_length=n), rounds=3)
+    return Line(f"a grid of {B.size:,} points", f"{seconds:.2f} s", "in one call", seconds, 1, " s")
 
 
 def main() -> int:
     """Measure, print a table, and say whether a limit is exceeded."""
     with tempfile.TemporaryDirectory() as folder:
-        lines = [one_run(folder), deep_model(folder), many_specs(folder)]
+        lines = [one_run(folder), deep_model(folder), many_specs(folder), grid()]
     for line in lines:
         limit = f"at most {line.limit:g}{line.unit}"
         verdict = "ok" if line.value <= line.limit else "TOO SLOW"

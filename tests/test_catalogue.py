@@ -47,7 +47,7 @@ RELEASED = {
 
 
 def test_the_catalogue_is_complete() -> None:
-    assert [path.stem for path in SPECS] == sorted(RELEASED)
+    assert {path.stem for path in SPECS} == set(RELEASED)
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)

@@ -420,7 +420,7 @@ def _falcon(c: _Reader) -> SpecModel:
         **sizes,
         "n_kv_heads": n_kv_heads,
         "d_ff": c.size("ffn_hidden_size", default=4 * sizes["d_model"]),
-        "attention": {"bias": bias, "qkv": "fused" if multi_query and not new else "fused_per_head"},
+        "attention": {"bias": bias, "qkv": "fused" if new or multi_query else "fused_per_head"},
         "feed_forward": {"type": "plain", "activation": c.activation("activation", default="gelu"), "bias": bias},
         "norm": _norm("layernorm"),
         "block": ("parallel_two_norms" if norms == 2 else "parallel_one_norm") if parallel else "sequential",  # noqa: PLR2004
@@ -724,7 +724,7 @@ def _internlm(c: _Reader) -> SpecModel:
 def _internlm2(c: _Reader) -> SpecModel:
     """Read by the code published with it: as InternLM, with one matrix for q, k and v."""
     c.ignore("attn_implementation")
-    return _llama_like(c, context=2048, attention_bias=_bias_all(c, "bias", default=True), qkv="fused_per_head")
+    return _llama_like(c, context=2048, attention_bias=_bias_all(c, "bias", default=True), qkv="fused")
 
 
 def _internlm3(c: _Reader) -> SpecModel:
