@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from planner.spec.records import FlopsConvention, Model, Training
 from planner.trace.sizes import product
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Component = Literal["embedding", "position", "attention", "feed_forward", "norm", "head", "other"]
 COMPONENTS: tuple[Component, ...] = ("embedding", "position", "attention", "feed_forward", "norm", "head", "other")
@@ -141,3 +144,9 @@ class Plan:
     initial_loss: float  # ln V: what a model that knows nothing scores
     train_tokens: int | None
     not_counted: tuple[str, ...]  # what the figures leave out, in a sentence each
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row under the columns of capacity.csv, every integer exact; ``planner.report.frame.to_frame`` takes several plans."""
+        from planner.report.frame import to_frame
+
+        return to_frame([self])

@@ -35,3 +35,9 @@ def test_no_plans_make_an_empty_frame_with_all_columns() -> None:
 
 def test_text_is_as_the_spec_has_it(plan: Plan) -> None:
     assert to_frame([replace(plan, name="=1+1")])["model"][0] == "=1+1"
+
+
+def test_a_plan_makes_a_frame_of_itself(plan: Plan) -> None:
+    frame = plan.to_frame()
+    assert len(frame) == 1
+    assert frame["train_flops"][0] == 616_800_000_000_000_000_000_000
