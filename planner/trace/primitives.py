@@ -234,3 +234,32 @@ def _broadcast(a: Tensor, b: Tensor) -> tuple[Size, ...]:
     longer, shorter = (a.shape, b.shape) if len(a.shape) >= len(b.shape) else (b.shape, a.shape)
     padded = (1,) * (len(longer) - len(shorter)) + tuple(shorter)
     return tuple(other if isinstance(size, int) and size == 1 else size for size, other in zip(longer, padded, strict=True))
+
+
+def shift(t: Tape, x: Tensor) -> Tensor:
+    """Add a constant. Keeps nothing."""
+    made = t.tensor(x.shape, x.dtype, needs_grad=x.needs_grad)
+    t.record("shift", [x], [made], by=shift)
+    return made
+
+
+def mean(t: Tape, x: Tensor) -> Tensor:
+    """Average over the last dimension. Keeps nothing."""
+    made = t.tensor((*x.shape[:-1], 1), x.dtype)
+    t.record("mean", [x], [made], by=mean)
+    return made
+
+
+def rsqrt(t: Tape, x: Tensor) -> Tensor:
+    """Take the reciprocal square root. Keeps its output; autocast runs it in float32."""
+    x = raised(t, x)
+    made = t.tensor(x.shape, x.dtype)
+    t.record("rsqrt", [x], [made], [Saved(made, "output")], by=rsqrt)
+    return made
+
+
+def tanh(t: Tape, x: Tensor) -> Tensor:
+    """Take the hyperbolic tangent. Keeps its output."""
+    made = t.tensor(x.shape, x.dtype)
+    t.record("tanh", [x], [made], [Saved(made, "output")], by=tanh)
+    return made
