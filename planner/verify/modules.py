@@ -150,7 +150,7 @@ class SelfAttention(Module):
         self.o_proj = linear(widths[0], model.d_model, record.o_bias)
         if record.qk_norm != "none":
             full = record.qk_norm == "full_width"
-            norm = Norm(layer.norm.type, weight=layer.norm.weight, bias=False)
+            norm = Norm(layer.norm.type, weight=True, bias=False)
             self.q_norm = make_norm(widths[0] if full else record.head_dim, norm, device, dtype)
             self.k_norm = make_norm(widths[1] if full else record.head_dim, norm, device, dtype)
         if self.eager:
