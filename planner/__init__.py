@@ -6,8 +6,8 @@
 124439808
 >>> plan.memory.activations_bytes > plan.memory.logits_bytes
 True
->>> plan.to_frame()["params_total"][0]
-124439808
+>>> plan.to_frame()["params_total"].tolist()
+[124439808]
 """
 
 from __future__ import annotations

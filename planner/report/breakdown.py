@@ -180,5 +180,5 @@ def training_settings(spec: Spec, plan: Plan) -> Section:
 
 
 def _settings(title: str, section: str, values: dict[str, str], spec: Spec) -> Section:
-    rows = ((key, value, "default" if settings.left_out(spec, section, key) else "") for key, value in values.items())
+    rows = ((key, value, "default" if f"{section}.{key}" in spec.defaulted else "") for key, value in values.items())
     return Section(title, ("setting", "value", ""), "lll", tuple(rows))
