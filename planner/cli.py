@@ -51,9 +51,7 @@ Under --set, claims under expect are not checked: they are about the spec as it 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with these arguments, by default the program's, and return its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is no reason to fail
+    _settle_streams()
     try:
         code = _dispatch(argv)
         sys.stdout.flush()
@@ -68,6 +66,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         return _fail("this is a bug in planner, not in the spec; please report it with the lines above")
     return code
+
+
+def _settle_streams() -> None:
+    """Let a name that the terminal's encoding lacks, or a stream that the caller closed, be no reason to fail."""
+    sys.stdout = sys.stdout or io.StringIO()
+    sys.stderr = sys.stderr or io.StringIO()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _dispatch(argv: Sequence[str] | None) -> int:
@@ -163,7 +170,10 @@ def _run(arguments: argparse.Namespace) -> int:
         for path, how in wrong.items():
             _say(f"{path.as_posix()} is {how}; planner run writes it")
         return FINDING if wrong else FINE
-    write(arguments.output, reports)
+    try:
+        write(arguments.output, reports)
+    except OSError as error:
+        return _fail(f"cannot write {arguments.output.as_posix()}, nothing there has changed: {error.strerror or error}")
     _say(f"wrote {', '.join((arguments.output / name).as_posix() for name in reports)}")
     plans = [plan for model in models for plan in model.plans]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -95,6 +95,35 @@ def test_an_interrupt_is_quiet_and_leaves_no_report() -> None:
     assert not Path("reports").exists()
 
 
+@pytest.mark.usefixtures("home")
+def test_closed_streams_are_no_error() -> None:
+    command = f"{sys.executable} -m planner run specs"
+    for closed in (">&-", "2>&-", ">&- 2>&-"):
+        result = subprocess.run(
+            ["sh", "-c", f"{command} {closed}"], capture_output=True, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False
+        )
+        assert result.returncode == 0
+
+
+@pytest.mark.parametrize(("environment", "color"), [({}, True), ({"NO_COLOR": "1"}, False)])
+@pytest.mark.usefixtures("home")
+def test_color_is_for_terminals_unless_no_color_is_set(environment: dict[str, str], color: bool) -> None:
+    ours, theirs = os.openpty()
+    inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    with os.fdopen(ours, "rb", buffering=0) as terminal, os.fdopen(theirs, "wb") as its_end:
+        result = subprocess.run(
+            [sys.executable, "-m", "planner", "run", "specs"],
+            stdout=its_end,
+            stderr=subprocess.PIPE,
+            env=inherited | {"PYTHONPATH": str(ROOT), "TERM": "xterm"} | environment,
+            check=False,
+        )
+        shown = terminal.read(100)
+    assert result.returncode == 0, result.stderr
+    assert (b"\x1b[1mmodel" in shown) == color
+    assert b"model" in shown
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.usefixtures("home")
 def test_a_full_disk_behind_standard_output_is_a_failure() -> None:
