@@ -5,7 +5,7 @@ lacks are put in their place here, for as long as a measurement lasts:
 
 - the device guard, without which no operator on the device starts: the registry's empty entry gets the guard of the meta device, which
   does nothing (builds with CUDA bring a guard of their own for fake tensors);
-- the native RMS norm, whose kernel exists only in builds with CUDA, and without which it falls apart into its composite;
+- the kernels of operators that fall apart into others where there is no kernel, RMS norm and the derivative of SiLU;
 - the choice of the fused attention kernel, which PyTorch makes by asking the GPU.
 """
 
@@ -31,6 +31,9 @@ GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
 FLASH_MAX_HEAD_DIM = 256
 FLASH_ALIGNMENT = 8  # head_dim is padded to a multiple
 HALF = (torch.float16, torch.bfloat16)
+
+# Operators with a CUDA kernel and, for devices without one, a composite: torchgen's native_functions.yaml names them.
+COMPOSITE_WITHOUT_CUDA = ("_fused_rms_norm", "_fused_rms_norm_backward", "silu_backward")
 
 aten = torch.ops.aten
 
@@ -61,8 +64,8 @@ def device_guard() -> Iterator[None]:
 
 
 @contextmanager
-def native_rms_norm() -> Iterator[None]:
-    """Make the dispatcher believe that RMS norm has a CUDA kernel; fake tensors never run it."""
+def native_kernels() -> Iterator[None]:
+    """Make the dispatcher believe that CUDA has its kernels; fake tensors never run them."""
     if HAS_CUDA:
         yield
         return
@@ -71,8 +74,8 @@ def native_rms_norm() -> Iterator[None]:
         raise CannotPretendError("a kernel of the fake CUDA device was run on data")
 
     library = torch.library.Library("aten", "IMPL", "CUDA")  # type: ignore[no-untyped-call] # untyped in torch
-    library.impl("_fused_rms_norm", never)  # type: ignore[no-untyped-call] # the same
-    library.impl("_fused_rms_norm_backward", never)  # type: ignore[no-untyped-call] # the same
+    for operator in COMPOSITE_WITHOUT_CUDA:
+        library.impl(operator, never)  # type: ignore[no-untyped-call] # the same
     try:
         yield
     finally:
@@ -153,7 +156,7 @@ def cuda() -> Iterator[None]:
     """Everything inside runs on fake tensors; ``device="cuda"`` means a made-up GPU of the A100's class."""
     with ExitStack() as stack:
         stack.enter_context(device_guard())
-        stack.enter_context(native_rms_norm())
+        stack.enter_context(native_kernels())
         # Autocast asks whether there is a GPU that knows the dtype, and turns itself off where there is none.
         stack.enter_context(mock.patch("torch.cuda.amp.common.amp_definitely_not_available", return_value=False))
         stack.enter_context(mock.patch("torch.cuda.is_bf16_supported", return_value=True))
