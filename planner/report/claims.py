@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+
 from planner.report import units
 from planner.report.columns import CLAIMABLE
 from planner.report.records import Planned
@@ -15,7 +17,8 @@ def broken(model: Planned) -> tuple[Problem, ...]:
     for claim in model.spec.claims:
         figure = CLAIMABLE[claim.figure].read(base)
         if figure != claim.value:
-            problems.append(Problem(claim.place, "expect", _message(claim.figure, figure, claim.value)))
+            line = linecache.getline(claim.place.file, claim.place.line).rstrip()  # empty for standard input
+            problems.append(Problem(claim.place, "expect", _message(claim.figure, figure, claim.value), line))
     return tuple(problems)
 
 

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from planner.capacity.records import Plan
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, Cell, component_rows, row
@@ -26,6 +27,7 @@ def components(plans: Iterable[Plan]) -> str:
     return _write(COMPONENT_COLUMNS, (line for plan in plans for line in component_rows(plan)))
 
 
+@lru_cache(maxsize=1024)  # the same few words fill most cells
 def safe(text: str) -> str:
     """Put an apostrophe before whatever a spreadsheet would run as a formula; ``original`` takes it off again.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from planner.capacity.records import Plan
 from planner.report import breakdown, paths, units
@@ -22,6 +23,7 @@ def report(models: Sequence[Planned]) -> str:
     return "\n".join(_lines(models)) + "\n"
 
 
+@lru_cache(maxsize=1024)  # the same few words fill most cells
 def escape(text: str) -> str:
     """Make text show itself and do nothing else: no markup, HTML, formula, mention or reference, on one line.
 

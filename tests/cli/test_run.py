@@ -104,7 +104,11 @@ def test_a_claim_that_fails_is_told_at_its_place_and_nothing_is_written(home: Pa
     code, out, err = planner("run", "specs")
     assert (code, out) == (1, "")
     message = "params_total is 114,944, but the spec expects 114,943, which is 1 fewer"
-    assert err.splitlines()[0] == f"specs/tiny.yaml:15:17: error[expect]: {message}"
+    assert err.splitlines() == [
+        f"specs/tiny.yaml:15:17: error[expect]: {message}",
+        "   15 |   params_total: 114943",
+        "      |                 ^",
+    ]
     assert not (home / "reports").exists()
 
 
