@@ -47,7 +47,7 @@ def read(paths: Iterable[str | os.PathLike[str]], overrides: Iterable[str] = ())
     problems += tuple(problem for _, wrong in parsed for problem in wrong)
     trees = tuple(tree for tree, wrong in parsed if tree and not wrong)
     specs, found = _Reading(trees).read(files)
-    return specs, problems + found
+    return specs if len(trees) == len(parsed) else (), problems + found
 
 
 class _Reading:

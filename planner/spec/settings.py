@@ -100,10 +100,10 @@ class Document:
         if layers is None:
             return (Group(None, (self.model,)),)
         groups = []
-        for run in layers.elements():
+        for run in layers.elements() or [layers]:  # an unreadable list stands for its unreadable elements
             own = self._on_top(self.model, run)
             group = run.items().get("layers")
-            inner = (own,) if group is None else tuple(self._on_top(own, layer) for layer in group.elements())
+            inner = (own,) if group is None else tuple(self._on_top(own, layer) for layer in group.elements() or [group])
             groups.append(Group(run, inner))
         return tuple(groups)
 

@@ -148,9 +148,7 @@ def key_meant(key: str, allowed: Iterable[str]) -> str:
     foreign = _foreign_keys().get(_spelling(key), "")
     if foreign.rpartition(".")[2] in here:
         return foreign.rpartition(".")[2]
-    if close := _close(key, here, cutoff=0.8):
-        return close
-    return foreign or _homes().get(key, "") or _close(key, here, cutoff=0.6)
+    return _homes().get(key, "") or _close(key, here, cutoff=0.8) or foreign or _close(key, here, cutoff=0.6)
 
 
 def key_hint(key: str, allowed: Iterable[str]) -> str:

@@ -1,0 +1,210 @@
+"""The JSON Schema is complete, says what the records say, and is obeyed as any draft-07 validator would."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft7Validator
+
+from planner import spec
+from planner.spec import records, validate
+from planner.spec.language import inlined, leaves
+from planner.spec.nodes import Source
+from planner.spec.yaml12 import parse
+from planner.trace.implementations import IMPLEMENTATIONS
+
+Schema = dict[str, Any]
+SCHEMA = spec.schema()
+ANNOTATIONS = {"$schema", "title", "description", "default", "examples", "items", "properties"}
+
+
+def parts(part: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    """Yield every schema within a schema."""
+    yield path, part
+    for key, inner in part.get("properties", {}).items():
+        yield from parts(inner, f"{path}.{key}")
+    if "items" in part:
+        yield from parts(part["items"], f"{path}[]")
+    for branch in (*part.get("anyOf", ()), *part.get("allOf", ())):
+        yield from parts(branch, path)
+
+
+PARTS = list(parts(inlined()))
+
+
+def test_it_is_a_draft_07_schema() -> None:
+    assert SCHEMA["$schema"] == "http://json-schema.org/draft-07/schema#"
+    Draft7Validator.check_schema(SCHEMA)
+
+
+def test_no_object_takes_keys_that_it_does_not_name() -> None:
+    for path, part in PARTS:
+        if "properties" in part:
+            assert part["additionalProperties"] is False, path
+            assert "object" in part["type"], path
+
+
+def test_every_property_has_a_title_and_a_description_with_its_unit() -> None:
+    for path, part in PARTS:
+        for key, inner in part.get("properties", {}).items():
+            where = f"{path}.{key}"
+            assert inner["title"], where
+            assert inner["description"].endswith("."), where
+            if inner.get("type") in ("integer", "number"):
+                assert "unit: " in inner["description"] or "without unit" in inner["description"], where
+            else:
+                assert "unit" in inner["description"] or "count" in inner["description"], where
+
+
+def test_examples_and_defaults_are_valid() -> None:
+    for path, part in PARTS:
+        for value in (*part.get("examples", ()), *([part["default"]] if "default" in part else [])):
+            assert Draft7Validator(part).is_valid(value), path
+
+
+def test_sizes_are_positive_and_bounded() -> None:
+    for path, part in PARTS:
+        if part.get("type") == "integer" and not path.startswith(".expect"):
+            assert part["minimum"] == (0 if path.endswith(".offset") else 1), path
+            assert part["maximum"] == 2**53 - 1, path
+
+
+def test_every_keyword_has_plain_words() -> None:
+    used = {keyword for _, part in PARTS for keyword in part} - ANNOTATIONS - {"allOf"}  # allOf's errors are those of its parts
+    assert used == set(validate._EXPLAIN)  # noqa: SLF001 - the table that must be complete
+
+
+# What a spec can say, a record can hold; a record may be ahead of the language.
+@pytest.mark.parametrize(
+    ("key", "type_"),
+    [
+        ("model.attention.qk_norm", records.QkNorm),
+        ("model.attention.qkv", records.QkvProjection),
+        ("model.feed_forward.activation", records.Activation),
+        ("model.norm.type", records.NormType),
+        ("model.norm.placement", records.NormPlacement),
+        ("model.block", records.BlockType),
+        ("model.positions.type", records.PositionType),
+        ("training.precision", records.Precision),
+        ("training.gradient_dtype", records.GradientDtype),
+        ("training.optimizer", records.Optimizer),
+        ("training.recompute", records.Recompute),
+        ("training.implementation", records.Implementation),
+        ("training.flops_convention", records.FlopsConvention),
+    ],
+)
+def test_the_names_of_a_key_are_names_of_the_record(key: str, type_: object) -> None:
+    assert set(leaves()[key]["enum"]) <= set(get_args(type_))
+
+
+def test_an_implementation_that_can_be_said_is_modelled() -> None:
+    assert set(leaves()["training.implementation"]["enum"]) <= set(IMPLEMENTATIONS)
+
+
+def test_shorthands_have_the_names_and_defaults_of_what_they_stand_for() -> None:
+    model = SCHEMA["properties"]["model"]["properties"]
+    short, long = model["positions"]["anyOf"]
+    assert short["enum"] == long["properties"]["type"]["enum"]
+    assert model["positions"]["default"] == long["properties"]["type"]["default"]
+    for part in ("attention", "feed_forward"):
+        bias = model[part]["properties"]["bias"]
+        assert {inner["default"] for inner in bias["properties"].values()} == {bias["default"]}
+
+
+def test_the_defaults_are_those_of_the_records(write: Callable[[str], Path], minimal: str) -> None:
+    loaded = spec.load(write(minimal))
+    (run,) = loaded.model.runs
+    (layer,) = run.layers
+    base = loaded.scenarios[0].training
+    assert layer == records.Layer(
+        attention=records.Attention(n_heads=4, n_kv_heads=4, head_dim=12),
+        feed_forward=records.FeedForward(d_ff=192, gate_bias=False),  # a plain one has no gate
+    )
+    assert loaded.model == records.Model(100, 100, 64, 48, 2, (records.Run(2, (layer,)),))
+    assert base == records.Training(batch_size=1, sequence_length=64)
+    assert type(base.dropout) is Fraction
+
+
+def test_runs_and_scenarios_say_what_the_model_and_training_say() -> None:
+    model, training = inlined()["properties"]["model"]["properties"], inlined()["properties"]["training"]["properties"]
+    run = model["layers"]["items"]["properties"]
+    inner = run["layers"]["items"]["properties"]
+    scenario = inlined()["properties"]["scenarios"]["items"]["properties"]
+    assert {key: part for key, part in run.items() if key not in ("count", "layers")} == inner
+    assert {**model, **inner} == model
+    assert {key: part for key, part in scenario.items() if key != "name"} == training
+    assert set(training) - {"steps"} == {field.name for field in fields(records.Training)}
+
+
+def test_the_callers_copy_is_their_own() -> None:
+    spec.schema().clear()
+    assert spec.schema() == SCHEMA
+
+
+def test_the_file_is_shipped_beside_the_code() -> None:
+    file = Path(spec.__file__).parent / "schema" / "spec.schema.json"
+    assert json.loads(file.read_text(encoding="utf-8")) == SCHEMA
+
+
+# A stock validator on the shipped schema is the witness: the same documents are valid, whatever we say about the others.
+WORDS = sorted({key for _, part in PARTS for key in part.get("properties", {})} | {"d_modle", "hidden_size"})
+VALUES = sorted({value for _, part in PARTS for value in part.get("enum", ())} | {"", " x", "a\nb", "bf16-mixed", "x" * 101})
+scalars = st.none() | st.booleans() | st.integers(-1, 9) | st.sampled_from([0.5, 1.0, 1e30, 2**53]) | st.sampled_from(VALUES)
+anything = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=4))
+
+
+@st.composite
+def near_specs(draw: st.DrawFn) -> object:
+    """Return a valid spec with a few places changed."""
+    document: Any = {
+        "name": "x",
+        "model": {
+            "vocab_size": 9, "context_length": 9, "d_model": 8, "n_layers": 2, "n_heads": 2, "positions": {"type": "rope"},
+            "attention": {"bias": {"q": True}}, "norm": {"type": "rmsnorm"}, "layers": [{"count": 2, "layers": [{"d_ff": 3}]}], "head": {},
+        },
+        "training": {"dropout": 0.5, "steps": 3},
+        "scenarios": [{"name": "s", "batch_size": 2}],
+        "expect": {"params_total": 1},
+    }  # fmt: skip
+    for _ in range(draw(st.integers(0, 3))):
+        part = document
+        while True:
+            keys = [*part] if isinstance(part, dict) else [*range(len(part))]
+            key = draw(st.sampled_from([*keys, draw(st.sampled_from(WORDS))] if isinstance(part, dict) else keys or [0]))
+            inner = part.get(key) if isinstance(part, dict) else part[key] if keys else None
+            if isinstance(inner, dict | list) and draw(st.integers(0, 3)):
+                part = inner
+                continue
+            if isinstance(part, dict):
+                if draw(st.booleans()):
+                    part[key] = draw(anything)
+                else:
+                    part.pop(key, None)
+            elif keys:
+                part[key] = draw(anything)
+            break
+    return document
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(near_specs() | anything)
+def test_a_stock_validator_agrees(document: object) -> None:
+    text = json.dumps(document)
+    node, read = parse(Source("x.yaml", text)) if document is not None else (None, ())
+    if node is None:
+        return
+    assert not read
+    _, problems = validate.validate(node)
+    assert (not problems) == Draft7Validator(SCHEMA).is_valid(document)
+    for problem in problems:
+        assert "is not of type" not in problem.message
+        assert "is not valid under" not in problem.message
+        assert problem.place.file == "x.yaml"
