@@ -78,6 +78,15 @@ class PhasePeak:
 
 
 @dataclass(frozen=True, slots=True)
+class LiveBytes:
+    """Bytes alive at the seams of a step after the first; what is alive after the backward pass lasts until the gradients are dropped."""
+
+    start: int
+    after_forward: int
+    after_backward: int
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """Bytes on one device that holds the whole model."""
 
@@ -93,6 +102,11 @@ class Memory:
     logits_bytes: int  # of them: copies of the logits (log-probabilities, casts)
     phases: tuple[PhasePeak, ...]
     peak_bytes: int  # the largest of phases, with the optimizer's state in place (every step after the first)
+    first_step_phases: tuple[PhasePeak, ...]  # of the first step, whose optimizer state appears at its end
+    first_step_peak_bytes: int
+    live: LiveBytes
+    step_counters_bytes: int  # four bytes a tensor, in no part of the model states
+    buffers_bytes: int  # tensors of the model that are no parameters
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,8 @@ def states(weights: tuple[Weight, ...], training: Training) -> States:
         ByteSum("gradients", NAMES[gradient_bytes], gradient_bytes, elements * gradient_bytes),
         ByteSum("optimizer", *_described(training.optimizer, moment_bytes), optimizer),
     ]
-    counters = 4 * sum(weight.copies for weight in weights) if training.optimizer in ("adamw", "adam") else 0
+    on_device = training.optimizer_kernel == "fused" or training.device == "cpu"
+    counters = 4 * sum(weight.copies for weight in weights) if training.optimizer in {"adamw", "adam"} and on_device else 0
     return States(
         tuple(lines),
         elements * weight_bytes,

@@ -21,6 +21,10 @@ Precision = Literal["fp32", "bf16-autocast", "fp16-autocast", "bf16-master", "bf
 GradientDtype = Literal["fp32", "bf16"]
 Optimizer = Literal["adamw", "adam", "sgd", "sgd-momentum", "adamw-8bit", "adafactor", "lion", "muon"]
 Recompute = Literal["none", "selective", "full"]
+AttentionKernel = Literal["auto", "flash", "efficient", "cudnn", "math"]
+Device = Literal["a100", "h100", "cpu"]
+Loss = Literal["default", "cross_entropy", "cross_entropy_shifted"]
+OptimizerKernel = Literal["fused", "foreach", "for-loop"]
 Implementation = Literal["pytorch", "pytorch-eager", "transformers", "transformers-eager", "megatron"]
 FlopsConvention = Literal["matmul", "matmul-causal", "6nd", "palm", "hardware"]
 
@@ -57,6 +61,7 @@ class Attention:
     v_bias: bool = True
     o_bias: bool = True
     qk_norm: QkNorm = "none"
+    window: int | None = None  # keys that a query sees, itself included; None: all before it
     logit_softcap: bool = False  # scores pass through cap * tanh(scores / cap) (Gemma 2)
 
 
@@ -105,6 +110,7 @@ class Model:
     positions: Positions = Positions()
     norm: Norm = Norm()  # of the final norm and the embedding norm
     embedding_norm: bool = False
+    embedding_scale: bool = False  # tokens' vectors are multiplied by the square root of d_model (Gemma)
     final_norm: bool = True
     tied_head: bool = True
     head_bias: bool = False
@@ -125,6 +131,12 @@ class Training:
     dropout: Fraction = Fraction(0)
     recompute: Recompute = "none"
     implementation: Implementation = "pytorch"
+    device: Device = "a100"  # whose kernels run: a GPU of that class, or the CPU
+    attention_kernel: AttentionKernel = "auto"  # fused attention only: the one that the device picks, or a forced one
+    loss: Loss = "default"  # the implementation's own, or another
+    keep_logits: bool = False  # whether a variable holds the logits until the step ends
+    kv_cache: bool = False  # transformers only: whether use_cache copies keys and values of each layer
+    optimizer_kernel: OptimizerKernel = "fused"
     flops_convention: FlopsConvention = "matmul"
 
 

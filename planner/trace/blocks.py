@@ -51,13 +51,13 @@ def attention(t: Tape, implementation: Implementation, layer: Layer, x: Tensor, 
         if kind.qk_norm == "head_dim":
             q, k = norm(t, implementation, qk_norm, q, "q_norm"), norm(t, implementation, qk_norm, k, "k_norm")
         if layer.positions.type == "rope":
-            q, k = places.rotate(t, q, layer.positions.rotary_dim), places.rotate(t, k, layer.positions.rotary_dim)
+            tables, interleaved = places.tables[layer.positions.rotary_dim], kind.qkv == "fused_per_head"
+            q, k = (implementation.rotate(t, x, tables, interleaved=interleaved) for x in (q, k))
         t.show("queries by head", q)
         t.show("keys by head", k)
         t.show("values by head", v)
         t.show("scores", Tensor((B, H, n, n), q.dtype, ()))
-        bias = places.slopes(H) if layer.positions.type == "alibi" else None
-        mixed = implementation.core(t, q, k, v, bias)
+        mixed = implementation.core(t, q, k, v, places.bias(layer), softcap=kind.logit_softcap)
         out = linear(t, t.show("heads joined", mixed), d_model, "o_proj", bias=kind.o_bias)
         return implementation.drop(t, out)
 

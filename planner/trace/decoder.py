@@ -27,10 +27,10 @@ class Trace:
     not_counted: tuple[str, ...]
 
 
-def trace(model: Model, training: Training, *, device: str = "cuda") -> Trace:
+def trace(model: Model, training: Training) -> Trace:
     """Run the forward pass and the loss of B sequences of n tokens on a tape."""
-    implementation = IMPLEMENTATIONS[training.implementation](training)
-    t = Tape(implementation.precision, device)
+    implementation = IMPLEMENTATIONS[training.implementation](model, training)
+    t = Tape(implementation.precision, "cpu" if training.device == "cpu" else "cuda")
     B, n = training.batch_size, training.sequence_length
     with t.at("", "inputs"):
         ids = t.show("token ids", t.tensor((B, n), "int64", needs_grad=False))
@@ -38,12 +38,13 @@ def trace(model: Model, training: Training, *, device: str = "cuda") -> Trace:
     with t.at("model"):
         x, table = _embed(t, implementation, model, ids)
         x = implementation.drop(t, x)
-        places = Places(t, implementation, model, n)
+        places = Places(t, implementation, model, B, n)
         first = 0
         for run in model.runs:
             uniform = len(model.runs) == 1 and len(run.layers) == 1
             x = _run(t, implementation, run, places, x, first=None if uniform else first)
             first = first + run.count * len(run.layers)
+        places.release(t)
         if model.final_norm:
             x = blocks.norm(t, implementation, model.norm, x, "norm")
     with t.at("lm_head", "head"):
@@ -51,12 +52,12 @@ def trace(model: Model, training: Training, *, device: str = "cuda") -> Trace:
         bias = t.weight("bias", (model.padded_vocab_size,), "bias: V") if model.head_bias else None
         logits = t.show("logits", op.linear(t, t.show("final hidden states", x), head, bias))
     with t.at("loss", "logits"):
-        implementation.loss(t, logits.view(B * n, model.padded_vocab_size), targets.view(B * n))
+        implementation.loss(t, logits, targets)
     return Trace(
         tuple(t.nodes),
         tuple(t.parameters),
         tuple(t.shapes),
-        implementation.buffers(model),
+        implementation.buffers(),
         ids.bytes + targets.bytes,
         implementation.not_counted,
     )
@@ -67,6 +68,8 @@ def _embed(t: Tape, implementation: Implementation, model: Model, ids: Tensor) -
     with t.at("embed_tokens", "embedding"):
         table = t.weight("weight", (model.padded_vocab_size, model.d_model), "token table: V · d_model")
         x = op.embedding(t, ids, table)
+        if model.embedding_scale:
+            x = op.scale(t, x)
     with t.at("embed_positions", "position"):
         if model.positions.type == "learned":
             rows = model.context_length + model.positions.offset
@@ -86,7 +89,7 @@ def _run(t: Tape, implementation: Implementation, run: Run, places: Places, x: T
         for number, layer in enumerate(run.layers):
             label = "N" if first is None else _label(first + number, run.count, len(run.layers))
             with t.at(f"layers.{label}", "other"):
-                x = implementation.layer(t, partial(blocks.decoder_layer, t, implementation, layer, places), x)
+                x = implementation.layer(t, partial(blocks.decoder_layer, t, implementation, layer, places), x, places.shared)
                 t.show("residual stream", x)
         return x
 

@@ -24,6 +24,7 @@ def fused_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | Non
     made = t.tensor((B, H, n, v.shape[-1]), q.dtype)
     name, statistics = _kernel(t, q, masked=bias is not None)
     extra = [t.tensor(shape, dtype, needs_grad=False) for _, shape, dtype in statistics]
+    made.by_head = q.by_head and name.startswith("flash")  # flash's output has the layout of its queries
     products = 2 * B * H * n * n * (h + v.shape[-1])
     backward = 2 * B * H * n * n * (3 * h + 2 * v.shape[-1])
     flops = Flops(products, products // 2, backward, "two products forward; backward five, the scores once more")

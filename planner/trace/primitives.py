@@ -27,6 +27,7 @@ def cast(t: Tape, x: Tensor, dtype: Dtype) -> Tensor:
     if x.leaf and x.cast_copy:
         return x.cast_copy
     made = t.tensor(x.shape, dtype, needs_grad=x.needs_grad)
+    made.by_head = x.by_head
     if x.leaf:
         x.cast_copy = made
         made.parts[0][0].until_forward_ends = True
@@ -234,6 +235,20 @@ def _broadcast(a: Tensor, b: Tensor) -> tuple[Size, ...]:
     longer, shorter = (a.shape, b.shape) if len(a.shape) >= len(b.shape) else (b.shape, a.shape)
     padded = (1,) * (len(longer) - len(shorter)) + tuple(shorter)
     return tuple(other if isinstance(size, int) and size == 1 else size for size, other in zip(longer, padded, strict=True))
+
+
+def rotate_half(t: Tape, x: Tensor) -> Tensor:
+    """Return the second half of the last dimension, negated, before the first. Keeps nothing."""
+    made = t.tensor(x.shape, x.dtype)
+    t.record("rotate_half", [x], [made], by=rotate_half)
+    return made
+
+
+def cat(t: Tape, turned: Tensor, x: Tensor) -> Tensor:
+    """Return x with its first channels replaced by ``turned``. Keeps nothing."""
+    made = t.tensor(x.shape, promote(turned, x))
+    t.record("cat", [turned, x], [made], by=cat)
+    return made
 
 
 def shift(t: Tape, x: Tensor) -> Tensor:

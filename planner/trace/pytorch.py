@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from planner.spec.records import Activation, Model, Norm, Training
 from planner.trace import primitives as op
 from planner.trace.kernels import fused_attention
-from planner.trace.sizes import Size
+from planner.trace.refusal import NotModelledError
+from planner.trace.sizes import Size, exceeds_one
 from planner.trace.tape import Precision, Saved, Tape
 from planner.trace.tensor import BYTES, Dtype, Tensor
 
@@ -19,9 +20,13 @@ class PyTorch:
 
     not_counted: tuple[str, ...] = ("the CUDA context, workspaces inside kernels (cuBLAS, attention) and fragmentation of the allocator",)
 
-    def __init__(self, training: Training) -> None:
+    def __init__(self, model: Model, training: Training) -> None:
+        self.model = model
         self.dropout = training.dropout > 0
         self.recompute = training.recompute
+        self.loss_kind = training.loss
+        self.keep_logits = training.keep_logits
+        self.kv_cache = training.kv_cache
         self.precision = self.dtypes(training.precision)
 
     def dtypes(self, precision: str) -> Precision:
@@ -64,46 +69,67 @@ class PyTorch:
         t.record("alibi bias", [], [bias], by=self.alibi_bias)
         return bias
 
+    def rotate(self, t: Tape, x: Tensor, tables: tuple[Tensor, Tensor], *, interleaved: bool) -> Tensor:
+        """Return x · cos + rotate_half(x) · sin over the first of x [B, heads, n, h], the rest as it is.
+
+        The derivative needs the tables, never x. ``interleaved``: heads came out of one projection as [q, k, v] each.
+        """
+        del interleaved
+        cos, sin = tables
+        turned = x.view(*x.shape[:-1], cos.shape[-1])
+        made = op.add(t, op.multiply(t, turned, cos), op.multiply(t, op.rotate_half(t, turned), sin))
+        return made if turned.shape == x.shape else op.cat(t, made, x)
+
     def drop(self, t: Tape, x: Tensor) -> Tensor:
         """Apply dropout where the training has it."""
         return op.dropout(t, x) if self.dropout else x
 
-    def layer(self, t: Tape, body: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """Run a layer; full recomputation keeps only its input."""
-        return t.checkpoint(body, x) if self.recompute == "full" else body(x)
+    def layer(self, t: Tape, body: Callable[[Tensor], Tensor], x: Tensor, shared: Sequence[Tensor]) -> Tensor:
+        """Run a layer; full recomputation keeps only its inputs: x, and what all layers share."""
+        return t.checkpoint(lambda x, *_: body(x), x, *shared) if self.recompute == "full" else body(x)
 
-    def core(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    def core(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, softcap: bool) -> Tensor:
         """Attend causally with q [B, H, n, h] to k, v [B, K, n, h] -> [B, n, H·h]; selective recomputation keeps only q, k and v."""
         if self.recompute == "selective":
-            return t.checkpoint(lambda q, k, v: self.attention(t, q, k, v, bias), q, k, v)
-        return self.attention(t, q, k, v, bias)
+            shared = (bias,) if bias else ()
+            return t.checkpoint(lambda q, k, v, *_: self.attention(t, q, k, v, bias, softcap=softcap), q, k, v, *shared)
+        return self.attention(t, q, k, v, bias, softcap=softcap)
 
-    def attention(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    def attention(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, softcap: bool) -> Tensor:
         """Attend in one kernel; the CPU's has no dropout, so that products take its place there."""
+        if softcap:
+            raise NotModelledError("fused attention cannot cap the scores: implementation: pytorch-eager or transformers-eager")
         if t.device == "cpu" and self.dropout:
-            return self.plain_attention(t, q, k, v, bias)
+            return self.plain_attention(t, q, k, v, bias, softcap=softcap)
         B, H, n, _ = q.shape
         made = fused_attention(t, q, k, v, bias)
         return made.view(B, n, H * made.shape[-1])  # the kernels write [B, n, H, h]: a view
 
-    def plain_attention(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    def plain_attention(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, softcap: bool) -> Tensor:
         """Attend by a product, a mask, a softmax, dropout and a product."""
         B, H, n, h = q.shape
         apart = op.heads_apart(B, n, H)
         q, k, v = (op.lowered(t, x) for x in (q, self.spread(t, k, H), self.spread(t, v, H)))
         keys = op.contiguous(t, k, apart).view(B, H, h, n)
         scores = op.scale(t, op.matmul(t, op.contiguous(t, q, apart), keys, pairs=True))
+        if softcap:
+            scores = self.capped(t, scores)
         if bias:
             scores = op.add(t, scores, bias)
         attention = self.drop(t, op.softmax(t, self.masked(t, scores)))
         made = op.matmul(t, attention, op.contiguous(t, v, apart), pairs=True)
         return op.contiguous(t, made, apart).view(B, n, H * h)
 
+    def capped(self, t: Tape, x: Tensor) -> Tensor:
+        """Return cap · tanh(x / cap)."""
+        return op.scale(t, op.tanh(t, op.scale(t, x)))
+
     def spread(self, t: Tape, x: Tensor, heads: Size) -> Tensor:
         """Return keys or values [B, K, n, h] copied to all heads."""
         if x.shape[1] == heads:
             return x
         made = t.tensor((x.shape[0], heads, *x.shape[2:]), x.dtype)
+        made.by_head = True
         t.record("repeat_interleave", [x], [made], by=self.spread)
         return made
 
@@ -116,21 +142,51 @@ class PyTorch:
         t.record("masked_fill", [scores, mask], [made], [Saved(mask, "causal mask")], by=self.masked)
         return made
 
-    def buffers(self, model: Model) -> Size:
+    def buffers(self) -> Size:
         """Return the bytes of tensors that belong to the model beside its parameters."""
-        del model
         return 0
 
+    def position_ids(self, t: Tape, n: Size) -> Tensor | None:
+        """Return positions that are handed to every layer, if they are."""
+        del t, n
+        return None
+
+    def mask(self, t: Tape, B: Size, n: Size) -> Tensor | None:
+        """Return what layers of one window add to their scores, if there is such a tensor."""
+        del t, B, n
+        return None
+
     def loss(self, t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return F.cross_entropy of logits [rows, V].
+        """Return the loss of logits [B, n, V]."""
+        kinds = {"default": self.own_loss, "cross_entropy": self.cross_entropy, "cross_entropy_shifted": self.shifted_loss}
+        loss = kinds[self.loss_kind](t, logits, targets)
+        op.hold_throughout(loss)
+        if self.keep_logits:
+            op.hold_throughout(logits)
+        return loss
+
+    def own_loss(self, t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss that the implementation's users take."""
+        return self.cross_entropy(t, logits, targets)
+
+    def cross_entropy(self, t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return F.cross_entropy.
 
         Under autocast on CUDA the log-softmax stays in 16 bits (the operator passes its dtype) and the sum is made in float32, of a copy.
         """
-        if t.precision.autocast and t.device == "cpu":
-            logits = op.cast(t, logits, "float32")
-        loss = op.nll_loss(t, op.raised(t, op.log_softmax(t, logits)), targets)
+        wide = op.cast(t, logits, "float32") if t.precision.autocast and t.device == "cpu" else logits
+        loss = op.nll_loss(t, op.raised(t, op.log_softmax(t, wide)), targets)
         op.hold(t, logits)
-        op.hold_throughout(loss)
+        return loss
+
+    def shifted_loss(self, t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return F.cross_entropy of logits[:, :-1] with targets[:, 1:], both copied into rows unless B is 1."""
+        B, n, V = logits.shape
+        rows = op.contiguous(t, logits.view(B, n - 1, V), exceeds_one(B))
+        with t.at("", "inputs"):
+            ahead = op.contiguous(t, targets.view(B, n - 1), exceeds_one(B))
+        loss = self.cross_entropy(t, rows, ahead)
+        op.hold(t, logits)
         return loss
 
 
@@ -139,6 +195,6 @@ class PyTorchEager(PyTorch):
 
     attention = PyTorch.plain_attention
 
-    def buffers(self, model: Model) -> Size:
+    def buffers(self) -> Size:
         """Return nanoGPT's causal mask: context_length² elements in the weights' dtype for each layer."""
-        return model.context_length * model.context_length * BYTES[self.precision.weights] * model.n_layers
+        return self.model.context_length * self.model.context_length * BYTES[self.precision.weights] * self.model.n_layers
