@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint unit bench format clean
+.PHONY: help run test lint unit bench readme format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -26,6 +26,9 @@ unit: $(VENV)/dev ## the tests alone
 
 bench: $(VENV)/package ## time it against what it cannot avoid, side by side in one run
 	$(BIN)/python bench/bench.py
+
+readme: $(VENV)/package ## bring what the README shows up to date
+	$(BIN)/python tools/readme.py
 
 format: $(VENV)/dev ## let ruff format the code and fix what it can
 	$(BIN)/ruff check --fix .

@@ -10,7 +10,7 @@ has read are all refused by name: a key that is not understood may be the one th
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 Config = Mapping[str, Any]
@@ -122,13 +122,10 @@ class _Reader:
             raise self.refusal(f"`{names[0]}: {_show(value)}` is neither true nor false")
         return value
 
-    def number(self, *names: str, default: float) -> float:
-        """Return a number that need not be whole."""
-        value = self.value(*names)
-        if value is None:
-            return default
-        if not isinstance(value, (int, float)) or isinstance(value, bool):
-            raise self.refusal(f"`{names[0]}: {_show(value)}` is not a number")
+    def fraction(self, name: str, value: Any) -> float:  # noqa: ANN401  # JSON
+        """Return a number above 0 and at most 1."""
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= 1:
+            raise self.refusal(f"`{name}: {_show(value)}` is not a number above 0 and at most 1")
         return value
 
     def activation(self, *names: str, default: str) -> str:
@@ -196,11 +193,12 @@ def _head_dim(c: _Reader, model: SpecModel, *, default: int | None = None) -> in
     return head_dim
 
 
-def _rope(c: _Reader, head_dim: int, *, fraction: float = 1.0, names: Iterable[str] = ("partial_rotary_factor",)) -> str | SpecModel:
-    """Return rotary positions; the fraction of head_dim that is rotated stands under one of ``names`` or inside ``rope_parameters``."""
-    parameters = c.value("rope_parameters")
+def _rope(c: _Reader, head_dim: int, *, fraction: float = 1.0, name: str = "partial_rotary_factor") -> str | SpecModel:
+    """Return rotary positions; the fraction of head_dim that is rotated stands under ``name`` or inside ``rope_parameters``."""
+    outside, parameters = c.value(name), c.value("rope_parameters")
     inside = parameters.get("partial_rotary_factor") if isinstance(parameters, Mapping) else None
-    rotary_dim = int(head_dim * c.number(*names, default=fraction if inside is None else inside))
+    given = inside if outside is None else outside
+    rotary_dim = int(head_dim * (fraction if given is None else c.fraction(name, given)))
     return "rope" if rotary_dim == head_dim else {"type": "rope", "rotary_dim": rotary_dim}
 
 
@@ -361,7 +359,7 @@ def _gpt_neox(c: _Reader) -> SpecModel:
         "feed_forward": {"type": "plain", "activation": c.activation("hidden_act", default="gelu"), "bias": True},
         "norm": _norm("layernorm"),
         "block": "parallel_two_norms" if c.flag("use_parallel_residual", default=True) else "sequential",
-        "positions": _rope(c, _head_dim(c, sizes), fraction=0.25, names=("rotary_pct", "partial_rotary_factor")),
+        "positions": _rope(c, _head_dim(c, sizes), fraction=0.25, name="rotary_pct"),
         "head": _head(c, tied=False),
     }
 
@@ -515,7 +513,7 @@ def _qwen(c: _Reader) -> SpecModel:
         "attention": {"bias": _qkv_bias(qkv=True, o=not no_bias), "qkv": "fused"},
         "feed_forward": {"type": "gated", "activation": "silu", "bias": not no_bias},
         "norm": _norm("rmsnorm"),
-        "positions": _rope(c, head_dim, names=("rotary_pct",)),
+        "positions": _rope(c, head_dim, name="rotary_pct"),
         "head": _head(c, tied=False),
     }
 

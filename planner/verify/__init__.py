@@ -1,6 +1,7 @@
 """PyTorch as a witness: the model of a spec built from plain modules, and what PyTorch says that it stores, keeps and computes.
 
-The only place that imports torch, and only when something is measured.
+The only place that imports torch, and only when something is measured. Everything here raises ``ModuleNotFoundError`` without torch and
+``UnbuildableError`` for a model that the modules cannot build.
 """
 
 from __future__ import annotations
@@ -11,16 +12,22 @@ if TYPE_CHECKING:
     from planner.spec.records import Model, Training
     from planner.verify.records import Device, Measured
 
-__all__ = ["measure"]
+__all__ = ["measure", "parameters"]
 
 
 def measure(model: Model, training: Training, device: Device = "cuda") -> Measured:
     """Train the model for two steps in PyTorch and say what it kept, computed and held.
 
     ``cuda`` runs at any size on fake tensors of a made-up GPU of the A100's class; ``cpu`` runs the CPU's kernels on real tensors.
-    Raises ``ModuleNotFoundError`` without torch, ``planner.verify.modules.UnbuildableError`` for what the modules cannot build and
-    ``planner.verify.pretend.CannotPretendError`` where this build of PyTorch allows no fake GPU.
+    Raises ``planner.verify.pretend.CannotPretendError`` where this build of PyTorch allows no fake GPU.
     """
     from planner.verify.measure import measure as run
 
     return run(model, training, device)
+
+
+def parameters(model: Model) -> dict[str, tuple[int, ...]]:
+    """Shape of every parameter by name, a tied one once, from modules on the meta device: any size in seconds."""
+    from planner.verify.modules import parameters as run
+
+    return run(model)

@@ -26,6 +26,7 @@ from torch.utils.checkpoint import checkpoint
 
 from planner.spec.records import FeedForward, Layer, Model, Norm, Training
 
+BUILT = ("pytorch", "pytorch-eager")
 ROTARY_BASE = 10_000.0
 EPSILON = 1e-5
 Tables = dict[tuple[str, int], tuple[Tensor, ...]]  # ("rope", rotary_dim): cosines and sines; ("alibi", n_heads): the bias
@@ -128,8 +129,8 @@ class SelfAttention(Module):
         self.rope = layer.positions.type == "rope"
         self.rotary_dim = layer.positions.rotary_dim
         self.alibi = layer.positions.type == "alibi"
-        if training.implementation == "megatron":
-            raise UnbuildableError("implementation megatron is a fused stack of its own; PyTorch modules cannot stand in for it")
+        if training.implementation not in BUILT:
+            raise UnbuildableError(f"implementation {training.implementation}: the modules here are those of {' and '.join(BUILT)}")
         self.eager = training.implementation == "pytorch-eager"
         self.recompute_core = training.recompute == "selective"
         self.dropout = float(training.dropout)
@@ -348,3 +349,10 @@ class CausalLM(Module):
                 module.weight.normal_(std=INIT_STD)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 module.bias.zero_()
+
+
+def parameters(model: Model) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every parameter by name, a tied one once."""
+    training = Training(batch_size=1, sequence_length=1)
+    module = CausalLM(model, training, torch.device("meta"), torch.float32)
+    return {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from planner.capacity.records import Plan
 from planner.spec.huggingface import SUPPORTED, UnsupportedConfigError, from_huggingface
@@ -135,7 +138,7 @@ LLAMA: Config = {"model_type": "llama", **KV}
         (LLAMA | {"attention_bias": "yes"}, "`attention_bias: 'yes'` is neither true nor false"),
         (LLAMA | {"hidden_act": "xielu"}, "`hidden_act: 'xielu'` cannot be said"),
         (LLAMA | {"hidden_act": ["silu"]}, "`hidden_act: ['silu']` cannot be said"),
-        (LLAMA | {"partial_rotary_factor": "half"}, "`partial_rotary_factor: 'half'` is not a number"),
+        (LLAMA | {"partial_rotary_factor": "half"}, "`partial_rotary_factor: 'half'` is not a number above 0"),
         (LLAMA | {"num_attention_heads": 7}, "7 heads do not divide a width of 48"),
         (LLAMA | {"layer_types": ["full_attention", "linear_attention", "full_attention"]}, "`layer_types` holds other layers"),
         (LLAMA | {"layer_types": 3}, "`layer_types` holds other layers"),
@@ -179,3 +182,26 @@ def test_the_rotated_part_of_a_head_is_read_from_either_place() -> None:
     assert from_huggingface(neox)["positions"] == {"type": "rope", "rotary_dim": 4}
     assert from_huggingface(neox | {"rotary_pct": 0.5})["positions"] == {"type": "rope", "rotary_dim": 8}
     assert from_huggingface(neox | {"rope_parameters": {"partial_rotary_factor": 1.0}})["positions"] == "rope"
+
+
+WORDS = st.sampled_from(["", "silu", "full_attention", "partial_rotary_factor", "alibi"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 200) | st.floats() | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> Config:
+    """Draw a published config with some of its values, or of the keys that its class knows, replaced by anything."""
+    row = draw(st.sampled_from(PUBLISHED))
+    keys = [*row["hf_config"], "head_dim", "layer_types", "rope_parameters", "no_rope_layers", "attn_config", "hidden_activation", "other"]
+    return {**row["hf_config"], **draw(st.dictionaries(st.sampled_from(keys), JSON, max_size=3))}
+
+
+@settings(deadline=None)  # the first example waits for what is imported late
+@given(configs())
+def test_whatever_a_config_holds_it_is_read_or_refused(config: Config) -> None:
+    with contextlib.suppress(UnsupportedConfigError):
+        assert from_huggingface(config)["d_model"] > 0

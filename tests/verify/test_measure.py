@@ -1,0 +1,169 @@
+"""The measuring itself is measured: its figures equal those that others took of plain GPT-2, and each other."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from planner.spec.records import Attention, FeedForward, Implementation, Layer, Model, Norm, Positions, Precision, Recompute, Run, Training
+from planner.verify import measure, parameters
+from planner.verify.records import Device
+
+pytest.importorskip("torch", reason="the extra torch is not installed")
+
+ACTIVATIONS = Path(__file__).parent.parent / "data" / "activations.csv"
+
+
+def measured() -> list[dict[str, str]]:
+    """Cases of plain GPT-2 as in nanoGPT, measured apart from this project; data/README.md says how."""
+    with ACTIVATIONS.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def gpt2(n_layers: int = 12, d_model: int = 768, n_heads: int = 12, V: int = 50257, context_length: int = 1024) -> Model:
+    layer = Layer(Attention(n_heads, n_heads, d_model // n_heads), FeedForward(4 * d_model))
+    return Model(V, V, context_length, d_model, n_layers, (Run(n_layers, (layer,)),))
+
+
+def setting(row: dict[str, str]) -> tuple[Model, Training]:
+    sizes = [int(row[key]) for key in ("n_layers", "d_model", "n_heads", "vocab_size", "context_length")]
+    training = Training(
+        batch_size=int(row["B"]),
+        sequence_length=int(row["n"]),
+        precision=row["precision"],  # type: ignore[arg-type] # the file holds only names of precisions
+        dropout=Fraction(row["dropout"]),
+        recompute="full" if row["checkpoint"] == "True" else "none",
+        implementation="pytorch" if row["attention"] == "sdpa" else "pytorch-eager",
+    )
+    return replace(gpt2(*sizes), tied_head=row["tied"] == "True"), training
+
+
+ROWS = measured()
+# Every kind of large case once: precision, attention, checkpointing, dropout, untied head, odd sizes.
+LARGE = ("476429cc", "660a271e", "6f2eb838", "e41c6b6a", "26d4dc66", "376cde84", "69dfa2ca", "ecb763dd")
+CASES = [row for row in ROWS if row["device"] == "cpu" or row["case"] in LARGE]
+
+PLAIN = gpt2(n_layers=1, d_model=32, n_heads=4, V=61, context_length=16)
+STEP = Training(batch_size=2, sequence_length=9, precision="fp32")
+
+
+def test_parameters_of_gpt2_small() -> None:
+    assert sum(math.prod(shape) for shape in parameters(gpt2()).values()) == 124_439_808
+
+
+@pytest.mark.parametrize("row", CASES, ids=lambda row: f"{row['case']}-{row['device']}-{row['precision']}-{row['attention']}")
+def test_every_figure_of_a_measured_case(row: dict[str, str]) -> None:
+    ours = measure(*setting(row), device=row["device"])  # type: ignore[arg-type] # the file holds only names of devices
+    left_out = {phase: sum(flops for of, _, flops in ours.flops_left_out if of == phase) for phase in ("forward", "backward")}
+    figures = {
+        "params": ours.params,
+        "saved_bytes": ours.saved_bytes,
+        "start_bytes": ours.start_bytes,
+        "after_fwd_bytes": ours.after_forward_bytes,
+        "after_bwd_bytes": ours.after_backward_bytes,
+        "after_opt_bytes": ours.after_optimizer_bytes,
+        "peak1_bytes": ours.first_peak.bytes,
+        "peak_bytes": ours.peak.bytes,
+        "peak_phase": {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}[ours.peak.phase],
+        "peak_op": ours.peak.operator,
+        "flops_fwd": ours.flops_forward,
+        "flops_bwd": ours.flops_backward,
+        "flops_fwd_all": ours.flops_forward + left_out["forward"],
+        "flops_bwd_all": ours.flops_backward + left_out["backward"],
+    }
+    assert {name: str(figure) for name, figure in figures.items()} == {name: row[name] for name in figures}
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize("implementation", ["pytorch", "pytorch-eager"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16-autocast", "fp16-autocast", "bf16"])
+def test_what_is_kept_is_what_stays_alive(
+    precision: Precision, implementation: Implementation, recompute: Recompute, device: Device
+) -> None:
+    training = replace(STEP, precision=precision, implementation=implementation, recompute=recompute, dropout=Fraction(1, 10))
+    ours = measure(PLAIN, training, device)
+    inputs = 2 * 8 * training.batch_size * training.sequence_length
+    loss = 2 if precision == "bf16" else 4
+    assert ours.after_forward_bytes - ours.start_bytes == ours.saved_bytes - inputs + loss
+
+
+def test_a_row_per_kept_storage() -> None:
+    rows = {(row.path, row.function): row for row in measure(PLAIN, STEP).kept}
+    assert rows["model.layers.0.mlp", "gelu"].shape == (2, 9, 128)
+    assert rows["model.layers.0.mlp", "gelu"].bytes == 2 * 9 * 128 * 4
+    assert rows["model.embed_positions", "embedding"].dtype == "int64"
+
+
+LAYER = PLAIN.runs[0].layers[0]
+GQA = replace(LAYER.attention, n_heads=4, n_kv_heads=2, qkv="separate")
+
+
+def changed(**changes: object) -> Model:
+    """Return the plain model with another layer."""
+    layer = replace(LAYER, **changes)  # type: ignore[arg-type] # names and values stand together below
+    return replace(PLAIN, runs=(Run(1, (layer,)),), positions=layer.positions, norm=layer.norm)
+
+
+def kernel_of(model: Model, precision: Precision) -> set[str]:
+    """Name what fused attention kept, by shape: the kernel shows in it."""
+    kept = measure(model, replace(STEP, precision=precision)).kept
+    return {f"{row.dtype} {row.shape}" for row in kept if row.function == "scaled_dot_product_attention"}
+
+
+def test_the_kernels_that_a_gpu_picks() -> None:
+    # Flash keeps its statistics by row, and 16 bytes of random state; the memory-efficient kernel pads rows to 32.
+    assert "float32 (2, 4, 9)" in kernel_of(PLAIN, "bf16")
+    assert "float32 (2, 4, 32)" in kernel_of(PLAIN, "fp32")
+    # Grouped heads: flash takes them, the memory-efficient kernel does not, and plain products keep the probabilities.
+    assert "float32 (2, 4, 9)" in kernel_of(changed(attention=GQA), "bf16")
+    assert "float32 (2, 4, 9, 9)" in kernel_of(changed(attention=GQA), "fp32")
+    # Heads that are no multiple of 8 wide are padded for flash.
+    odd = replace(LAYER.attention, head_dim=6)
+    assert "bfloat16 (2, 4, 9, 8)" in kernel_of(changed(attention=odd), "bf16")
+
+
+SWITCHES: dict[str, dict[str, object]] = {
+    "rope": {"positions": Positions("rope", rotary_dim=8)},
+    "rope on half": {"positions": Positions("rope", rotary_dim=4)},
+    "alibi": {"positions": Positions("alibi")},
+    "sinusoidal": {"positions": Positions("sinusoidal")},
+    "no positions": {"positions": Positions("none")},
+    "rmsnorm": {"norm": Norm("rmsnorm", weight=True, bias=False)},
+    "bare norm": {"norm": Norm("layernorm", weight=False, bias=False)},
+    "norms after": {"norm_placement": "after"},
+    "norms around": {"norm_placement": "before_and_after"},
+    "parallel": {"block": "parallel_one_norm"},
+    "parallel, two norms": {"block": "parallel_two_norms"},
+    "grouped": {"attention": GQA},
+    "grouped, interleaved": {"attention": replace(GQA, qkv="fused_per_head")},
+    "norm on heads": {"attention": replace(LAYER.attention, qk_norm="head_dim")},
+    "norm on all heads": {"attention": replace(GQA, qk_norm="full_width")},
+    "gated": {"feed_forward": FeedForward(24, gated=True, activation="silu")},
+    "relu squared": {"feed_forward": FeedForward(24, activation="relu_squared")},
+}
+
+
+@pytest.mark.parametrize("implementation", ["pytorch", "pytorch-eager"])
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_every_switch_trains_on_real_tensors_and_on_fake_ones(switch: str, implementation: Implementation) -> None:
+    model = changed(**SWITCHES[switch])
+    training = replace(STEP, precision="bf16-autocast", implementation=implementation)
+    fake, real = measure(model, training, "cuda"), measure(model, training, "cpu")
+    assert fake.params == real.params == sum(math.prod(shape) for shape in parameters(model).values())
+    assert fake.start_bytes == real.start_bytes
+
+
+def test_a_model_that_cannot_be_built_is_named() -> None:
+    from planner.verify.modules import UnbuildableError
+
+    with pytest.raises(UnbuildableError, match="implementation megatron"):
+        measure(PLAIN, replace(STEP, implementation="megatron"))
+    uneven = Attention(4, 4, 8, qkv="fused", k_bias=False)
+    with pytest.raises(UnbuildableError, match="one bias"):
+        parameters(changed(attention=uneven))
