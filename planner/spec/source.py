@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import sys
 from pathlib import Path
@@ -17,6 +18,11 @@ LIMIT = 2**20  # bytes of a spec file
 def whole_file(file: str, code: str, message: str, hint: str = "") -> Problem:
     """Return a problem of a file as a whole."""
     return Problem(Place(file, 0, 0), code, message, hint=hint)
+
+
+def identity(file: str) -> str:
+    """Return what all names of a file have in common."""
+    return file if file == STDIN or "\0" in file else os.path.realpath(file)
 
 
 def read_source(file: str) -> Source:

@@ -33,14 +33,16 @@ _TYPES = {
 
 
 def validate(root: Node) -> tuple[Node, tuple[Problem, ...]]:
-    """Return the tree with every wrong value made unreadable, and the problems."""
-    problems: dict[Problem, None] = {}
+    """Return the tree with every wrong value made unreadable, and the problems; not more than MAX_FINDINGS of them."""
+    findings = list(islice(_findings(root), MAX_FINDINGS + 1))
+    problems = tuple(dict.fromkeys(problem for _, problem in findings))
+    if len(findings) > MAX_FINDINGS:
+        return root.spoil(()), problems  # some wrong values are not known
     checked = root
-    for path, problem in islice(_findings(root), MAX_FINDINGS):
-        problems[problem] = None
+    for path, _ in findings:
         if path is not None:
             checked = checked.spoil(path)
-    return checked, tuple(problems)
+    return checked, problems
 
 
 def _findings(root: Node) -> Iterator[Finding]:

@@ -141,7 +141,7 @@ training: []
 scenarios: [{batch_size: 1}]
     8:13: error[missing-key]: scenarios[0] needs the key 'name'; for example name: long
 expect: {params: 3}
-    8:10: error[unknown-key]: unknown key 'params' in expect; did you mean 'params_norm'?
+    8:10: error[unknown-key]: unknown key 'params' in expect; did you mean 'params_total'?
 expect: {params_total: 124M}
     8:24: error[type]: expect.params_total must be a whole number, not the text '124M'; write params_total: 124e6
 source: 3
