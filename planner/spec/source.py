@@ -37,6 +37,8 @@ def _read_bytes(file: str) -> bytes:
     """Read at most LIMIT bytes; raises SpecError."""
     try:
         if file == STDIN:
+            if sys.stdin is None:
+                raise OSError("it is closed")  # noqa: TRY301 - told as any other
             data = sys.stdin.buffer.read(LIMIT + 1)
         else:
             path = Path(file)

@@ -104,7 +104,8 @@ class _Error:
     def meant(self) -> set[str]:
         """Return the keys that unknown keys of the mapping stand for: who wrote them knows already that they are needed."""
         allowed = self.schema["properties"]
-        return {key_meant(key, allowed) for key in self.node.items() if key not in allowed}
+        unknown = (key for key in self.node.items() if key not in allowed)
+        return {key_meant(key, allowed) for key in islice(unknown, MAX_FINDINGS)}
 
 
 def _explain(root: Node, error: jsonschema.ValidationError) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -52,9 +53,9 @@ def first(data: bytes, write: Write) -> str:
         (b"? " * (LIMIT // 2), "x.yaml:1:65: error[too-deep]: more than 32 levels of nesting, which no spec needs"),
         (BOMB.encode(), "x.yaml:5:5: error[too-many-values]: more than 50,000 values, aliases written out"),
         (b"- 1\n" * (LIMIT // 4), "x.yaml:1:1: error[too-many-values]: more than 50,000 values, aliases written out"),
-        (b"a: &a [*a]\n", "x.yaml:1:8: error[alias]: '*a' stands inside '&a': it would contain itself"),
-        (b"&a {b: {c: *a}}\n", "x.yaml:1:12: error[alias]: '*a' stands inside '&a': it would contain itself"),
-        (b"? &a {b: *a}\n: 1\n", "x.yaml:1:10: error[alias]: '*a' stands inside '&a': it would contain itself"),
+        (b"a: &a [*a]\n", "x.yaml:1:8: error[alias]: '*a' stands inside its own anchor"),
+        (b"&a {b: {c: *a}}\n", "x.yaml:1:12: error[alias]: '*a' stands inside its own anchor"),
+        (b"? &a {b: *a}\n: 1\n", "x.yaml:1:10: error[alias]: '*a' stands inside its own anchor"),
         (GOOD.encode("utf-16"), "x.yaml: error[encoding]: is UTF-16 or UTF-32; save it as UTF-8"),
         (GOOD.encode("utf-16-le"), "x.yaml: error[encoding]: is UTF-16 or UTF-32; save it as UTF-8"),
         (GOOD.encode("utf-16-be"), "x.yaml: error[encoding]: is UTF-16 or UTF-32; save it as UTF-8"),
@@ -118,9 +119,18 @@ def test_memory_stays_bounded(write: Write) -> None:
     assert peak < 50 * 2**20
 
 
-@pytest.mark.parametrize("item", ["{count: 1, d_fff: 1}", "{n_heads: x}", "{count: 0}"])
-def test_more_problems_than_anybody_reads(write: Write, item: str) -> None:
-    write(GOOD.replace("n_layers: 1", f"layers: [{', '.join([item] * 9000)}]"))
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(GOOD.replace("n_layers: 1", f"layers: [{', '.join([item] * 9000)}]") for item in ("{d_fff: 1}", "{n_heads: x}", "{count: 0}")),
+        "name: x\nmodel:\n" + "".join(f"  n_lay{number}: 1\n" for number in range(20_000)),
+        "".join(f"nam{number}: 1\n" for number in range(20_000)),
+        "a: 1\n" * 20_000,
+    ],
+    ids=lambda text: text[-20:],
+)
+def test_more_problems_than_anybody_reads(write: Write, text: str) -> None:
+    write(text)
     started = time.monotonic()
     _, problems = spec.read(["x.yaml"])
     assert time.monotonic() - started < SECONDS
@@ -149,6 +159,11 @@ def test_what_cannot_be_opened(write: Write, folder: Path) -> None:
         with pytest.raises(spec.SpecError) as raised:
             spec.load(path)
         assert str(raised.value) == told
+
+
+def test_standard_input_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert spec.read(["-"])[1][0].render() == "<stdin>: error[unreadable]: cannot be read: it is closed"
 
 
 def test_a_file_without_permission(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 
 import pytest
@@ -302,4 +303,5 @@ def test_an_error_says_everything_in_its_text(told: Told, write: Callable[..., o
     with pytest.raises(spec.SpecError) as raised:
         spec.load("x.yaml")
     assert str(raised.value) == told(text)
+    assert pickle.loads(pickle.dumps(raised.value)).problems == raised.value.problems  # noqa: S301 - our own
     assert [problem.code for problem in raised.value.problems] == ["type", "type"]
