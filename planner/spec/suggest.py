@@ -53,6 +53,7 @@ _KEYS = {
     "training.recompute": "gradient_checkpointing activation_checkpointing checkpointing recompute_granularity recomputation",
     "training.implementation": "attn_implementation backend attention_implementation",
     "expect": "expected expects claims",
+    "expect.params_total": "params parameters n_params num_params num_parameters total_params total_parameters params_count",
     "extends": "base inherits inherit extend",
     "source": "sources url reference",
     "name": "model_name id",

@@ -33,14 +33,16 @@ _TYPES = {
 
 
 def validate(root: Node) -> tuple[Node, tuple[Problem, ...]]:
-    """Return the tree with every wrong value made unreadable, and the problems."""
-    problems: dict[Problem, None] = {}
+    """Return the tree with every wrong value made unreadable, and the problems; not more than MAX_FINDINGS of them."""
+    findings = list(islice(_findings(root), MAX_FINDINGS + 1))
+    problems = tuple(dict.fromkeys(problem for _, problem in findings))
+    if len(findings) > MAX_FINDINGS:
+        return root.spoil(()), problems  # some wrong values are not known
     checked = root
-    for path, problem in islice(_findings(root), MAX_FINDINGS):
-        problems[problem] = None
+    for path, _ in findings:
         if path is not None:
             checked = checked.spoil(path)
-    return checked, tuple(problems)
+    return checked, problems
 
 
 def _findings(root: Node) -> Iterator[Finding]:
@@ -102,7 +104,8 @@ class _Error:
     def meant(self) -> set[str]:
         """Return the keys that unknown keys of the mapping stand for: who wrote them knows already that they are needed."""
         allowed = self.schema["properties"]
-        return {key_meant(key, allowed) for key in self.node.items() if key not in allowed}
+        unknown = (key for key in self.node.items() if key not in allowed)
+        return {key_meant(key, allowed) for key in islice(unknown, MAX_FINDINGS)}
 
 
 def _explain(root: Node, error: jsonschema.ValidationError) -> Iterator[Finding]:
