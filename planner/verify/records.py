@@ -20,6 +20,17 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
+class State:
+    """One storage that an optimizer holds."""
+
+    path: str  # the parameter's name; "" where parameters share it
+    key: str  # the optimizer's own name for it: "exp_avg"
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Phase:
     """One phase of a training step: the most bytes alive at once, the operator that reached them, and its FLOPs."""
 
@@ -56,3 +67,24 @@ class Measured:
     def peak(self) -> Phase:
         """The same of the second step, and of every step after it."""
         return max(self.phases, key=lambda phase: phase.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerMeasured:
+    """What one optimizer holds after one step on real CPU tensors."""
+
+    state: tuple[State, ...]
+    state_bytes: int  # the sum over state
+    shared_bytes: int  # of them, tables that all parameters share
+    step_counter_bytes: int  # counters that are tensors, one a parameter; not in state_bytes
+    master_bytes: int  # float32 copies of the weights
+    gradient_bytes: int  # as the optimizer sees them
+
+
+@dataclass(frozen=True, slots=True)
+class LossMeasured:
+    """One forward pass with real numbers on the CPU."""
+
+    logits_shape: tuple[int, ...]
+    logits_dtype: str
+    loss: float
