@@ -193,16 +193,7 @@ class Mlstm:
 
 
 Mixer: TypeAlias = (
-    LatentAttention
-    | Mamba
-    | Mamba2
-    | GatedDeltaNet
-    | KimiDeltaAttention
-    | LightningAttention
-    | RgLru
-    | Rwkv
-    | ShortConvolution
-    | Mlstm
+    LatentAttention | Mamba | Mamba2 | GatedDeltaNet | KimiDeltaAttention | LightningAttention | RgLru | Rwkv | ShortConvolution | Mlstm
 )
 
 

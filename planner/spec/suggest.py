@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from difflib import get_close_matches
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from planner.spec.language import inlined, properties
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from planner.spec.language import Schema
     from planner.spec.nodes import Scalar
 
+_MOST = 200  # unknown keys of one mapping that are thought about
 _LONGEST = 60  # characters of a name that a slip of the finger is looked for in
 
 # Our key, and what nanoGPT, transformers, litgpt, Megatron, Lightning and others call it.
@@ -152,6 +154,13 @@ def key_meant(key: str, allowed: Iterable[str], language: str = "spec") -> str:
     if foreign.rpartition(".")[2] in here:
         return foreign.rpartition(".")[2]
     return _homes().get(key, "") or _close(key, here, cutoff=0.8) or foreign or _close(key, here, cutoff=0.6)
+
+
+def keys_meant(written: Iterable[str], allowed: Iterable[str]) -> set[str]:
+    """Return the keys that unknown ones among those written stand for: who wrote them knows already that they are needed."""
+    here = list(allowed)
+    unknown = (key for key in written if key not in here)
+    return {key_meant(key, here) for key in islice(unknown, _MOST)}
 
 
 def key_hint(key: str, allowed: Iterable[str], language: str = "spec") -> str:
