@@ -189,7 +189,12 @@ _VALUES: dict[str, dict[str, str]] = {
     },
     "qk_norm": {"head_dim": "true yes on head", "full_width": "full all", "none": "false no off"},
     "block": {"parallel_one_norm": "parallel parallel_shared_norm", "parallel_two_norms": "parallel_residual", "sequential": "serial"},
-    "placement": {"before": "pre pre_norm", "after": "post post_norm", "before_and_after": "both sandwich", "after_residual": "post_ln residual"},
+    "placement": {
+        "before": "pre pre_norm",
+        "after": "post post_norm",
+        "before_and_after": "both sandwich",
+        "after_residual": "post_ln residual",
+    },
     "qkv": {"fused": "true yes packed", "separate": "false no split", "fused_per_head": "interleaved per_head"},
 }
 _TRUTH = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
@@ -237,11 +242,11 @@ def key_meant(key: str, allowed: Iterable[str], language: str = "spec") -> str:
     return _homes().get(key, "") or foreign or _close(key, here, cutoff=0.6)
 
 
-def keys_meant(written: Iterable[str], allowed: Iterable[str]) -> set[str]:
+def keys_meant(written: Iterable[str], allowed: Iterable[str], language: str = "spec") -> set[str]:
     """Return the keys that unknown ones among those written stand for: who wrote them knows already that they are needed."""
     here = list(allowed)
     unknown = (key for key in written if key not in here)
-    return {key_meant(key, here) for key in islice(unknown, _MOST)}
+    return {key_meant(key, here, language) for key in islice(unknown, _MOST)}
 
 
 def key_hint(key: str, allowed: Iterable[str], language: str = "spec") -> str:

@@ -105,7 +105,7 @@ class _Error:
 
     def meant(self) -> set[str]:
         """Return the keys that unknown keys of the mapping stand for."""
-        return keys_meant(self.node.items(), self.schema["properties"])
+        return keys_meant(self.node.items(), self.schema["properties"], self.language)
 
 
 def _explain(root: Node, language: str, error: jsonschema.ValidationError) -> Iterator[Finding]:
@@ -137,10 +137,17 @@ def _no_branch(error: _Error) -> Iterator[Finding]:
         if first not in error.meant():
             yield None, error.missing(first, "".join(f" or '{key}'" for key in others))
         return
-    form = "object" if isinstance(error.node.value, dict) else "string"
+    meant = _form(error.node.value, error.wanted)
     for inner in error.context:
-        if error.wanted[inner.schema_path[0]]["type"] == form:
+        if inner.schema_path[0] == meant:
             yield from _explain(error.root, error.language, inner)
+
+
+def _form(value: object, forms: list[dict[str, Any]]) -> int:
+    """Return which form of a setting is meant: that of the value's kind, else the first; where that is but ``none``, the second."""
+    kind = {dict: "object", list: "array"}.get(type(value))
+    of_kind = [number for number, form in enumerate(forms) if form["type"] == kind]
+    return of_kind[0] if of_kind else int(forms[0]["enum"] == ["none"])
 
 
 def _wrong_type(error: _Error) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from jsonschema import Draft7Validator
 
 from planner import spec
 from planner.spec import records, validate
-from planner.spec.language import inlined, leaves
+from planner.spec.language import inlined, leaves, properties
 from planner.spec.nodes import Source
 from planner.spec.yaml12 import parse
 from planner.trace.implementations import IMPLEMENTATIONS
@@ -73,12 +73,14 @@ def test_examples_and_defaults_are_valid() -> None:
 def test_sizes_are_positive_and_bounded() -> None:
     for path, part in PARTS:
         if part.get("type") == "integer" and not path.startswith(".expect"):
-            assert part["minimum"] == (0 if path.endswith(".offset") else 1), path
+            assert part["minimum"] == (0 if path.endswith((".offset", ".empty", ".uses")) else 1), path
             assert part["maximum"] == 2**53 - 1, path
 
 
 def test_every_keyword_has_plain_words() -> None:
-    used = {keyword for _, part in PARTS for keyword in part} - ANNOTATIONS - {"allOf"}  # allOf's errors are those of its parts
+    used = (
+        {keyword for _, part in PARTS for keyword in part} - ANNOTATIONS - {"allOf", "if", "then"}
+    )  # whose errors are those of their parts
     assert used == set(validate._EXPLAIN)  # noqa: SLF001 - the table that must be complete
 
 
@@ -89,6 +91,11 @@ def test_every_keyword_has_plain_words() -> None:
         ("model.attention.qk_norm", records.QkNorm),
         ("model.attention.qkv", records.QkvProjection),
         ("model.feed_forward.activation", records.Activation),
+        ("model.experts.activation", records.Activation),
+        ("model.experts.scoring", records.Scoring),
+        ("model.experts.scores_dtype", records.ScoresDtype),
+        ("model.experts.correction_bias", records.CorrectionBias),
+        ("model.attention.output_gate", records.OutputGate),
         ("model.norm.type", records.NormType),
         ("model.norm.placement", records.NormPlacement),
         ("model.block", records.BlockType),
@@ -98,6 +105,10 @@ def test_every_keyword_has_plain_words() -> None:
         ("training.optimizer", records.Optimizer),
         ("training.recompute", records.Recompute),
         ("training.implementation", records.Implementation),
+        ("training.device", records.Device),
+        ("training.attention_kernel", records.AttentionKernel),
+        ("training.loss", records.Loss),
+        ("training.optimizer_kernel", records.OptimizerKernel),
         ("training.flops_convention", records.FlopsConvention),
     ],
 )
@@ -115,7 +126,7 @@ def test_shorthands_have_the_names_and_defaults_of_what_they_stand_for() -> None
     assert short["enum"] == long["properties"]["type"]["enum"]
     assert model["positions"]["default"] == long["properties"]["type"]["default"]
     for part in ("attention", "feed_forward"):
-        bias = model[part]["properties"]["bias"]
+        bias = properties(model[part])["bias"]
         assert {inner["default"] for inner in bias["properties"].values()} == {bias["default"]}
 
 
