@@ -11,13 +11,15 @@ from planner.trace.sizes import Size
 def parameters(trace: Trace, model: Model) -> Parameters:
     """Count the elements of every stored tensor; a tied head reads the token table and stores nothing."""
     weights = tuple(
-        Weight(stored.name, stored.tensor.shape, stored.copies, _component(stored.component), stored.why) for stored in trace.parameters
+        Weight(stored.name, stored.tensor.shape, stored.copies, _component(stored.component), stored.why, stored.active)
+        for stored in trace.parameters
     )
     by_component: dict[Component, Size] = dict.fromkeys(COMPONENTS, 0)
     for weight in weights:
         by_component[weight.component] = by_component[weight.component] + weight.params
     total = sum(by_component.values())
-    return Parameters(weights, _padding(model), total, total, by_component)
+    active = sum(weight.active_each * weight.copies for weight in weights)
+    return Parameters(weights, _padding(model), total, active, by_component)
 
 
 def _padding(model: Model) -> Size:

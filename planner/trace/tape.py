@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from planner.trace.sizes import Size
+from planner.trace.sizes import Size, product
 from planner.trace.tensor import Dtype, Storage, Tensor
 
 
@@ -111,6 +111,7 @@ class Parameter:
     copies: Size
     component: str
     why: str
+    active: Size  # elements of one copy that one token uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +150,11 @@ class Tape:
         """Return a tensor in a storage of its own."""
         return Tensor(shape, dtype, ((Storage(shape, dtype, self.path, self.component, self.copies), 1),), needs_grad=needs_grad)
 
-    def weight(self, name: str, shape: tuple[Size, ...], why: str, component: str | None = None) -> Tensor:
-        """Return a new parameter of the module that the tape stands in."""
+    def weight(self, name: str, shape: tuple[Size, ...], why: str, *, active: Size | None = None) -> Tensor:
+        """Return a new parameter of the module that the tape stands in; ``active`` of its elements serve one token, all if not said."""
         made = self.tensor(shape, self.precision.weights)
         made.parts[0][0].leaf = True
-        self.parameters.append(Parameter(f"{self.path}.{name}", made, self.copies, component or self.component, why))
+        self.parameters.append(Parameter(f"{self.path}.{name}", made, self.copies, self.component, why, product(shape) if active is None else active))
         return made
 
     def record(
