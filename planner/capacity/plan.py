@@ -77,7 +77,7 @@ def moments_of_a_step(forward: Trace, training: Training, model_states: States) 
     preallocated = training.gradient_accumulation > 1 or training.precision == "bf16-master"
     base = model_states.weights + model_states.master_weights + model_states.optimizer + model_states.step_counters
     base = base + forward.buffers_bytes + forward.inputs_bytes + (model_states.gradients if preallocated else 0)
-    walked = walk(forward.nodes, None if preallocated else 4 if training.gradient_dtype == "fp32" else 2)
+    walked = walk(forward.nodes, preallocated=preallocated)
     moments = [*walked.moments, Moment("optimizer", f"{training.optimizer} step", walked.after_backward)]
     return [Moment(moment.phase, moment.operator, base + moment.bytes) for moment in moments]
 

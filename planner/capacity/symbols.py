@@ -28,12 +28,12 @@ class _Names:
         for other in (*same_as, name):
             for known, known_value in self.values.items():
                 if known_value == value and known.rstrip("_0123456789") == other:
-                    return symbol(known)
+                    return symbol(known, value)
         number = 1
         while (known := name if number == 1 else f"{name}_{number}") in self.values:
             number += 1
         self.values[known] = value
-        return symbol(known)
+        return symbol(known, value)
 
 
 def named(model: Model, training: Training) -> Named:

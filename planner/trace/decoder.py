@@ -46,12 +46,14 @@ def trace(model: Model, training: Training, *, device: str = "cuda") -> Trace:
             first = first + run.count * len(run.layers)
         if model.final_norm:
             x = blocks.norm(t, implementation, model.norm, x, "norm")
+        op.hold(t, *places.all)
     with t.at("lm_head", "head"):
         head = table if model.tied_head else t.weight("weight", (model.padded_vocab_size, model.d_model), "head: V · d_model")
         bias = t.weight("bias", (model.padded_vocab_size,), "bias: V") if model.head_bias else None
         logits = t.show("logits", op.linear(t, t.show("final hidden states", x), head, bias))
     with t.at("loss", "logits"):
         implementation.loss(t, logits.view(B * n, model.padded_vocab_size), targets.view(B * n))
+        op.hold(t, x)
     return Trace(
         tuple(t.nodes),
         tuple(t.parameters),
@@ -86,7 +88,7 @@ def _run(t: Tape, implementation: Implementation, run: Run, places: Places, x: T
         for number, layer in enumerate(run.layers):
             label = "N" if first is None else _label(first + number, run.count, len(run.layers))
             with t.at(f"layers.{label}", "other"):
-                x = implementation.layer(t, partial(blocks.decoder_layer, t, implementation, layer, places), x)
+                x = implementation.layer(t, partial(blocks.decoder_layer, t, implementation, layer, places), x, *places.all)
                 t.show("residual stream", x)
         return x
 

@@ -23,6 +23,7 @@ class Places:
         with t.at("positions", "position"):
             self.tables = {dim: implementation.rotary_tables(t, n, dim) for dim in rotary}
             self.biases = {H: implementation.alibi_bias(t, n, H) for H in heads}
+        self.all = (*(table for tables in self.tables.values() for table in tables), *self.biases.values())
 
     def rotate(self, t: Tape, x: Tensor, rotary_dim: Size) -> Tensor:
         """Return x · cos + rotate_half(x) · sin over the first rotary_dim of x [B, heads, n, head_dim].
@@ -30,15 +31,13 @@ class Places:
         The derivative needs the tables, never x.
         """
         cos, sin = self.tables[rotary_dim]
-        turned = x.view(*x.shape[:-1], rotary_dim)
-        half = t.tensor(turned.shape, x.dtype)
-        t.record("rotate_half", [turned], [half], by=self.rotate)
-        made = op.add(t, op.multiply(t, turned, cos), op.multiply(t, half, sin))
-        if rotary_dim == x.shape[-1]:
-            return made
-        whole = t.tensor(x.shape, made.dtype)
-        t.record("cat", [made, x], [whole], by=self.rotate)
-        return whole
+        *outer, h = x.shape
+        whole = rotary_dim == h
+        turned = x if whole else op.split(t, x, (*outer, rotary_dim))[0]
+        first, second = op.split(t, turned, *[(*outer, rotary_dim // 2)] * 2)
+        made = op.multiply(t, turned, cos)
+        made = op.add(t, made, op.multiply(t, op.cat(t, op.negate(t, second), first), sin))
+        return made if whole else op.cat(t, made, op.split(t, x, (*outer, h - rotary_dim))[0])
 
     def slopes(self, H: Size) -> Tensor:
         """Return the bias [1, H, n, n] that ALiBi adds to the scores, -inf above the diagonal."""

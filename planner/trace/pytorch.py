@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from planner.spec.records import Activation, Model, Norm, Training
 from planner.trace import primitives as op
 from planner.trace.kernels import fused_attention
-from planner.trace.sizes import Size
+from planner.trace.sizes import Size, exceeds_one
 from planner.trace.tape import Precision, Saved, Tape
 from planner.trace.tensor import BYTES, Dtype, Tensor
 
@@ -31,8 +32,19 @@ class PyTorch:
         return Precision("float32" if precision == "fp32" else "bfloat16")
 
     def norm(self, t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-        """Normalise [.., d] in one kernel."""
-        return op.layer_norm(t, x, weight, bias) if kind.type == "layernorm" else op.rms_norm(t, x, weight)
+        """Normalise [.., d] in one kernel; the CPU has none for the root mean square."""
+        if kind.type == "layernorm":
+            return op.layer_norm(t, x, weight, bias)
+        return op.rms_norm(t, x, weight) if t.device == "cuda" else self.plain_rms_norm(t, x, weight)
+
+    def plain_rms_norm(self, t: Tape, x: Tensor, weight: Tensor | None) -> Tensor:
+        """Divide by the root of the mean square in float32, operator by operator (rms_norm_composite, layer_norm.cpp)."""
+        wide = op.cast(t, x, "float32")
+        normed = op.multiply(t, wide, op.rsqrt(t, op.mean(t, op.square(t, wide))))
+        if weight:
+            normed = op.multiply(t, normed, weight)
+        op.hold(t, wide)
+        return op.cast(t, normed, x.dtype)
 
     def activation(self, t: Tape, name: Activation, x: Tensor) -> Tensor:
         """Apply the feed-forward's function."""
@@ -68,43 +80,40 @@ class PyTorch:
         """Apply dropout where the training has it."""
         return op.dropout(t, x) if self.dropout else x
 
-    def layer(self, t: Tape, body: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """Run a layer; full recomputation keeps only its input."""
-        return t.checkpoint(body, x) if self.recompute == "full" else body(x)
+    def layer(self, t: Tape, body: Callable[..., Tensor], x: Tensor, *tables: Tensor) -> Tensor:
+        """Run a layer; full recomputation keeps only its input and the tables that layers share."""
+        return t.checkpoint(lambda x, *_: body(x), x, *tables) if self.recompute == "full" else body(x)
 
     def core(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        """Attend causally with q [B, H, n, h] to k, v [B, K, n, h] -> [B, n, H·h]; selective recomputation keeps only q, k and v."""
-        if self.recompute == "selective":
-            return t.checkpoint(lambda q, k, v: self.attention(t, q, k, v, bias), q, k, v)
-        return self.attention(t, q, k, v, bias)
+        """Attend causally with q [B, H, n, h] to k, v [B, K, n, h] -> [B, n, H·h]; selective recomputation keeps only q, k, v and bias."""
+        inputs = (q, k, v, bias) if bias else (q, k, v)
+        made = t.checkpoint(partial(self.attention, t), *inputs) if self.recompute == "selective" else self.attention(t, *inputs)
+        return op.heads_joined(t, made)
 
-    def attention(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        """Attend in one kernel; the CPU's has no dropout, so that products take its place there."""
-        if t.device == "cpu" and self.dropout:
-            return self.plain_attention(t, q, k, v, bias)
-        B, H, n, _ = q.shape
-        made = fused_attention(t, q, k, v, bias)
-        return made.view(B, n, H * made.shape[-1])  # the kernels write [B, n, H, h]: a view
+    def attention(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Attend in one operator -> [B, H, n, h]."""
+        return fused_attention(t, q, k, v, bias, dropout=self.dropout)
 
-    def plain_attention(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        """Attend by a product, a mask, a softmax, dropout and a product."""
-        B, H, n, h = q.shape
-        apart = op.heads_apart(B, n, H)
-        q, k, v = (op.lowered(t, x) for x in (q, self.spread(t, k, H), self.spread(t, v, H)))
-        keys = op.contiguous(t, k, apart).view(B, H, h, n)
-        scores = op.scale(t, op.matmul(t, op.contiguous(t, q, apart), keys, pairs=True))
+    def plain_attention(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Attend by a product, a mask, a softmax, dropout and a product -> [B, H, n, h]."""
+        H = q.shape[1]
+        k, v = self.spread(t, k, H), self.spread(t, v, H)
+        scores = op.scale(t, op.matmul_by_head(t, q, op.transposed(k)))
         if bias:
             scores = op.add(t, scores, bias)
-        attention = self.drop(t, op.softmax(t, self.masked(t, scores)))
-        made = op.matmul(t, attention, op.contiguous(t, v, apart), pairs=True)
-        return op.contiguous(t, made, apart).view(B, n, H * h)
+        scores = self.masked(t, scores)
+        probabilities = self.drop(t, op.softmax(t, scores))
+        made = op.matmul_by_head(t, probabilities, v)
+        op.hold(t, k, v, scores, probabilities)
+        return made
 
     def spread(self, t: Tape, x: Tensor, heads: Size) -> Tensor:
-        """Return keys or values [B, K, n, h] copied to all heads."""
-        if x.shape[1] == heads:
+        """Return keys or values [B, K, n, h] copied to all heads; one head is seen as all of them, without a copy."""
+        B, K, n, h = x.shape
+        if heads == K:
             return x
-        made = t.tensor((x.shape[0], heads, *x.shape[2:]), x.dtype)
-        t.record("repeat_interleave", [x], [made], by=self.spread)
+        made = op.expanded(t, x, (B, heads, n, h), exceeds_one(K))
+        made.by_head = True
         return made
 
     def masked(self, t: Tape, scores: Tensor) -> Tensor:
@@ -112,7 +121,7 @@ class PyTorch:
         n = scores.shape[-1]
         mask = t.tensor((1, 1, n, n), "bool", needs_grad=False)
         t.record("equals zero", [], [mask], by=self.masked)
-        made = t.tensor(scores.shape, scores.dtype)
+        made = op.like(t, scores)
         t.record("masked_fill", [scores, mask], [made], [Saved(mask, "causal mask")], by=self.masked)
         return made
 

@@ -51,7 +51,9 @@ class Operation:
     """One operator of the forward pass.
 
     ``temporary`` and ``backward_temporary`` are bytes that live only while its kernels run. ``passes_gradient``: its inputs' gradients are
-    its output's, not new tensors (a sum, a view). ``by`` is the function that states all this: its docstring gives the formula's source.
+    its output's, not new tensors (a sum, a view). ``elementwise``: they have its output's shape and dtype, until they are summed over what
+    was broadcast and cast to what they are gradients of. ``views_gradient``: they are views of what its kernels make, to which the
+    engine adds nothing in place. ``by`` is the function that states all this: its docstring gives the formula's source.
     """
 
     name: str
@@ -64,6 +66,8 @@ class Operation:
     temporary: Size = 0
     backward_temporary: Size = 0
     passes_gradient: bool = False
+    elementwise: bool = False
+    views_gradient: bool = False
     by: Callable[..., object] | None = None
 
 
@@ -145,6 +149,13 @@ class Tape:
         yield
         self.path, self.component = path, owner
 
+    @contextmanager
+    def without_autocast(self) -> Iterator[None]:
+        """Leave dtypes inside as they are."""
+        precision, self.precision = self.precision, Precision(self.precision.weights)
+        yield
+        self.precision = precision
+
     def tensor(self, shape: tuple[Size, ...], dtype: Dtype, *, needs_grad: bool = True) -> Tensor:
         """Return a tensor in a storage of its own."""
         return Tensor(shape, dtype, ((Storage(shape, dtype, self.path, self.component, self.copies), 1),), needs_grad=needs_grad)
@@ -167,13 +178,15 @@ class Tape:
         temporary: Size = 0,
         backward_temporary: Size = 0,
         passes_gradient: bool = False,
+        elementwise: bool = False,
+        views_gradient: bool = False,
         by: Callable[..., object] | None = None,
     ) -> None:
         """Write down one operator."""
         self.nodes.append(
             Operation(
                 name, self.path, self.component, tuple(inputs), tuple(outputs), tuple(saved), flops,
-                temporary, backward_temporary, passes_gradient, by,
+                temporary, backward_temporary, passes_gradient, elementwise, views_gradient, by,
             )
         )  # fmt: skip
 
