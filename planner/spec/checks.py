@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from datetime import date
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -74,6 +76,29 @@ def scenario_names(document: Document) -> Problems:
             yield mark.problem("scenario-name", f"the scenario {quote(name)} is there already, on line {seen[name]}", "rename one of them")
         if name:
             seen.setdefault(name, str(mark.line + 1))
+
+
+def waiver_dates(document: Document) -> Problems:
+    """Waivers end on days of the calendar."""
+    written = document.root.items().get("waivers")
+    for number, node in enumerate(written.elements() if written else ()):
+        until = node.items().get("until")
+        if until is None or not isinstance(until.value, str):
+            continue
+        if not _DATE.fullmatch(until.value) or not _is_a_day(until.value):
+            message = f"waivers[{number}].until cannot be {quote(until.value)}"
+            yield until.mark.problem("date", message, "write a day as year-month-day: 2027-01-31")
+
+
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def _is_a_day(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def norm_bias(settings: Settings) -> Problems:
@@ -192,7 +217,7 @@ def tokens_and_steps(settings: Settings, model: Settings) -> Problems:
             yield settings.problem("tokens", "tokens-steps", message, "keep one of tokens and steps")
 
 
-_DOCUMENT = (n_layers, run_positions, scenario_names)
+_DOCUMENT = (n_layers, run_positions, scenario_names, waiver_dates)
 _NORM = (norm_bias,)
 _LAYER = (
     heads_divide_width,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from planner.spec.problems import Problem
 
 MAX_CHAIN = 10  # files, one extending the next
-_OWN = ("name", "expect", "extends")  # what a file says of itself alone
+_OWN = ("name", "expect", "extends", "tags", "waivers")  # what a file says of itself alone
 
 
 def extended(root: Node, file: str, read: Callable[[str], Node], chain: tuple[str, ...] = ()) -> Node:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.spec.source import STDIN, whole_file
+from planner.spec.source import STDIN, identity, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,21 +22,19 @@ def find(paths: Iterable[str | os.PathLike[str]]) -> tuple[tuple[str, ...], tupl
 
     A folder stands for every ``*.yaml`` and ``*.yml`` below it, hidden folders left out; ``-`` for standard input. Sorted within a path.
     """
-    files: dict[str, str] = {}  # by the file itself, so that two ways to name it are one
+    files: dict[str, str] = {}
     problems: list[Problem] = []
     for path in paths:
         found, wrong = _named(os.fspath(path))
         problems += wrong
         for file in found:
-            files.setdefault(file if file == STDIN else os.path.realpath(file), file)
+            files.setdefault(identity(file), file)
     return tuple(files.values()), tuple(problems)
 
 
 def _named(path: str) -> tuple[list[str], list[Problem]]:
     if path == "-":
         return [STDIN], []
-    if "\0" in path:
-        return [], [whole_file(path, "not-found", "no file has such a name")]
     if os.path.isdir(path):  # noqa: PTH112 - the path as the user wrote it is kept: "./specs" stays so
         files = _below(path)
         return files, [] if files else [whole_file(path, "no-specs", f"has no file ending in {' or '.join(SUFFIXES)}")]

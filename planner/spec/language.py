@@ -1,4 +1,7 @@
-"""The spec language as its JSON Schema states it: the schema itself, its constant defaults, and where each key belongs."""
+"""The languages as their JSON Schemas state them: the schemas themselves, the spec's constant defaults, and where each key belongs.
+
+There are two: ``spec``, and ``policy`` for ``planner.yaml``.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_FILE = Path(__file__).parent / "schema" / "spec.schema.json"
+_FOLDER = Path(__file__).parent / "schema"
 
 Schema = dict[str, Any]
 
 
-def schema() -> Schema:
-    """Return the draft-07 JSON Schema of a spec, as shipped."""
-    read: Schema = json.loads(_FILE.read_text(encoding="utf-8"))
+def schema(language: str = "spec") -> Schema:
+    """Return the draft-07 JSON Schema of a language, as shipped."""
+    read: Schema = json.loads((_FOLDER / f"{language}.schema.json").read_text(encoding="utf-8"))
     return read
 
 
 @cache
-def inlined() -> Schema:
+def inlined(language: str = "spec") -> Schema:
     """Return the schema with every reference replaced by what it refers to. Shared: do not change it."""
-    root = schema()
+    root = schema(language)
 
     def resolve(part: Any) -> Any:  # noqa: ANN401 - any JSON
         if isinstance(part, list):

@@ -14,7 +14,7 @@ from planner.spec.override import overridden, parse_override
 from planner.spec.problems import Problem, SpecError, quote
 from planner.spec.resolve import resolve
 from planner.spec.settings import Document
-from planner.spec.source import STDIN, read_source, whole_file
+from planner.spec.source import STDIN, identity, read_source, whole_file
 from planner.spec.validate import validate
 from planner.spec.yaml12 import parse
 
@@ -58,7 +58,7 @@ class _Reading:
         self.trees: dict[str, Node | SpecError] = {}  # by the file itself, however it is named
         self.misread: set[str] = set()  # files that have a tree, but not all of it as written
         self.names: dict[str, str] = {}  # which spec has a name, as file:line
-        self.problems: dict[str, list[Problem]] = {}  # by the file in which they stand
+        self.problems: dict[str, list[Problem]] = {tree.mark.source.file: [] for tree in overrides}  # by the file in which they stand
 
     def read(self, files: Sequence[str]) -> tuple[tuple[Spec, ...], tuple[Problem, ...]]:
         """Return the specs of files, and all problems by file and line."""
@@ -71,7 +71,7 @@ class _Reading:
 
     def _tree(self, file: str) -> Node:
         """Return a file's tree, its problems noted; raises SpecError where it has none."""
-        key = os.path.realpath(file)
+        key = identity(file)
         if key not in self.trees:
             try:
                 self.trees[key], problems = parse(read_source(file))

@@ -47,7 +47,10 @@ class SpecError(Exception):
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
-        super().__init__(render(self.problems))
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        return render(self.problems)
 
 
 def render(problems: Iterable[Problem], *, color: bool = False) -> str:

@@ -7,8 +7,12 @@ floor-divide. Whatever *exists* is a string or a bool; whatever is *counted* is 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import date
 from fractions import Fraction
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from planner.spec.nodes import Node
 
 Activation = Literal["gelu", "gelu_tanh", "gelu_new", "relu", "relu_squared", "silu"]
 NormType = Literal["layernorm", "rmsnorm"]
@@ -67,6 +71,7 @@ class Attention:
     o_bias: bool = True
     qk_norm: QkNorm = "none"
     window: int | None = None  # keys that a query sees, itself included; None: all before it
+    chunked: bool = False  # the window is a chunk of the sequence, of which a query sees no other (Llama 4)
     logit_softcap: bool = False  # scores pass through cap * tanh(scores / cap) (Gemma 2)
     output_gate: OutputGate = "none"  # what multiplies the heads before the last projection
     sinks: bool = False  # one learned score per head that takes part in the softmax
@@ -361,6 +366,16 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiver:
+    """Leave to exceed a budget, with its reason, up to and including a day."""
+
+    budget: str  # the budget's name
+    reason: str
+    until: date
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
     """One file's model with all its scenarios, the base scenario first."""
 
@@ -373,3 +388,6 @@ class Spec:
     claims: tuple[Claim, ...] = ()
     places: dict[tuple[str | int, ...], Place] = field(default_factory=dict, compare=False, repr=False)
     defaulted: tuple[str, ...] = ()  # dotted keys that the user did not write, in schema order
+    tags: tuple[str, ...] = ()
+    waivers: tuple[Waiver, ...] = ()
+    written: Node | None = field(default=None, compare=False, repr=False)  # the tree it was resolved from, what it extends beneath it

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from datetime import date
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from planner.spec.language import leaves
-from planner.spec.records import Attention, Claim, FeedForward, GradientDtype, Layer, Model, Norm, Positions, Run, Scenario, Spec, Training
+from planner.spec.records import (
+    Attention,
+    Claim,
+    FeedForward,
+    GradientDtype,
+    Layer,
+    Model,
+    Norm,
+    Positions,
+    Run,
+    Scenario,
+    Spec,
+    Training,
+    Waiver,
+)
 from planner.spec.settings import Document, Settings, Unresolved
 
 if TYPE_CHECKING:
@@ -29,6 +44,9 @@ def resolve(document: Document, file: str) -> Spec:
         claims=tuple(_claims(document)),
         places={path: node.mark.place for path, node in document.root.walk()},
         defaulted=tuple(key for key in leaves() if key in document.defaulted),
+        tags=tuple(str(node.value) for node in root["tags"].elements()) if "tags" in root else (),
+        waivers=tuple(_waivers(document)),
+        written=document.root,
     )
 
 
@@ -184,3 +202,10 @@ def _claims(document: Document) -> Iterator[Claim]:
     for figure, node in (expect.items() if expect else {}).items():
         if isinstance(node.value, int):
             yield Claim(figure, node.value, node.mark.place)
+
+
+def _waivers(document: Document) -> Iterator[Waiver]:
+    written = document.root.items().get("waivers")
+    for node in written.elements() if written else ():
+        said = {key: str(inner.value) for key, inner in node.items().items()}
+        yield Waiver(said["budget"], said["reason"], date.fromisoformat(said["until"]), node.items()["budget"].mark.place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import sys
 from pathlib import Path
@@ -19,6 +20,11 @@ def whole_file(file: str, code: str, message: str, hint: str = "") -> Problem:
     return Problem(Place(file, 0, 0), code, message, hint=hint)
 
 
+def identity(file: str) -> str:
+    """Return what all names of a file have in common."""
+    return file if file == STDIN or "\0" in file else os.path.realpath(file)
+
+
 def read_source(file: str) -> Source:
     """Read a spec file, or standard input for ``<stdin>``.
 
@@ -31,6 +37,8 @@ def _read_bytes(file: str) -> bytes:
     """Read at most LIMIT bytes; raises SpecError."""
     try:
         if file == STDIN:
+            if sys.stdin is None:
+                raise OSError("it is closed")  # noqa: TRY301 - told as any other
             data = sys.stdin.buffer.read(LIMIT + 1)
         else:
             path = Path(file)

@@ -53,6 +53,7 @@ _KEYS = {
     "training.recompute": "gradient_checkpointing activation_checkpointing checkpointing recompute_granularity recomputation",
     "training.implementation": "attn_implementation backend attention_implementation",
     "expect": "expected expects claims",
+    "expect.params_total": "params parameters n_params num_params num_parameters total_params total_parameters params_count",
     "extends": "base inherits inherit extend",
     "source": "sources url reference",
     "name": "model_name id",
@@ -140,25 +141,27 @@ def _homes() -> dict[str, str]:
     return homes
 
 
-def key_meant(key: str, allowed: Iterable[str]) -> str:
+def key_meant(key: str, allowed: Iterable[str], language: str = "spec") -> str:
     """Return the allowed key that an unknown one most likely stands for, or the dotted key that is allowed elsewhere, or ''."""
     here = list(allowed)
     if len(key) > _LONGEST:
         return ""
+    if language != "spec":
+        return _close(key, here, cutoff=0.6)
     foreign = _foreign_keys().get(_spelling(key), "")
     if foreign.rpartition(".")[2] in here:
         return foreign.rpartition(".")[2]
     return _homes().get(key, "") or _close(key, here, cutoff=0.8) or foreign or _close(key, here, cutoff=0.6)
 
 
-def key_hint(key: str, allowed: Iterable[str]) -> str:
+def key_hint(key: str, allowed: Iterable[str], language: str = "spec") -> str:
     """Say what to write instead of an unknown key."""
     here = list(allowed)
     if key == "<<":
         return "merge keys are not part of YAML 1.2: write the keys out, or use extends"
-    if key in _NO_FIGURE.split():
+    if language == "spec" and key in _NO_FIGURE.split():
         return "it changes no figure: leave it out"
-    meant = key_meant(key, here)
+    meant = key_meant(key, here, language)
     return f"did you mean '{meant}'?" if meant else f"allowed here: {', '.join(here)}"
 
 

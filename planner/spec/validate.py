@@ -22,6 +22,7 @@ MAX_FINDINGS = 200  # in one file; more is no help to anybody
 Path = tuple[str | int, ...]
 Finding = tuple[Path | None, Problem]  # the path of the value that the problem makes unusable, if it does
 
+_WHOLE = {"spec": ("a spec", "begin with name: and model:"), "policy": ("planner.yaml", "begin with budgets:")}
 _TYPES = {
     "integer": "a whole number",
     "number": "a number",
@@ -32,24 +33,26 @@ _TYPES = {
 }
 
 
-def validate(root: Node) -> tuple[Node, tuple[Problem, ...]]:
-    """Return the tree with every wrong value made unreadable, and the problems."""
-    problems: dict[Problem, None] = {}
+def validate(root: Node, language: str = "spec") -> tuple[Node, tuple[Problem, ...]]:
+    """Return the tree with every wrong value made unreadable, and the problems; not more than MAX_FINDINGS of them."""
+    findings = list(islice(_findings(root, language), MAX_FINDINGS + 1))
+    problems = tuple(dict.fromkeys(problem for _, problem in findings))
+    if len(findings) > MAX_FINDINGS:
+        return root.spoil(()), problems  # some wrong values are not known
     checked = root
-    for path, problem in islice(_findings(root), MAX_FINDINGS):
-        problems[problem] = None
+    for path, _ in findings:
         if path is not None:
             checked = checked.spoil(path)
-    return checked, tuple(problems)
+    return checked, problems
 
 
-def _findings(root: Node) -> Iterator[Finding]:
-    for error in _validator().iter_errors(cast("Any", root.plain())):
-        yield from _explain(root, error)
+def _findings(root: Node, language: str) -> Iterator[Finding]:
+    for error in _validator(language).iter_errors(cast("Any", root.plain())):
+        yield from _explain(root, language, error)
 
 
 @cache
-def _validator() -> jsonschema.protocols.Validator:
+def _validator(language: str) -> jsonschema.protocols.Validator:
     """Return the compiled validator, for trees whose whole numbers are int and whose other numbers are Fraction."""
     from jsonschema import Draft7Validator, validators
 
@@ -61,7 +64,7 @@ def _validator() -> jsonschema.protocols.Validator:
 
     checker = Draft7Validator.TYPE_CHECKER.redefine_many({"integer": integer, "number": number})
     extend: Any = validators.extend  # untyped
-    compiled: jsonschema.protocols.Validator = extend(Draft7Validator, type_checker=checker)(inlined())
+    compiled: jsonschema.protocols.Validator = extend(Draft7Validator, type_checker=checker)(inlined(language))
     return compiled
 
 
@@ -70,6 +73,7 @@ class _Error:
     """An error of the validator: the value that breaks a keyword of its schema."""
 
     root: Node
+    language: str
     path: Path
     wanted: Any  # the keyword's value
     schema: dict[str, Any]
@@ -102,13 +106,14 @@ class _Error:
     def meant(self) -> set[str]:
         """Return the keys that unknown keys of the mapping stand for: who wrote them knows already that they are needed."""
         allowed = self.schema["properties"]
-        return {key_meant(key, allowed) for key in self.node.items() if key not in allowed}
+        unknown = (key for key in self.node.items() if key not in allowed)
+        return {key_meant(key, allowed, self.language) for key in islice(unknown, MAX_FINDINGS)}
 
 
-def _explain(root: Node, error: jsonschema.ValidationError) -> Iterator[Finding]:
+def _explain(root: Node, language: str, error: jsonschema.ValidationError) -> Iterator[Finding]:
     """Yield what an error of the validator means."""
     schema: Any = error.schema
-    own = _Error(root, tuple(error.absolute_path), error.validator_value, schema, error.context)
+    own = _Error(root, language, tuple(error.absolute_path), error.validator_value, schema, error.context)
     if own.node.value is not UNREADABLE:  # else reported when it was read
         yield from _EXPLAIN[str(error.validator)](own)
 
@@ -117,7 +122,7 @@ def _unknown_keys(error: _Error) -> Iterator[Finding]:
     allowed = error.schema["properties"]
     for key in (key for key in error.node.items() if key not in allowed):
         inside = f" in {error.name}" if error.path else ""
-        yield None, error.node.keys[key].problem("unknown-key", f"unknown key {quote(key)}{inside}", key_hint(key, allowed))
+        yield None, error.node.keys[key].problem("unknown-key", f"unknown key {quote(key)}{inside}", key_hint(key, allowed, error.language))
 
 
 def _missing_keys(error: _Error) -> Iterator[Finding]:
@@ -137,7 +142,7 @@ def _no_branch(error: _Error) -> Iterator[Finding]:
     form = "object" if isinstance(error.node.value, dict) else "string"
     for inner in error.context:
         if error.wanted[inner.schema_path[0]]["type"] == form:
-            yield from _explain(error.root, inner)
+            yield from _explain(error.root, error.language, inner)
 
 
 def _wrong_type(error: _Error) -> Iterator[Finding]:
@@ -145,7 +150,8 @@ def _wrong_type(error: _Error) -> Iterator[Finding]:
         return  # which fails too, and says more
     node, types = error.node, [error.wanted] if isinstance(error.wanted, str) else error.wanted
     if not error.path:
-        message, hint = f"a spec is a mapping of keys to values, not {_said(node)}", "begin with name: and model:"
+        whole, hint = _WHOLE[error.language]
+        message = f"{whole} is a mapping of keys to values, not {_said(node)}"
     else:
         message = f"{error.name} must be {' or '.join(_TYPES[name] for name in types)}, not {_said(node)}"
         hint = _instead(node, error.key, types) or _example(error.key, {"properties": {error.key: error.schema}})

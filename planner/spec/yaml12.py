@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from planner.spec.nodes import UNREADABLE, Mark, Node, Scalar, Source
 from planner.spec.problems import Problem, SpecError, quote
@@ -143,7 +143,7 @@ class _Builder:
     def _mark(self, event: Any) -> Mark:  # noqa: ANN401 - as above
         return Mark(self.source, event.start_mark.line, event.start_mark.column)
 
-    def _stop(self, event: yaml.Event, code: str, message: str, hint: str = "") -> None:
+    def _stop(self, event: yaml.Event, code: str, message: str, hint: str = "") -> NoReturn:
         raise SpecError([*self.problems, self._mark(event).problem(code, message, hint)])
 
     def _start(self, event: yaml.CollectionStartEvent, value: dict[str, Node] | list[Node]) -> None:
@@ -194,12 +194,11 @@ class _Builder:
         name = event.anchor
         if name not in self.anchors:
             mark = self._mark(event)
-            self.problems.append(mark.problem("alias", f"there is no anchor '&{name}' above this alias"))
+            self.problems.append(mark.problem("alias", f"there is no anchor {quote(f'&{name}')} above this alias"))
             return Node(mark, UNREADABLE)
         node = self.anchors[name]
         if node is None:
-            self._stop(event, "alias", f"'*{name}' stands inside '&{name}': it would contain itself")
-        assert node is not None  # noqa: S101 - _stop raises
+            self._stop(event, "alias", f"{quote(f'*{name}')} stands inside its own anchor")
         return node
 
     def _scalar(self, event: Any) -> Node:  # noqa: ANN401 - as above
@@ -241,7 +240,6 @@ _SYNTAX = {
     "did not find expected key": ("this does not line up with the lines above", "indent the keys of a mapping alike"),
     "expected <block end>": ("this does not line up with the lines above", "indent the keys of a mapping alike"),
     "unexpected end of stream": ("the quotes opened here are not closed", "close them"),
-    "did not find expected ',' or": ("a list or mapping in brackets is not closed", "close it, or put a ',' before this"),
     "expected ',' or": ("a list or mapping in brackets is not closed", "close it, or put a ',' before this"),
 }
 

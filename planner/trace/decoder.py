@@ -9,6 +9,7 @@ from planner.spec.records import Model, Run, Training
 from planner.trace import blocks
 from planner.trace import primitives as op
 from planner.trace.implementations import IMPLEMENTATIONS, Implementation
+from planner.trace.layers import declare, decoder_layer
 from planner.trace.positions import Places
 from planner.trace.sizes import Size
 from planner.trace.tape import Node, Parameter, Shape, Tape
@@ -30,7 +31,7 @@ class Trace:
 def trace(model: Model, training: Training) -> Trace:
     """Run the forward pass and the loss of B sequences of n tokens on a tape."""
     implementation = IMPLEMENTATIONS[training.implementation](model, training)
-    t = Tape(implementation.precision, "cpu" if training.device == "cpu" else "cuda")
+    t = Tape(implementation.precision, "cpu" if training.device == "cpu" else "cuda", training.device, training.attention_kernel)
     B, n = training.batch_size, training.sequence_length
     with t.at("", "inputs"):
         ids = t.show("token ids", t.tensor((B, n), "int64", needs_grad=False))
@@ -44,15 +45,20 @@ def trace(model: Model, training: Training) -> Trace:
             uniform = len(model.runs) == 1 and len(run.layers) == 1
             x = _run(t, implementation, run, places, x, first=None if uniform else first)
             first = first + run.count * len(run.layers)
-        places.release(t)
         if model.final_norm:
             x = blocks.norm(t, implementation, model.norm, x, "norm")
+        op.hold(t, *places.all)
+        declare(t, model.extra, x)
+        if model.embedding_dim is not None:
+            with t.at("", "other"):
+                x = blocks.linear(t, x, model.embedding_dim, "project_out", bias=False)
     with t.at("lm_head", "head"):
-        head = table if model.tied_head else t.weight("weight", (model.padded_vocab_size, model.d_model), "head: V · d_model")
+        head = table if model.tied_head else t.weight("weight", (model.padded_vocab_size, x.shape[-1]), "head: V · width")
         bias = t.weight("bias", (model.padded_vocab_size,), "bias: V") if model.head_bias else None
         logits = t.show("logits", op.linear(t, t.show("final hidden states", x), head, bias))
     with t.at("loss", "logits"):
         implementation.loss(t, logits, targets)
+        op.hold(t, x)
     return Trace(
         tuple(t.nodes),
         tuple(t.parameters),
@@ -65,11 +71,15 @@ def trace(model: Model, training: Training) -> Trace:
 
 def _embed(t: Tape, implementation: Implementation, model: Model, ids: Tensor) -> tuple[Tensor, Tensor]:
     """Return the embedded tokens [B, n, d_model] and the token table."""
+    width = model.d_model if model.embedding_dim is None else model.embedding_dim
     with t.at("embed_tokens", "embedding"):
-        table = t.weight("weight", (model.padded_vocab_size, model.d_model), "token table: V · d_model")
+        table = t.weight("weight", (model.padded_vocab_size, width), "token table: V · width")
         x = op.embedding(t, ids, table)
         if model.embedding_scale:
             x = op.scale(t, x)
+    if model.embedding_dim is not None:
+        with t.at("", "other"):
+            x = blocks.linear(t, x, model.d_model, "project_in", bias=False)
     with t.at("embed_positions", "position"):
         if model.positions.type == "learned":
             rows = model.context_length + model.positions.offset
@@ -89,7 +99,7 @@ def _run(t: Tape, implementation: Implementation, run: Run, places: Places, x: T
         for number, layer in enumerate(run.layers):
             label = "N" if first is None else _label(first + number, run.count, len(run.layers))
             with t.at(f"layers.{label}", "other"):
-                x = implementation.layer(t, partial(blocks.decoder_layer, t, implementation, layer, places), x, places.shared)
+                x = implementation.layer(t, partial(decoder_layer, t, implementation, layer, places), x, *places.all)
                 t.show("residual stream", x)
         return x
 

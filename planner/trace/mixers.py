@@ -23,7 +23,7 @@ from planner.spec.records import (
     ShortConvolution,
 )
 from planner.trace import primitives as op
-from planner.trace.blocks import linear, norm
+from planner.trace.blocks import linear, norm, time_mix
 from planner.trace.implementations import Implementation
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import Size
@@ -164,13 +164,6 @@ def rwkv(t: Tape, implementation: Implementation, kind: Rwkv, x: Tensor) -> Tens
             parts[name] = linear(t, time_mix(t, x, name), kind.width, name, bias=False)
         y = scan(t, "rwkv_linear_attention", [parts["key"], parts["value"], decay, first], (B, n, kind.width))
         return linear(t, op.multiply(t, sigmoid(t, parts["receptance"]), y), d, "output", bias=False)
-
-
-def time_mix(t: Tape, x: Tensor, name: str) -> Tensor:
-    """Interpolate each channel between a token and the one before: x · m + shifted · (1 - m)."""
-    m = t.weight(f"time_mix_{name}", (1, 1, x.shape[-1]), "mix: d")
-    before = op.scale(t, x)
-    return op.add(t, op.multiply(t, x, m), op.multiply(t, before, op.shift(t, m)))
 
 
 def short_convolution(t: Tape, implementation: Implementation, kind: ShortConvolution, x: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import sys
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -108,8 +109,8 @@ def graph(root: Any) -> tuple[dict[int, Any], dict[int, int]]:  # noqa: ANN401 -
     return nodes, waits_for
 
 
-def backward(roots: list[Any], device: torch.device) -> None:
-    """Run the graph behind ``roots[0]``, the node that made a scalar loss, and give every leaf its gradient.
+def backward(roots: list[Any], device: torch.device, arrived: Callable[[Tensor], None]) -> None:
+    """Run the graph behind ``roots[0]``, the node that made a scalar loss, and give every leaf its gradient, telling ``arrived`` of it.
 
     The node is taken out of the list: no other reference to it, or to the loss, may be held, or its saved tensors outlive their use.
     """
@@ -125,7 +126,9 @@ def backward(roots: list[Any], device: torch.device) -> None:
             _, key = heapq.heappop(ready)
             waiting = gradients.waiting.pop(key, [])
             if hasattr(nodes[key], "variable"):
-                gradients.accumulate(nodes.pop(key).variable, waiting)
+                leaf = nodes.pop(key).variable
+                gradients.accumulate(leaf, waiting)
+                arrived(leaf)
                 continue
             edges = nodes[key].next_functions
             results = run([nodes.pop(key)], waiting)

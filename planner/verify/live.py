@@ -50,8 +50,9 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call] # untyped in tor
     A storage is known by its Python object, which PyTorch keeps the same as long as the storage lives; addresses are used again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # untyped in torch
+        self.device = device.type
         self.storages: dict[int, tuple[weakref.ref[UntypedStorage], Made]] = {}
         self.bytes = 0
         self.start_phase()
@@ -63,9 +64,9 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call] # untyped in tor
         self.flops_left_out: dict[str, int] = {}  # by operator
 
     def follow(self, tensors: Iterable[object], operator: str) -> None:
-        """Count the storages of tensors that are not yet known."""
+        """Count the storages of tensors on the device that are not yet known."""
         for tensor in tensors:
-            if not isinstance(tensor, Tensor):
+            if not isinstance(tensor, Tensor) or tensor.device.type != self.device:
                 continue
             storage = tensor.untyped_storage()
             key = id(storage)

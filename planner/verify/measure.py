@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -16,11 +16,15 @@ from planner.spec.records import Model, Training
 from planner.verify import pretend
 from planner.verify.engine import backward
 from planner.verify.live import Live, Made
-from planner.verify.modules import CausalLM
-from planner.verify.records import Device, Measured, Phase, Saved
+from planner.verify.modules import CausalLM, UnbuildableError
+from planner.verify.optimizers import Trainer
+from planner.verify.records import CHECKPOINT, Device, Measured, Phase, Saved
 
 AUTOCAST = {"bf16-autocast": torch.bfloat16, "fp16-autocast": torch.float16}
 WEIGHTS = {"bf16": torch.bfloat16, "bf16-master": torch.bfloat16}  # float32 elsewhere
+
+
+MICRO_STEPS = 2  # of one step: those after the second are like it, with all gradients there from the start
 
 
 class Functions(TorchFunctionMode):
@@ -45,7 +49,7 @@ class Keeper:
 
     def __init__(self, model: nn.Module) -> None:
         self.paths = {module: name for name, module in model.named_modules()}
-        self.stack = [""]
+        self.stack = ["loss"]  # what runs in no module
         self.saved: dict[int, Saved] = {}
         self.ignored = {id(tensor.untyped_storage()) for tensor in (*model.parameters(), *model.buffers())}
         self.functions = Functions()
@@ -55,7 +59,9 @@ class Keeper:
         storage = tensor.untyped_storage()
         if id(storage) not in self.ignored and id(storage) not in self.saved:
             dtype = str(tensor.dtype).removeprefix("torch.")
-            self.saved[id(storage)] = Saved(self.stack[-1], self.functions.running, tuple(tensor.shape), dtype, storage.nbytes())
+            self.saved[id(storage)] = Saved(
+                self.stack[-1], self.functions.running or CHECKPOINT, tuple(tensor.shape), dtype, storage.nbytes()
+            )
         return tensor.detach()  # a result saved as itself would keep itself alive
 
     @contextmanager
@@ -77,10 +83,23 @@ class Keeper:
                 hook.remove()
 
 
+def dtype_of_weights(training: Training) -> torch.dtype:
+    """Return the dtype of the weights that the forward pass reads."""
+    return WEIGHTS.get(training.precision, torch.float32)
+
+
 def autocast(training: Training, device: str) -> torch.autocast:
     """Autocast as the precision wants it, or switched off."""
     dtype = AUTOCAST.get(training.precision)
     return torch.autocast(device, dtype=dtype, enabled=dtype is not None)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Leave out what PyTorch says about speed: autocast on the CPU leaves the input of a norm in 16 bits."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Mismatch dtype between input and weight")
+        yield
 
 
 def measure(model: Model, training: Training, device: Device = "cuda") -> Measured:
@@ -89,11 +108,9 @@ def measure(model: Model, training: Training, device: Device = "cuda") -> Measur
     ``cuda`` runs at any size on fake tensors of a made-up GPU of the A100's class; ``cpu`` runs the CPU's kernels on real tensors.
     Raises ``UnbuildableError`` and ``CannotPretendError``.
     """
-    with ExitStack() as stack:
-        stack.enter_context(warnings.catch_warnings())
-        # Autocast on the CPU leaves the norm's input in 16 bits; what that costs in speed is of no interest here.
-        warnings.filterwarnings("ignore", message="Mismatch dtype between input and weight")
-        stack.enter_context(pretend.cuda() if device == "cuda" else nullcontext())
+    if device == "cuda" and training.optimizer == "adamw-8bit":
+        raise UnbuildableError("optimizer adamw-8bit: its kernels need data, so that no step of it runs on a fake GPU")
+    with quiet(), pretend.cuda() if device == "cuda" else nullcontext():
         return Step(model, training, device).measure()
 
 
@@ -102,12 +119,13 @@ class Step:
 
     def __init__(self, model: Model, training: Training, device: Device) -> None:
         self.device, self.training = torch.device(device), training
-        self.module = CausalLM(model, training, self.device, WEIGHTS.get(training.precision, torch.float32))
+        self.module = CausalLM(model, training, self.device, dtype_of_weights(training))
         shape = (training.batch_size, training.sequence_length)
         self.ids, self.targets = (torch.zeros(shape, dtype=torch.long, device=self.device) for _ in range(2))
-        self.optimizer = torch.optim.AdamW(self.module.parameters(), fused=True)
-        self.live = Live()
-        self.live.follow((*self.module.parameters(), *self.module.buffers(), self.ids, self.targets), "start")
+        self.trainer = Trainer(self.module, training)
+        self.live = Live(self.device)
+        held = (*self.module.parameters(), *self.module.buffers(), *self.trainer.held(), self.ids, self.targets)
+        self.live.follow(held, "start")
 
     def forward(self) -> Tensor:
         """Return the loss."""
@@ -116,10 +134,8 @@ class Step:
 
     def measure(self) -> Measured:
         """Run both steps."""
-        keeper = Keeper(self.module)
-        before = set(self.live.storages)
-        first, _, kept = self.step(keeper, before)
-        peaks, (start, after_forward, after_backward, after_optimizer), _ = self.step(None, before)
+        first, _, kept = self.step(Keeper(self.module))
+        peaks, (start, after_forward, after_backward, after_optimizer), _ = self.step(None)
         return Measured(
             params=sum(parameter.numel() for parameter in self.module.parameters()),
             kept=kept,
@@ -135,20 +151,30 @@ class Step:
             phases=peaks,
         )
 
-    def step(self, keeper: Keeper | None, known: set[int]) -> tuple[tuple[Phase, ...], tuple[int, ...], tuple[Saved, ...]]:
+    def step(self, keeper: Keeper | None) -> tuple[tuple[Phase, ...], tuple[int, ...], tuple[Saved, ...]]:
         """One training step: its phases, live bytes before and after each, and, if a keeper watches, what is kept for backward."""
         phases: list[Phase] = []
         points = [self.live.bytes]
+        for _ in range(min(self.training.gradient_accumulation, MICRO_STEPS) - 1):
+            with self.live:
+                self.forward_and_backward()
+        known = set(self.live.storages)
         with self.phase("forward", phases, points), keeper.watch() if keeper else nullcontext():
             loss = self.forward()
         kept = self.kept(keeper, known, loss) if keeper else ()
         roots, loss = [loss.grad_fn], loss.detach()
         with self.phase("backward", phases, points):
-            backward(roots, self.device)
+            backward(roots, self.device, self.trainer.arrived)
         with self.phase("optimizer", phases, points):
-            self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+            self.trainer.step()
+        self.trainer.forget()
         return tuple(phases), tuple(points), kept
+
+    def forward_and_backward(self) -> None:
+        """Run one micro-batch whose gradients stay."""
+        loss = self.forward()
+        roots, loss = [loss.grad_fn], loss.detach()
+        backward(roots, self.device, self.trainer.arrived)
 
     @contextmanager
     def phase(self, name: Literal["forward", "backward", "optimizer"], phases: list[Phase], points: list[int]) -> Iterator[None]:
@@ -164,4 +190,4 @@ class Step:
         """All storages that stay for backward: what was saved, and what else is still alive, such as checkpoints' inputs."""
         ours = known | {id(loss.untyped_storage())}
         others: list[Made] = [made for key, (_, made) in self.live.storages.items() if key not in ours and key not in keeper.saved]
-        return (*keeper.saved.values(), *(Saved("", made.operator, made.shape, made.dtype, made.bytes) for made in others))
+        return (*keeper.saved.values(), *(Saved("model", CHECKPOINT, made.shape, made.dtype, made.bytes) for made in others))

@@ -20,9 +20,11 @@ from unittest import mock
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F  # noqa: N812 - the name that every PyTorch program gives it
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 # Places in c10::DeviceType, which PyTorch keeps for good: they are written into saved models.
 CUDA, META, DEVICE_TYPES = 1, 14, 21
@@ -140,6 +142,17 @@ def padded_mask(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
     return mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
 
 
+class Numbers(TorchDispatchMode):  # type: ignore[no-untyped-call] # untyped in torch
+    """Answer a program that asks a fake tensor for its number, as Adafactor does for norms: no size depends on it."""
+
+    def __torch_dispatch__(
+        self, func: OpOverload, _types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
+        if func is aten._local_scalar_dense.default:  # noqa: SLF001 - what Tensor.item() calls
+            return 1.0
+        return func(*args, **(kwargs or {}))
+
+
 class FusedAttention(TorchFunctionMode):
     """Send ``F.scaled_dot_product_attention`` to ``attend``."""
 
@@ -161,5 +174,6 @@ def cuda() -> Iterator[None]:
         stack.enter_context(mock.patch("torch.cuda.amp.common.amp_definitely_not_available", return_value=False))
         stack.enter_context(mock.patch("torch.cuda.is_bf16_supported", return_value=True))
         stack.enter_context(FakeTensorMode())
+        stack.enter_context(Numbers())  # type: ignore[no-untyped-call] # untyped in torch
         stack.enter_context(FusedAttention())
         yield

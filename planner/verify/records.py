@@ -7,6 +7,8 @@ from typing import Literal
 
 Device = Literal["cuda", "cpu"]
 
+CHECKPOINT = "checkpoint"  # stands where a function's name stands: a checkpoint holds its arguments under none
+
 
 @dataclass(frozen=True, slots=True)
 class Saved:
@@ -14,6 +16,17 @@ class Saved:
 
     path: str  # the module that saved it first: "model.layers.0.mlp.up_proj"
     function: str  # the function that was running: "linear"
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One storage that an optimizer holds."""
+
+    path: str  # the parameter's name; "" where parameters share it
+    key: str  # the optimizer's own name for it: "exp_avg"
     shape: tuple[int, ...]
     dtype: str
     bytes: int
@@ -56,3 +69,52 @@ class Measured:
     def peak(self) -> Phase:
         """The same of the second step, and of every step after it."""
         return max(self.phases, key=lambda phase: phase.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerMeasured:
+    """What one optimizer holds after one step on real CPU tensors."""
+
+    state: tuple[State, ...]
+    state_bytes: int  # the sum over state
+    shared_bytes: int  # of them, tables that all parameters share
+    step_counter_bytes: int  # counters that are tensors, one a parameter; not in state_bytes
+    master_bytes: int  # float32 copies of the weights
+    gradient_bytes: int  # as the optimizer sees them
+
+
+@dataclass(frozen=True, slots=True)
+class LossMeasured:
+    """One forward pass with real numbers on the CPU."""
+
+    logits_shape: tuple[int, ...]
+    logits_dtype: str
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure beside PyTorch's. ``allowed`` is how far they may be apart, as a part of PyTorch's: 0 where they must be equal."""
+
+    model: str
+    scenario: str
+    check: str  # "parameters", "kept", "flops", "step", "optimizer", "loss"
+    figure: str
+    unit: str
+    ours: int | float | str | None
+    pytorch: int | float | str | None  # None: it has none
+    allowed: float = 0.0
+
+    @property
+    def difference(self) -> int | float | None:
+        """Ours less PyTorch's, where both are numbers."""
+        if isinstance(self.ours, int | float) and isinstance(self.pytorch, int | float):
+            return self.ours - self.pytorch
+        return None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether they are equal, or as near as allowed."""
+        if self.ours == self.pytorch:
+            return True
+        return self.difference is not None and abs(self.difference) <= self.allowed * abs(self.pytorch)  # type: ignore[arg-type] # a number, since the difference is one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 
 import pytest
@@ -141,7 +142,7 @@ training: []
 scenarios: [{batch_size: 1}]
     8:13: error[missing-key]: scenarios[0] needs the key 'name'; for example name: long
 expect: {params: 3}
-    8:10: error[unknown-key]: unknown key 'params' in expect; did you mean 'params_norm'?
+    8:10: error[unknown-key]: unknown key 'params' in expect; did you mean 'params_total'?
 expect: {params_total: 124M}
     8:24: error[type]: expect.params_total must be a whole number, not the text '124M'; write params_total: 124e6
 source: 3
@@ -151,7 +152,7 @@ source: ['']
 <<: {a: 1}
     8:1: error[unknown-key]: unknown key '<<'; merge keys are not part of YAML 1.2: write the keys out, or use extends
 zzz: 1
-    8:1: error[unknown-key]: unknown key 'zzz'; allowed here: name, description, source, extends, model, training, scenarios, expect
+    8:1: error[unknown-key]: unknown key 'zzz'; allowed here: name, description, source, tags, extends, model, training, scenarios, waivers, expect
 """
 
 
@@ -302,4 +303,5 @@ def test_an_error_says_everything_in_its_text(told: Told, write: Callable[..., o
     with pytest.raises(spec.SpecError) as raised:
         spec.load("x.yaml")
     assert str(raised.value) == told(text)
+    assert pickle.loads(pickle.dumps(raised.value)).problems == raised.value.problems  # noqa: S301 - our own
     assert [problem.code for problem in raised.value.problems] == ["type", "type"]

@@ -194,7 +194,7 @@ def near_specs(draw: st.DrawFn) -> object:
     return document
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(near_specs() | anything)
 def test_a_stock_validator_agrees(document: object) -> None:
     text = json.dumps(document)
@@ -208,3 +208,14 @@ def test_a_stock_validator_agrees(document: object) -> None:
         assert "is not of type" not in problem.message
         assert "is not valid under" not in problem.message
         assert problem.place.file == "x.yaml"
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(near_specs(), st.booleans())
+def test_nothing_near_a_spec_makes_a_traceback(write: Callable[..., Path], minimal: str, document: object, extends: bool) -> None:
+    write(minimal.replace("small", "base") + "  positions: {offset: 2}\n  attention: {bias: false}\n", "base.yaml")
+    if extends and isinstance(document, dict):
+        document = {**document, "extends": "base.yaml"}
+    specs, problems = spec.read([write(json.dumps(document))])
+    assert bool(specs) != bool(problems)
+    spec.render(problems)

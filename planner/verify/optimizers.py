@@ -1,0 +1,135 @@
+"""The optimizers of the spec language as PyTorch programs run them, and the bytes of state that they really hold.
+
+Adam, AdamW, SGD, Adafactor and Muon are PyTorch's, Lion is lion-pytorch's, 8-bit AdamW is bitsandbytes'. Muon takes the matrices of the
+layers and AdamW the rest. With ``bf16-master`` the optimizer has a float32 copy of every weight and memory of its own for gradients, in the
+spec's dtype: a gradient is added to it as soon as it arrives and then dropped. If that memory is bf16, the step reads it as float32 copies.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from planner.spec.records import Optimizer, Training
+from planner.verify.modules import UnbuildableError
+from planner.verify.records import State
+
+MATRIX = 2  # dimensions
+LEARNING_RATE = 1e-3
+NOT_STATE = ("step",)  # counters, one a tensor where they are tensors at all
+
+
+def third_party(module: str, package: str, optimizer: Optimizer) -> ModuleType:
+    """Import an optimizer's library. Raises ``UnbuildableError`` naming the package where it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise UnbuildableError(f"optimizer {optimizer} needs the package {package}, which is not installed") from error
+
+
+def make(optimizer: Optimizer, named: Iterable[tuple[str, Tensor]]) -> list[torch.optim.Optimizer]:
+    """Return the optimizers that together train the named parameters: two for Muon, else one."""
+    named = list(named)
+    if optimizer == "muon":
+        matrices = [tensor for name, tensor in named if is_hidden(name, tensor)]
+        others = [tensor for name, tensor in named if not is_hidden(name, tensor)]
+        return [torch.optim.Muon(matrices, LEARNING_RATE), torch.optim.AdamW(others, LEARNING_RATE, fused=True)]
+    return [MAKERS[optimizer]([tensor for _, tensor in named])]
+
+
+def is_hidden(name: str, tensor: Tensor) -> bool:
+    """Say whether Muon takes a parameter: a matrix of a layer."""
+    return name.startswith("model.layers.") and tensor.dim() == MATRIX
+
+
+MAKERS: dict[Optimizer, Callable[[list[Tensor]], torch.optim.Optimizer]] = {
+    "adamw": lambda tensors: torch.optim.AdamW(tensors, LEARNING_RATE, fused=True),
+    "adam": lambda tensors: torch.optim.Adam(tensors, LEARNING_RATE, fused=True),
+    "sgd": lambda tensors: torch.optim.SGD(tensors, LEARNING_RATE),
+    "sgd-momentum": lambda tensors: torch.optim.SGD(tensors, LEARNING_RATE, momentum=0.9),
+    "adafactor": torch.optim.Adafactor,
+    "lion": lambda tensors: third_party("lion_pytorch", "lion-pytorch", "lion").Lion(tensors, LEARNING_RATE),
+    "adamw-8bit": lambda tensors: third_party("bitsandbytes", "bitsandbytes", "adamw-8bit").optim.AdamW8bit(tensors, LEARNING_RATE),
+}
+
+
+class Trainer:
+    """The optimizer's side of a training step: takes gradients as they arrive, steps, and lets go of them."""
+
+    def __init__(self, module: nn.Module, training: Training) -> None:
+        self.names = {weight: name for name, weight in module.named_parameters()}
+        self.masters: dict[Tensor, Tensor] = {}
+        self.main_gradients: dict[Tensor, Tensor] = {}
+        if training.precision == "bf16-master":
+            dtype = torch.float32 if training.gradient_dtype == "fp32" else torch.bfloat16
+            for weight in self.names:
+                self.masters[weight] = nn.Parameter(weight.detach().float())
+                self.main_gradients[weight] = torch.zeros_like(weight, dtype=dtype)
+        self.optimizers = make(training.optimizer, [(name, self.masters.get(weight, weight)) for weight, name in self.names.items()])
+
+    def held(self) -> tuple[Tensor, ...]:
+        """Return the tensors that are there from the start: master weights and the memory of their gradients."""
+        return (*self.masters.values(), *self.main_gradients.values())
+
+    def arrived(self, weight: Tensor) -> None:
+        """Take a weight's gradient, which the backward pass has just finished."""
+        if weight in self.main_gradients and weight.grad is not None:
+            self.main_gradients[weight].add_(weight.grad)
+            weight.grad = None
+
+    def step(self) -> None:
+        """Update the weights."""
+        for weight, master in self.masters.items():
+            master.grad = self.main_gradients[weight].float()
+        for optimizer in self.optimizers:
+            optimizer.step()
+        with torch.no_grad():
+            for weight, master in self.masters.items():
+                weight.copy_(master)
+                master.grad = None
+                self.main_gradients[weight].zero_()
+
+    def forget(self) -> None:
+        """Let go of the weights' gradients."""
+        for weight in self.names:
+            weight.grad = None
+
+    def state(self) -> tuple[State, ...]:
+        """Return what the optimizers hold for each parameter, each storage once."""
+        names = {self.masters.get(weight, weight): name for weight, name in self.names.items()}
+        rows: dict[int, tuple[Tensor, str, list[str]]] = {}
+        for optimizer in self.optimizers:
+            for parameter, entries in optimizer.state.items():
+                for key, value in plain(entries):
+                    if key not in NOT_STATE:
+                        rows.setdefault(value.data_ptr(), (value, key, []))[2].append(names[parameter])
+        return tuple(
+            State(paths[0] if len(paths) == 1 else "", key, tuple(value.shape), str(value.dtype).removeprefix("torch."), bytes_of(value))
+            for value, key, paths in rows.values()
+        )
+
+    def gradients(self) -> tuple[Tensor, ...]:
+        """Return the gradients that the optimizer's step starts from."""
+        if self.main_gradients:
+            return tuple(self.main_gradients.values())
+        return tuple(weight.grad for weight in self.names if weight.grad is not None)
+
+    def counters(self) -> int:
+        """Return the bytes of step counters that are tensors."""
+        entries = [entry for optimizer in self.optimizers for entry in optimizer.state.values()]
+        return sum(bytes_of(value) for entry in entries for key, value in plain(entry) if key in NOT_STATE)
+
+
+def plain(entries: dict[str, Any]) -> list[tuple[str, Tensor]]:
+    """Return the entries of an optimizer's state that are tensors."""
+    return [(key, value) for key, value in entries.items() if isinstance(value, Tensor)]
+
+
+def bytes_of(tensor: Tensor) -> int:
+    """Return the bytes of the tensor's storage."""
+    return tensor.untyped_storage().nbytes()

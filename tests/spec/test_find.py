@@ -1,0 +1,102 @@
+"""What the user may name: files, folders, globs, standard input; every file once."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from planner import spec
+from planner.spec.find import find
+
+Write = Callable[..., Path]
+
+
+def heads(*paths: str) -> list[str]:
+    return [problem.render() for problem in find(paths)[1]]
+
+
+@pytest.fixture
+def tree(write: Write) -> None:
+    for file in ("b.yaml", "a.yml", "sub/c.yaml", "sub/deep/d.yaml", "sub/notes.txt", ".hidden/e.yaml", "sub/.git/f.yaml", "upper.YAML"):
+        write("name: x\n", file)
+
+
+@pytest.mark.usefixtures("tree")
+@pytest.mark.parametrize(
+    ("paths", "files"),
+    [
+        (["b.yaml"], ["b.yaml"]),
+        (["b.yaml", "a.yml"], ["b.yaml", "a.yml"]),
+        (["sub/notes.txt"], ["sub/notes.txt"]),
+        (["sub"], ["sub/c.yaml", "sub/deep/d.yaml"]),
+        (["sub/"], ["sub/c.yaml", "sub/deep/d.yaml"]),
+        (["."], ["./a.yml", "./b.yaml", "./sub/c.yaml", "./sub/deep/d.yaml"]),
+        (["*.yaml"], ["b.yaml"]),
+        (["*.y*ml"], ["a.yml", "b.yaml"]),
+        (["**/*.yaml"], ["b.yaml", "sub/c.yaml", "sub/deep/d.yaml"]),
+        (["s*b"], ["sub/c.yaml", "sub/deep/d.yaml"]),
+        (["b.yaml", "./b.yaml", ".", "sub/../b.yaml"], ["b.yaml", "./a.yml", "./sub/c.yaml", "./sub/deep/d.yaml"]),
+        (["-", "b.yaml", "-"], ["<stdin>", "b.yaml"]),
+        (["missing.yaml"], ["missing.yaml"]),  # told when it is read
+        ([], []),
+    ],
+)
+def test_what_paths_name(paths: list[str], files: list[str]) -> None:
+    assert find(paths) == (tuple(files), ())
+
+
+def test_a_path_object_is_as_good(write: Write) -> None:
+    write("name: x\n")
+    assert find([Path("x.yaml")])[0] == ("x.yaml",)
+
+
+def test_a_file_whose_name_looks_like_a_glob(write: Write) -> None:
+    write("name: x\n", "x[1].yaml")
+    assert find(["x[1].yaml"])[0] == ("x[1].yaml",)
+
+
+def test_links_are_followed_to_files_and_not_to_folders(write: Write, folder: Path) -> None:
+    write("name: x\n")
+    (folder / "loop").symlink_to(folder)
+    (folder / "same.yaml").symlink_to("x.yaml")
+    (folder / "broken.yaml").symlink_to("nowhere")
+    assert find(["."])[0] == ("./same.yaml",)  # x.yaml under the first of its names
+
+
+def test_what_is_no_file_is_not_read_from_a_folder(write: Write, folder: Path) -> None:
+    write("name: x\n", "sub/x.yaml")
+    os.mkfifo(folder / "sub" / "pipe.yaml")
+    (folder / "sub" / "folder.yaml").mkdir()
+    assert find(["sub"])[0] == ("sub/x.yaml",)
+
+
+def test_paths_that_name_nothing(folder: Path) -> None:
+    (folder / "empty").mkdir()
+    assert heads("empty", "*.yaml") == [
+        "empty: error[no-specs]: has no file ending in .yaml or .yml",
+        "*.yaml: error[no-specs]: matches no file",
+    ]
+
+
+def test_standard_input(minimal: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def typed(text: str) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+    typed(minimal)
+    (loaded,), problems = spec.read(["-"])
+    assert (loaded.name, loaded.path, problems) == ("small", "<stdin>", ())
+    typed(minimal)
+    assert spec.load("-").model.d_model == 48
+    typed(minimal + "  foo: 1\n")
+    assert spec.render(spec.read(["-"])[1]).startswith("<stdin>:8:3: error[unknown-key]: unknown key 'foo' in model")
+
+
+def test_standard_input_extends_from_the_working_directory(write: Write, minimal: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(minimal, "base.yaml")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"name: top\nextends: base.yaml\n")))
+    assert spec.load("-").model.d_model == 48

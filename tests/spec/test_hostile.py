@@ -1,0 +1,193 @@
+"""Files that were never meant to be specs get a clear error, in bounded time and memory."""
+
+from __future__ import annotations
+
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from planner import spec
+from planner.spec import loading
+from planner.spec.source import LIMIT
+
+Write = Callable[..., Path]
+
+GOOD = "name: x\nmodel: {vocab_size: 1, context_length: 1, d_model: 1, n_layers: 1, n_heads: 1}\n"
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]\n" for level in range(1, 30)
+)
+SECONDS = 10  # far above what any of them takes, far below what an attack would
+
+
+@pytest.fixture(params=["libyaml", "pure Python"], autouse=True)
+def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "pure Python":
+        monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
+
+
+def first(data: bytes, write: Write) -> str:
+    started = time.monotonic()
+    specs, problems = spec.read([write(data)])
+    assert time.monotonic() - started < SECONDS
+    assert specs == ()
+    assert len(problems) <= loading.MAX_PROBLEMS + 1
+    head = spec.render(problems).splitlines()[0]
+    assert len(spec.render(problems[:1])) < 1000
+    return head
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"[" * 10_000_000, "x.yaml: error[too-large]: is larger than 1 MiB, which no spec needs"),
+        (b" " * (LIMIT + 1), "x.yaml: error[too-large]: is larger than 1 MiB, which no spec needs"),
+        (b"{a: " * (LIMIT // 4), "x.yaml:1:129: error[too-deep]: more than 32 levels of nesting, which no spec needs"),
+        (b"- " * (LIMIT // 2), "x.yaml:1:65: error[too-deep]: more than 32 levels of nesting, which no spec needs"),
+        (b"? " * (LIMIT // 2), "x.yaml:1:65: error[too-deep]: more than 32 levels of nesting, which no spec needs"),
+        (BOMB.encode(), "x.yaml:5:5: error[too-many-values]: more than 50,000 values, aliases written out"),
+        (b"- 1\n" * (LIMIT // 4), "x.yaml:1:1: error[too-many-values]: more than 50,000 values, aliases written out"),
+        (b"a: &a [*a]\n", "x.yaml:1:8: error[alias]: '*a' stands inside its own anchor"),
+        (b"&a {b: {c: *a}}\n", "x.yaml:1:12: error[alias]: '*a' stands inside its own anchor"),
+        (b"? &a {b: *a}\n: 1\n", "x.yaml:1:10: error[alias]: '*a' stands inside its own anchor"),
+        (GOOD.encode("utf-16"), "x.yaml: error[encoding]: is UTF-16 or UTF-32; save it as UTF-8"),
+        (GOOD.encode("utf-16-le"), "x.yaml: error[encoding]: is UTF-16 or UTF-32; save it as UTF-8"),
+        (GOOD.encode("utf-16-be"), "x.yaml: error[encoding]: is UTF-16 or UTF-32; save it as UTF-8"),
+        (GOOD.encode("utf-32"), "x.yaml: error[encoding]: is UTF-16 or UTF-32; save it as UTF-8"),
+        ("name: é\n".encode("latin-1"), "x.yaml:1:7: error[encoding]: the byte 0xe9 is not UTF-8; save the file as UTF-8"),
+        (b"\x7fELF\x02\x01\x01\x00", ("x.yaml:1:1: error[character]: the character U+007F is not allowed; "
+                                     "remove it, or write it as an escape in double quotes")),
+        (b"\x1f\x8b\x08\x00", "x.yaml:1:2: error[encoding]: the byte 0x8b is not UTF-8; save the file as UTF-8"),
+        (b"name: x\nfoo: \x00\n", ("x.yaml:2:6: error[character]: the character U+0000 is not allowed; "
+                                  "remove it, or write it as an escape in double quotes")),
+        (b"", "x.yaml:1:1: error[empty]: the file says nothing; write at least name and model"),
+        (b"\xef\xbb\xbf", "x.yaml:1:1: error[empty]: the file says nothing; write at least name and model"),
+        (b"- name: x\n", "x.yaml:1:1: error[type]: a spec is a mapping of keys to values, not a list; begin with name: and model:"),
+        (b"hello\n", "x.yaml:1:1: error[type]: a spec is a mapping of keys to values, not the text 'hello'; begin with name: and model:"),
+        (b"null\n", "x.yaml:1:1: error[type]: a spec is a mapping of keys to values, not empty; begin with name: and model:"),
+        (b"name: x\n---\nname: y\n", ("x.yaml:2:1: error[documents]: a second document starts here; "
+                                     "one file is one spec: move it to a file of its own")),
+    ],
+)  # fmt: skip
+def test_told_at_once(write: Write, data: bytes, told: str) -> None:
+    assert first(data, write) == told
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("9" * 5000, "error[number]: a number of 5,000 characters; no figure needs more than 100 digits"),
+        ("1e999999999", "error[number]: the number '1e999999999' is out of bounds; no figure needs more than 100 digits"),
+        ("1e-999999999", "error[number]: the number '1e-999999999' is out of bounds; no figure needs more than 100 digits"),
+        ("0x" + "f" * 5000, "error[number]: a number of 5,002 characters; no figure needs more than 100 digits"),
+        ("1e100", "error[range]: model.vocab_size must be at most 9,007,199,254,740,991, not 1e100; no real size is larger"),
+        ("!!python/object/apply:os.system [ls]", ("error[tag]: the tag '!!python/object/apply:os.system' is not allowed; "
+                                                 "a spec is plain data: leave the tag out")),
+        ("!!python/name:os.system", ("error[tag]: the tag '!!python/name:os.system' is not allowed; "
+                                    "a spec is plain data: leave the tag out")),
+        ("!include /etc/passwd", "error[tag]: the tag '!include' is not allowed; a spec is plain data: leave the tag out"),
+        ("*nowhere", "error[alias]: there is no anchor '&nowhere' above this alias"),
+    ],
+)  # fmt: skip
+def test_a_hostile_value(write: Write, value: str, told: str) -> None:
+    data = f"model:\n  vocab_size: {value}\n  context_length: 1\n  d_model: 1\n  n_layers: 1\n  n_heads: 1\nname: x\n"
+    assert first(data.encode(), write) == f"x.yaml:2:15: {told}"
+
+
+def test_nesting_within_the_limit_of_size(write: Write) -> None:
+    assert "more than 32 levels of nesting" in first(b"[" * LIMIT, write)
+    assert "more than 32 levels of nesting" in first(b"".join(b" " * level + b"a:\n" for level in range(1000)), write)
+
+
+def test_no_more_than_the_limit_is_read() -> None:
+    _, (problem,) = spec.read(["/dev/zero"])
+    assert problem.code == "too-large"
+
+
+def test_memory_stays_bounded(write: Write) -> None:
+    files = [write(data, f"{number}.yaml") for number, data in enumerate([BOMB.encode(), b"[" * LIMIT])]
+    tracemalloc.start()
+    spec.read(files)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 50 * 2**20
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(GOOD.replace("n_layers: 1", f"layers: [{', '.join([item] * 9000)}]") for item in ("{d_fff: 1}", "{n_heads: x}", "{count: 0}")),
+        "name: x\nmodel:\n" + "".join(f"  n_lay{number}: 1\n" for number in range(20_000)),
+        "".join(f"nam{number}: 1\n" for number in range(20_000)),
+        "a: 1\n" * 20_000,
+    ],
+    ids=lambda text: text[-20:],
+)
+def test_more_problems_than_anybody_reads(write: Write, text: str) -> None:
+    write(text)
+    started = time.monotonic()
+    _, problems = spec.read(["x.yaml"])
+    assert time.monotonic() - started < SECONDS
+    assert len(problems) == loading.MAX_PROBLEMS + 1
+    assert problems[-1].render() == "x.yaml: error[too-many]: has more than 100 problems; the others are not shown"
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_fine(write: Write) -> None:
+    text = GOOD.replace("d_model", "d_modle").replace("\n", "\r\n")
+    assert first(b"\xef\xbb\xbf" + text.encode(), write).startswith("x.yaml:2:43: error[unknown-key]: unknown key 'd_modle'")
+    assert spec.load(write(b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode())).name == "x"
+
+
+def test_what_cannot_be_opened(write: Write, folder: Path) -> None:
+    (folder / "folder.yaml").mkdir()
+    (folder / "loop.yaml").symlink_to("loop.yaml")
+    write(GOOD)
+    for path, told in (
+        ("missing.yaml", "missing.yaml: error[not-found]: there is no such file or folder"),
+        ("folder.yaml", "folder.yaml: error[folder]: is a folder, not a spec file; name a file in it"),
+        ("loop.yaml", "loop.yaml: error[unreadable]: cannot be read: Too many levels of symbolic links"),
+        ("x.yaml/y.yaml", "x.yaml/y.yaml: error[unreadable]: cannot be read: Not a directory"),
+        ("n" * 300, f"{'n' * 300}: error[unreadable]: cannot be read: File name too long"),
+        ("a\0b", "a\ufffdb: error[unreadable]: cannot be read: embedded null byte"),
+    ):
+        with pytest.raises(spec.SpecError) as raised:
+            spec.load(path)
+        assert str(raised.value) == told
+
+
+def test_standard_input_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert spec.read(["-"])[1][0].render() == "<stdin>: error[unreadable]: cannot be read: it is closed"
+
+
+def test_a_file_without_permission(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    path = write(GOOD)
+    monkeypatch.setattr(Path, "open", refuse)
+    assert spec.read([path])[1][0].render() == "x.yaml: error[unreadable]: cannot be read: Permission denied"
+
+
+ANY = st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass"))
+SPLICES = st.lists(
+    st.tuples(st.integers(0, len(GOOD)), st.sampled_from([*":{}[],&*!|>\"'%@`#-? \n\t~", "<<", "*a", "&a ", "- ", ": "])), max_size=4
+)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ANY, SPLICES)
+def test_no_bytes_make_a_traceback(write: Write, data: bytes, splices: list[tuple[int, str]]) -> None:
+    text = GOOD
+    for at, piece in splices:
+        text = text[:at] + piece + text[at:]
+    for candidate in (data, text.encode(), text.encode() + data):
+        specs, problems = spec.read([write(candidate)])
+        assert bool(specs) != bool(problems)
+        spec.render(problems).encode()

@@ -1,0 +1,103 @@
+"""One run reads many specs: all problems of all files, every name once, nothing heavy before it is needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from planner import spec
+
+Write = Callable[..., Path]
+
+
+def heads(*paths: str) -> list[str]:
+    _, problems = spec.read(paths)
+    return [problem.render().splitlines()[0] for problem in problems]
+
+
+def test_every_problem_of_every_file_by_file_and_line(write: Write, minimal: str) -> None:
+    write(minimal.replace("n_heads: 4", "n_heads: 5") + "  foo: 1\n", "b.yaml")
+    write("name: [\n", "a.yaml")
+    write(minimal.replace("small", "fine"), "c.yaml")
+    specs, problems = spec.read(["b.yaml", "a.yaml", "c.yaml", "missing.yaml"])
+    assert [loaded.name for loaded in specs] == ["fine"]
+    assert [(problem.place.file, problem.place.line, problem.code) for problem in problems] == [
+        ("b.yaml", 7, "head-dim"),
+        ("b.yaml", 8, "unknown-key"),
+        ("a.yaml", 2, "yaml"),
+        ("missing.yaml", 0, "not-found"),
+    ]
+
+
+def test_specs_come_in_the_order_of_the_paths(write: Write, minimal: str) -> None:
+    for name in "cab":
+        write(minimal.replace("small", name, 1), f"{name}.yaml")
+    assert [loaded.path for loaded in spec.read(["c.yaml", "."])[0]] == ["c.yaml", "./a.yaml", "./b.yaml"]
+
+
+def test_a_name_is_taken_once_and_both_files_are_named(write: Write, minimal: str) -> None:
+    for file in ("a.yaml", "b.yaml", "c.yaml"):
+        write(minimal, file)
+    specs, problems = spec.read(["."])
+    assert [loaded.path for loaded in specs] == ["./a.yaml"]
+    assert (
+        spec.render(problems)
+        == """\
+./b.yaml:1:7: error[duplicate-name]: 'small' is the name of ./a.yaml:1 too; give each spec its own name
+    1 | name: small
+      |       ^
+./c.yaml:1:7: error[duplicate-name]: 'small' is the name of ./a.yaml:1 too; give each spec its own name
+    1 | name: small
+      |       ^"""
+    )
+
+
+def test_a_name_is_taken_even_by_a_spec_with_problems(write: Write, minimal: str) -> None:
+    write(minimal + "  foo: 1\n", "a.yaml")
+    write(minimal, "b.yaml")
+    assert [head.split(" ")[1] for head in heads("a.yaml", "b.yaml")] == ["error[unknown-key]:", "error[duplicate-name]:"]
+
+
+def test_no_paths_no_specs() -> None:
+    assert spec.read([]) == ((), ())
+
+
+def test_load_takes_a_path_as_it_is(write: Write, minimal: str) -> None:
+    write(minimal, "x[1].yaml")
+    assert spec.load(Path("x[1].yaml")).path == "x[1].yaml"
+
+
+def test_the_same_problems_in_the_same_order_whatever_the_hash_seed(write: Write, minimal: str) -> None:
+    write(minimal + "".join(f"  key{number}: 1\n" for number in range(30)) + "name: y\ntraining: {d: 1, e: 2, precision: x}\n")
+    code = "from planner import spec; print(spec.render(spec.read(['x.yaml'])[1]))"
+    root = Path(spec.__file__).parents[2]
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(root)}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "loaded"),
+    [
+        ("from planner import spec", set()),
+        ("from planner import spec; spec.schema()", set()),
+        ("from planner import spec; spec.read(['x.yaml'])", {"yaml", "jsonschema"}),
+    ],
+)
+def test_heavy_packages_wait_until_they_are_needed(write: Write, minimal: str, code: str, loaded: set[str]) -> None:
+    write(minimal)
+    heavy = "{'yaml', 'jsonschema', 'pandas', 'numpy', 'torch', 'tabulate'}"
+    root = Path(spec.__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; import sys; print(*sorted({heavy} & sys.modules.keys()))"],
+        env={"PYTHONPATH": str(root)}, capture_output=True, check=True, text=True,
+    )  # fmt: skip
+    assert set(done.stdout.split()) == loaded

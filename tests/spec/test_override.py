@@ -1,0 +1,132 @@
+"""``--set`` lays a value on top of a spec; whatever is wrong with it is told in the argument itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import pytest
+
+from planner import spec
+from planner.spec.records import Place, Positions
+
+Told = Callable[..., str]
+Heads = Callable[..., list[str]]
+Write = Callable[..., object]
+
+
+@pytest.fixture
+def overridden(write: Write, minimal: str) -> Callable[..., spec.Spec]:
+    def overridden(*arguments: str) -> spec.Spec:
+        write(minimal + "training: {tokens: 100}\n")
+        (loaded,), problems = spec.read(["x.yaml"], arguments)
+        assert not problems
+        return loaded
+
+    return overridden
+
+
+def test_a_value_is_read_as_yaml_1_2(overridden: Callable[..., spec.Spec]) -> None:
+    loaded = overridden(
+        "training.batch_size=16",
+        "model.d_ff=1e3",
+        "training.dropout=0.1",
+        "model.head.tied=false",
+        "name=no",
+        "model.positions={type: rope}",
+    )
+    training = loaded.scenarios[0].training
+    assert (training.batch_size, training.dropout, training.tokens) == (16, Fraction(1, 10), 100)
+    assert loaded.model.runs[0].layers[0].feed_forward.d_ff == 1000
+    assert loaded.model.tied_head is False
+    assert loaded.model.positions == Positions("rope", rotary_dim=12)
+    assert loaded.name == "no"
+
+
+def test_the_last_one_wins(overridden: Callable[..., spec.Spec]) -> None:
+    assert overridden("training.batch_size=16", "training.batch_size=4").scenarios[0].training.batch_size == 4
+
+
+def test_a_section_that_is_not_written_is_made(overridden: Callable[..., spec.Spec]) -> None:
+    assert overridden("model.feed_forward.bias.up=false").model.runs[0].layers[0].feed_forward.up_bias is False
+
+
+def test_steps_take_the_place_of_tokens(overridden: Callable[..., spec.Spec]) -> None:
+    assert overridden("training.steps=3").scenarios[0].training.tokens == 3 * 64
+
+
+def test_scenarios_lie_on_top_of_an_overridden_training(write: Write, minimal: str) -> None:
+    write(minimal + "scenarios: [{name: a}, {name: b, batch_size: 2}]\n")
+    (loaded,), _ = spec.read(["x.yaml"], ["training.batch_size=16"])
+    assert [scenario.training.batch_size for scenario in loaded.scenarios] == [16, 16, 2]
+
+
+def test_an_overridden_value_stands_in_the_argument(overridden: Callable[..., spec.Spec]) -> None:
+    loaded = overridden("training.batch_size=16")
+    assert loaded.places["training", "batch_size"] == Place("--set training.batch_size=16", 1, 21)
+    assert "training.batch_size" not in loaded.defaulted
+
+
+def test_an_override_lies_on_top_of_every_spec(write: Write, minimal: str) -> None:
+    write(minimal, "a.yaml")
+    write("extends: a.yaml\nname: b\n", "b.yaml")
+    specs, _ = spec.read(["a.yaml", "b.yaml"], ["model.d_ff=5"])
+    assert [loaded.model.runs[0].layers[0].feed_forward.d_ff for loaded in specs] == [5, 5]
+
+
+def test_a_problem_shows_the_argument(told: Told, minimal: str) -> None:
+    assert (
+        told(minimal, "training.batch_size=8k", "model.d_modle=3", "training.precision=bf16-mixed")
+        == """\
+--set training.batch_size=8k:1:21: error[type]: training.batch_size must be a whole number, not the text '8k'; write batch_size: 8e3
+    1 | training.batch_size=8k
+      |                     ^
+--set model.d_modle=3:1:7: error[unknown-key]: unknown key 'd_modle' in model; did you mean 'd_model'?
+    1 | model.d_modle=3
+      |       ^
+--set training.precision=bf16-mixed:1:20: error[value]: training.precision cannot be the text 'bf16-mixed'; \
+did you mean 'bf16-autocast' or 'bf16-master'?
+    1 | training.precision=bf16-mixed
+      |                    ^"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("argument", "head"),
+    [
+        ("foo", "1:1: error[override]: 'foo' is not key=value; write for example training.batch_size=16"),
+        ("", "1:1: error[override]: '' is not key=value; write for example training.batch_size=16"),
+        ("=3", "1:1: error[override]: '=3' is not key=value; write for example training.batch_size=16"),
+        ("a..b=3", "1:1: error[override]: 'a..b=3' is not key=value; write for example training.batch_size=16"),
+        ("a b=3", "1:1: error[override]: 'a b=3' is not key=value; write for example training.batch_size=16"),
+        ("model.d_ff=", "1:1: error[override]: there is no value behind '='; write for example model.d_ff=1"),
+        ("extends=y.yaml", "1:1: error[override]: extends cannot be set here; write it in a spec file"),
+        ("model.d_ff=[1", "1:14: error[yaml]: a list or mapping in brackets is not closed; close it, or put a ',' before this"),
+        ("model.d_ff=!!x 3", "1:12: error[tag]: the tag '!!x' is not allowed; a spec is plain data: leave the tag out"),
+        ("model.d_ff=\x1b3", ("1:12: error[character]: the character U+001B is not allowed; "
+                              "remove it, or write it as an escape in double quotes")),
+        ("model.d_ff=-1", "1:12: error[range]: model.d_ff must be at least 1, not -1"),
+        ("zzz=1", ("1:1: error[unknown-key]: unknown key 'zzz'; "
+                  "allowed here: name, description, source, tags, extends, model, training, scenarios, waivers, expect")),
+        ("model.n_heads=5", ("1:15: error[head-dim]: n_heads 5 does not divide d_model 48; "
+                            "write head_dim, or make d_model a multiple of n_heads")),
+        ("model=3", "1:7: error[type]: model must be a mapping of keys to values, not 3"),
+        ("model.d_ff.x=3", "1:12: error[type]: model.d_ff must be a whole number, not a mapping; for example d_ff: 3072"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_set(heads: Heads, minimal: str, argument: str, head: str) -> None:
+    shown = argument.replace("\x1b", "\ufffd")
+    assert heads(minimal, argument) == [f"--set {shown}:{head}"]
+
+
+def test_an_override_is_one_line(heads: Heads, minimal: str) -> None:
+    assert heads(minimal, "model={d_ff: 1,\n n_heads: 1}") == [
+        "--set model={d_ff: 1,  n_heads: 1}:1:1: error[override]: an override is one line; put collections in brackets: {a: 1}"
+    ]
+
+
+def test_without_its_overrides_no_spec_is_given(write: Write, minimal: str) -> None:
+    write(minimal)
+    specs, problems = spec.read(["x.yaml"], ["foo"])
+    assert specs == ()
+    assert len(problems) == 1
