@@ -12,8 +12,8 @@ from planner.trace.sizes import Size
 from planner.trace.tape import Checkpoint, Node, Operation, Repeat
 
 DESCRIPTIONS: dict[FlopsConvention, str] = {
-    "matmul": "all matrix products, the full attention square (in a window of W keys 2·n·W - W² pairs); training is three forward passes, recomputation not counted",
-    "matmul-causal": "all matrix products, half the attention square (in a window of W keys n·W - W²/2 pairs); training is three forward passes, recomputation not counted",
+    "matmul": "all matrix products, the full attention square (of a window of W keys 2·n·W - W² pairs); training is three forward passes",
+    "matmul-causal": "all matrix products, half the attention square (of a window of W n·W - W²/2 pairs); training is three forward passes",
     "6nd": "2·N forward and 6·N for training a token, N being all parameters (Kaplan et al. 2020, arXiv:2001.08361)",
     "palm": "6·N + 12·L·H·Q·T for training a token, N being all parameters (Chowdhery et al. 2022, arXiv:2204.02311, appendix B)",
     "hardware": "what PyTorch's counter sees: recomputation, and fused attention's backward at 2.5 times its forward",

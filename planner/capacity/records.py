@@ -29,6 +29,7 @@ class Weight:
     copies: int
     component: Component
     formula: str  # what it is, e.g. "linear d_model -> d_ff"
+    bytes_each: int  # of one element of the weight in memory
     active_each: int  # elements of one copy that one token uses: top_k of the experts
 
     @property
@@ -59,6 +60,8 @@ class Parameters:
     total: int
     active: int  # used by one token
     by_component: dict[Component, int]
+    correction_biases: int  # of routers: stored in checkpoints, but buffers and in no other figure
+    prediction: int  # of multi-token prediction, in no other figure
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from planner.spec.records import LatentAttention, Layer, Model, Training
 from planner.trace.sizes import Size, symbol
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
-Part = TypeVar("Part")
+Part = TypeVar("Part", bound="DataclassInstance | None")
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,7 +236,7 @@ class Experts:
     scores_dtype: ScoresDtype = "fp32"
     router_bias: bool = False
     correction_bias: CorrectionBias = "none"
-    shared_d_ff: int = 0  # width of the feed-forward that every token takes; 0: none
+    shared_d_ff: int | None = None  # width of the feed-forward that every token takes; None: there is none
     shared_gate: bool = False
     latent_dim: int | None = None  # experts work at this width, behind one projection down and one up a layer
     empty: int = 0  # experts that only the router knows: they return their input

@@ -19,7 +19,7 @@ from planner.trace.tensor import Tensor
 def attention(t: Tape, implementation: Implementation, kind: Attention, layer: Layer, places: Places, x: Tensor) -> Tensor:
     """Multi-head attention over [B, n, d_model]; n_kv_heads keys and values serve n_heads queries."""
     B, n, d_model = x.shape
-    H, K, h = kind.n_heads, kind.n_kv_heads, kind.head_dim
+    H = kind.n_heads
     with t.at("self_attn", "attention"):
         q, k, v = heads(t, implementation, kind, layer, places, x)
         t.show("queries by head", q)
@@ -28,6 +28,7 @@ def attention(t: Tape, implementation: Implementation, kind: Attention, layer: L
         t.show("scores", Tensor((B, H, n, n), q.dtype, ()))
         if kind.sinks:
             t.weight("sinks", (H,), "sinks: heads")
+            t.note("what attention sinks add to the activations")
         with t.limited_to(kind.window, chunked=kind.chunked):
             mixed = implementation.core(t, q, k, v, places.bias(layer), softcap=kind.logit_softcap)
         if kind.differential:

@@ -49,9 +49,9 @@ def kernel(t: Tape, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, *, 
     Raises NotModelledError for a kernel that was asked for and does not take these inputs.
     """
     q, k, v = qkv
-    if t.device == "cpu":
-        return "math" if dropout or t.attention_kernel == "math" else "flash_attention_for_cpu"
     head_dim, v_dim = structure(q.shape[-1]), structure(v.shape[-1])
+    if t.device == "cpu":
+        return "math" if dropout or head_dim != v_dim or t.attention_kernel == "math" else "flash_attention_for_cpu"
     possible = {"math": "math"}
     if q.shape[1] == k.shape[1] and not any(width * BYTES[q.dtype] % EFFICIENT_ALIGNMENT for width in (head_dim, v_dim)):
         possible["efficient"] = "efficient_attention"

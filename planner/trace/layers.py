@@ -23,7 +23,7 @@ from planner.spec.records import (
 from planner.trace import mixers
 from planner.trace import primitives as op
 from planner.trace.attention import attention
-from planner.trace.blocks import feed_forward, norm
+from planner.trace.blocks import feed_forward, linear, norm
 from planner.trace.experts import experts
 from planner.trace.implementations import Implementation
 from planner.trace.latent import latent_attention
@@ -69,9 +69,21 @@ def decoder_layer(t: Tape, implementation: Implementation, layer: Layer, places:
         z = y if layer.block == "parallel_one_norm" else norm(t, implementation, layer.norm, x, "post_attention_layernorm")
         x = op.add(t, op.add(t, x, mix(y)), feed(z))
         op.hold(t, y, z)
+    if places.per_layer:
+        x = with_layer_input(t, implementation, layer, x, places.per_layer)
     declare(t, layer.extra, x)
     op.hold(t, entered)
     return x
+
+
+def with_layer_input(t: Tape, implementation: Implementation, layer: Layer, x: Tensor, inputs: Tensor) -> Tensor:
+    """Add what the layer's own input [B, n, n_layers, dim] makes of x: gated by a projection of x, projected back, normed (Gemma 3n)."""
+    B, n, d = x.shape
+    with t.at("", "other"):
+        gate = linear(t, x, inputs.shape[-1], "per_layer_input_gate", bias=False)
+        (own,) = op.split(t, inputs, (B, n, inputs.shape[-1]))
+        y = linear(t, implementation.gated(t, "gelu_tanh", gate, own), d, "per_layer_projection", bias=False)
+        return op.add(t, x, norm(t, implementation, layer.norm, y, "post_per_layer_input_norm"))
 
 
 def residual(

@@ -36,6 +36,7 @@ RMS = Norm("rmsnorm", bias=False)
 def scan(t: Tape, name: str, inputs: list[Tensor], shape: tuple[Size, ...]) -> Tensor:
     """Run a recurrence over the sequence in one kernel -> ``shape``. Keeps its inputs; recomputes states from them."""
     made = t.tensor(shape, inputs[0].dtype)
+    t.note(f"what the {name} kernel computes and keeps inside itself, beside its inputs")
     t.record(name, inputs, [made], [Saved(tensor, f"input {number}") for number, tensor in enumerate(inputs)], by=scan)
     return made
 
@@ -178,7 +179,7 @@ def short_convolution(t: Tape, implementation: Implementation, kind: ShortConvol
 
 
 def mlstm(t: Tape, implementation: Implementation, kind: Mlstm, x: Tensor) -> Tensor:
-    """The mLSTM: q, k, v, input and forget gates per head, matrix memory, norm over heads, sigmoid output gate, out."""
+    """Mix by the mLSTM: q, k, v, input and forget gates per head, matrix memory, norm over heads, sigmoid output gate, out."""
     B, n, d = x.shape
     with t.at("mlstm_layer", "ssm"):
         q, k = (linear(t, x, kind.qk_dim, name, bias=False) for name in ("q", "k"))

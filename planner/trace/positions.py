@@ -26,6 +26,7 @@ class Places:
             self.biases = {H: implementation.alibi_bias(t, n, H) for H in heads}
             self.masks = {window: implementation.mask(t, B, n) for window in windows}
         self.keys_and_values: dict[tuple[Size, Size], tuple[Tensor, Tensor]] = {}  # of the latest layer that made them, by heads and width
+        self.per_layer: Tensor | None = None
         tables = (table for tables in self.tables.values() for table in tables)
         self.all = (*tables, *self.biases.values(), *(tensor for tensor in (ids, *self.masks.values()) if tensor))
 

@@ -263,8 +263,8 @@ def matmul(t: Tape, a: Tensor, b: Tensor, *, pairs: bool) -> Tensor:
 def windowed(t: Tape, square: Size, n: Size) -> tuple[Size, Size]:
     """Return the FLOPs of twice the pairs that the mask lets through, and of the pairs, from those of the square of n.
 
-    A query sees ``window`` keys W, itself included: n·W - W²/2 pairs, of n² in the square. In chunks of W it sees those before it in its own:
-    W²/2 pairs a chunk.
+    A query sees ``window`` keys W, itself included: n·W - W²/2 pairs, of n² in the square. In chunks of W it sees those of its own chunk:
+    W²/2 pairs in each.
     """
     if t.window is None:
         return square, square // 2
@@ -403,6 +403,7 @@ def block_linear(t: Tape, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
 def declared(t: Tape, x: Tensor, w: Tensor, uses: Size) -> None:
     """Multiply each token by a tensor that the user declares, ``uses`` times. Its activations are the user's own and are not counted."""
     forward = 2 * (product(x.shape) // x.shape[-1]) * product(w.shape) * uses
+    t.note("activations of tensors that the spec declares as extra")
     t.record(
         "declared by the spec", [x, w], [], (), Flops(forward, forward, forward, 2 * forward, "2 · tokens · elements · uses"), by=declared
     )

@@ -96,7 +96,7 @@ class PyTorch:
     def rotate(self, t: Tape, x: Tensor, tables: tuple[Tensor, Tensor], *, interleaved: bool = False) -> Tensor:
         """Return x · cos + rotate_half(x) · sin over the first rotary_dim channels of x [B, heads, n, h], the rest as it is.
 
-        The derivative needs the tables, never x. ``interleaved``: each head's queries, key and value came out of one projection side by side.
+        The derivative needs the tables, never x. ``interleaved``: a head's query, key and value came out of one projection side by side.
         """
         del interleaved
         cos, sin = tables
@@ -226,3 +226,9 @@ class PyTorchEager(PyTorch):
         """Return nanoGPT's causal mask: context_length² elements in the weights' dtype for each layer with attention."""
         layers = sum(run.count for run in self.model.runs for layer in run.layers if layer.attention)
         return self.model.context_length * self.model.context_length * BYTES[self.precision.weights] * layers
+
+
+def correction_biases(model: Model) -> Size:
+    """Return how many corrections of scores the routers hold in buffers: stored in checkpoints, no parameters."""
+    routers = ((run.count, layer.experts) for run in model.runs for layer in run.layers if layer.experts)
+    return sum(count * (experts.count + experts.empty) for count, experts in routers if experts.correction_bias == "buffer")

@@ -152,6 +152,7 @@ class Tape:
     copies: Size = 1
     path: str = ""
     component: str = "other"
+    notes: list[str] = field(default_factory=list)  # what the figures leave out
 
     @contextmanager
     def at(self, name: str, component: str | None = None) -> Iterator[None]:
@@ -180,9 +181,12 @@ class Tape:
         """Return a tensor in a storage of its own."""
         return Tensor(shape, dtype, ((Storage(shape, dtype, self.path, self.component, self.copies), 1),), needs_grad=needs_grad)
 
-    def weight(self, name: str, shape: tuple[Size, ...], why: str, *, active: Size | None = None) -> Tensor:
-        """Return a new parameter of the module that the tape stands in; ``active`` of its elements serve one token, all if not said."""
-        made = self.tensor(shape, self.precision.weights)
+    def weight(self, name: str, shape: tuple[Size, ...], why: str, *, active: Size | None = None, dtype: Dtype | None = None) -> Tensor:
+        """Return a new parameter of the module that the tape stands in.
+
+        ``active`` of its elements serve one token, all if not said; ``dtype`` where the module insists on one whatever the model's.
+        """
+        made = self.tensor(shape, dtype or self.precision.weights)
         made.parts[0][0].leaf = True
         elements = product(shape) if active is None else active
         self.parameters.append(Parameter(f"{self.path}.{name}", made, self.copies, self.component, why, elements))
@@ -210,6 +214,11 @@ class Tape:
                 temporary, backward_temporary, passes_gradient, elementwise, views_gradient, by,
             )
         )  # fmt: skip
+
+    def note(self, sentence: str) -> None:
+        """Say what the figures leave out, once."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
 
     def show(self, what: str, tensor: Tensor) -> Tensor:
         """Put a tensor on the list of shapes worth showing."""

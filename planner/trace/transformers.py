@@ -7,9 +7,9 @@ A norm is a sequence of operators there, eager attention keeps scores and probab
 
 from __future__ import annotations
 
-from planner.spec.records import Activation, Layer, Norm
+from planner.spec.records import Activation, Norm
 from planner.trace import primitives as op
-from planner.trace.pytorch import PyTorch
+from planner.trace.pytorch import PyTorch, correction_biases
 from planner.trace.sizes import Size, exceeds_one
 from planner.trace.tape import Tape
 from planner.trace.tensor import BYTES, Tensor
@@ -75,8 +75,8 @@ class Transformers(PyTorch):
         layers = [layer for run in self.model.runs for layer in run.layers]
         dims = dict.fromkeys(layer.positions.rotary_dim for layer in layers if layer.positions.type == "rope")
         scale = BYTES[self.precision.weights] if self.model.embedding_scale else 0
-        corrections = sum(run.count * layer.experts.count for run in self.model.runs for layer in run.layers if corrects(layer))
-        return sum(2 * BYTES["float32"] * (dim // 2) for dim in dims) + scale + BYTES["float32"] * corrections
+        biases = correction_biases(self.model)
+        return sum(2 * BYTES["float32"] * (dim // 2) for dim in dims) + scale + BYTES["float32"] * biases
 
     def own_loss(self, t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
         """Return ForCausalLMLoss: cross entropy in float32, with the labels moved on by one."""
@@ -124,8 +124,3 @@ class TransformersEager(Transformers):
         """Whether the attention is GPT-2's own, which takes the softmax in whatever dtype autocast chooses."""
         first = self.model.runs[0].layers[0].attention
         return self.model.positions.type == "learned" and first is not None and first.qkv == "fused"
-
-
-def corrects(layer: Layer) -> bool:
-    """Return whether a layer's router holds a correction of its scores in a buffer."""
-    return layer.experts is not None and layer.experts.correction_bias == "buffer"
