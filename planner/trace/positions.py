@@ -34,7 +34,8 @@ class Places:
         *outer, h = x.shape
         whole = rotary_dim == h
         turned = x if whole else op.split(t, x, (*outer, rotary_dim))[0]
-        first, second = op.split(t, turned, *[(*outer, rotary_dim // 2)] * 2)
+        half = rotary_dim // 2
+        first, second = op.split(t, turned, (*outer, half), (*outer, rotary_dim - half))
         made = op.multiply(t, turned, cos)
         made = op.add(t, made, op.multiply(t, op.cat(t, op.negate(t, second), first), sin))
         return made if whole else op.cat(t, made, op.split(t, x, (*outer, h - rotary_dim))[0])
