@@ -20,7 +20,9 @@ def norm(t: Tape, implementation: Implementation, kind: Norm, x: Tensor, name: s
     with t.at(name, "norm"):
         weight = t.weight("weight", (size,), "scale of a norm") if kind.weight else None
         bias = t.weight("bias", (size,), "shift of a norm") if kind.bias else None
-        return implementation.norm(t, x, kind, weight, bias)
+        made = implementation.norm(t, x, kind, weight, bias)
+        op.hold(t, x)
+        return made
 
 
 def linear(t: Tape, x: Tensor, outputs: Size, name: str, *, bias: bool) -> Tensor:
@@ -86,8 +88,7 @@ def feed_forward(t: Tape, implementation: Implementation, kind: FeedForward, x: 
     with t.at("mlp", "feed_forward"):
         if kind.gated:
             gate = linear(t, x, kind.d_ff, "gate_proj", bias=kind.gate_bias)
-            up = linear(t, x, kind.d_ff, "up_proj", bias=kind.up_bias)
-            hidden = implementation.gated(t, kind.activation, gate, up)
+            hidden = implementation.gated(t, kind.activation, gate, lambda: linear(t, x, kind.d_ff, "up_proj", bias=kind.up_bias))
         else:
             hidden = implementation.activation(t, kind.activation, linear(t, x, kind.d_ff, "up_proj", bias=kind.up_bias))
         out = linear(t, t.show("hidden", hidden), x.shape[-1], "down_proj", bias=kind.down_bias)

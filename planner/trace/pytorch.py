@@ -51,12 +51,15 @@ class PyTorch:
         if name == "relu":
             return op.relu(t, x)
         if name == "relu_squared":
-            return op.square(t, op.relu(t, x))
+            made = op.square(t, op.relu(t, x))
+            op.hold(t, x)
+            return made
         return op.pointwise(t, name, x)
 
-    def gated(self, t: Tape, name: Activation, gate: Tensor, up: Tensor) -> Tensor:
-        """Return activation(gate) · up."""
-        return op.multiply(t, self.activation(t, name, gate), up)
+    def gated(self, t: Tape, name: Activation, gate: Tensor, up: Callable[[], Tensor]) -> Tensor:
+        """Return activation(gate) · up, the activation before up is projected."""
+        activated = self.activation(t, name, gate)
+        return op.multiply(t, activated, up())
 
     def positions(self, t: Tape, n: Size) -> Tensor:
         """Return the positions 0 … n - 1, which the look-up of learned positions keeps."""
@@ -135,10 +138,9 @@ class PyTorch:
 
         Under autocast on CUDA the log-softmax stays in 16 bits (the operator passes its dtype) and the sum is made in float32, of a copy.
         """
-        if t.precision.autocast and t.device == "cpu":
-            logits = op.cast(t, logits, "float32")
-        loss = op.nll_loss(t, op.raised(t, op.log_softmax(t, logits)), targets)
-        op.hold(t, logits)
+        wide = op.cast(t, logits, "float32") if t.precision.autocast and t.device == "cpu" else logits
+        loss = op.nll_loss(t, op.raised(t, op.log_softmax(t, wide)), targets)
+        op.hold(t, logits, wide)
         op.hold_throughout(loss)
         return loss
 
