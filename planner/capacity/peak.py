@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from planner.capacity.activations import kept
 from planner.capacity.records import Phase
-from planner.trace.sizes import Size
+from planner.trace.sizes import Size, maximum
 from planner.trace.tape import Checkpoint, Node, Operation, Repeat
 from planner.trace.tensor import Storage, Tensor
 
@@ -64,7 +64,7 @@ class _Forward:
 
     def __init__(self, result: Walk, nodes: Sequence[Node], stays: dict[Storage, Size], phase: Phase) -> None:
         self.result, self.nodes, self.stays, self.phase = result, nodes, stays, phase
-        self.readers: dict[Storage, int] = {}
+        self.readers: dict[Storage, dict[Size, int]] = {}  # how many are to come, by whether (1 or 0, a size) they read this storage
         self.alive: dict[Storage, Size] = {}
         self.cast_copies: Size = 0  # autocast's copies of weights that nobody keeps: alive until the forward pass ends
         self.count_readers(nodes)
@@ -73,14 +73,21 @@ class _Forward:
         self.steps(self.nodes)
         self.result.live = self.result.live - self.cast_copies
 
+    def run_first(self, count: int) -> None:
+        """Run the first nodes only; then all variables go at once."""
+        self.steps(self.nodes[:count])
+        for storage, size in self.alive.items():
+            self.result.live = self.result.live - size + storage.bytes * self.stays.get(storage, 0)
+
     def count_readers(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
             if not isinstance(node, Operation):
                 self.count_readers(node.body)
             tensors = (node.carry.first, node.carry.made) if isinstance(node, Repeat) else node.inputs
             for tensor in tensors:
-                for storage, _ in tensor.parts:
-                    self.readers[storage] = self.readers.get(storage, 0) + 1
+                for storage, times in tensor.parts:
+                    readers = self.readers.setdefault(storage, {})
+                    readers[times] = readers.get(times, 0) + 1
 
     def steps(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
@@ -99,23 +106,30 @@ class _Forward:
             self.result.live = self.result.live + storage.bytes
             if storage.until_forward_ends and storage not in self.stays:
                 self.cast_copies = self.cast_copies + storage.bytes
-        phase: Phase = "loss" if node.component == "logits" else self.phase
-        self.result.take(phase, f"{node.name} at {node.path}", node.temporary)
+        if node.outputs:
+            phase: Phase = "loss" if node.component == "logits" else self.phase
+            self.result.take(phase, f"{node.name} at {node.path}", node.temporary)
         self.read(node.inputs)
         for tensor in node.outputs:
             if tensor.parts[0][0] not in self.readers:
-                self.die(tensor.parts[0][0])
+                self.let_go(tensor.parts[0][0])
 
     def read(self, tensors: Iterable[Tensor]) -> None:
         for tensor in tensors:
-            for storage, _ in tensor.parts:
-                self.readers[storage] -= 1
-                if not self.readers[storage]:
-                    self.die(storage)
+            for storage, times in tensor.parts:
+                readers = self.readers[storage]
+                readers[times] -= 1
+                if not readers[times]:
+                    del readers[times]
+                    self.let_go(storage)
 
-    def die(self, storage: Storage) -> None:
+    def let_go(self, storage: Storage) -> None:
+        """Let the storage live as far as readers to come, or the backward pass, want it."""
         if storage in self.alive and not storage.until_forward_ends and not storage.throughout:
-            self.result.live = self.result.live - self.alive.pop(storage) * (1 - self.stays.get(storage, 0))
+            wanted = {*self.readers.get(storage, ()), self.stays.get(storage, 0)}
+            left = storage.bytes * (1 if 1 in wanted else maximum(*wanted))
+            self.result.live = self.result.live - self.alive[storage] + left
+            self.alive[storage] = left
 
     def repeat(self, node: Repeat) -> None:
         live_before, first_moment, casts_before = self.result.live, len(self.result.moments), self.cast_copies
@@ -192,7 +206,8 @@ class _Backward:
                 gradients.append(incoming[0])
             else:
                 gradients.append(self.new(node.outputs[0] if node.elementwise else tensor, view=node.views_gradient))
-        self.result.take("backward", self.operator, node.backward_temporary)
+        if incoming:
+            self.result.take("backward", self.operator, node.backward_temporary)
         for gradient in incoming:
             self.drop(gradient)
         self.release([saved.tensor for saved in node.saved], holders, stays)
@@ -252,7 +267,7 @@ class _Backward:
         holders = _holders(node.body)
         asks = _last_keeper(node.body) + 1
         self.steps(node.body[asks:], holders, inside)
-        _Forward(self.result, recomputed(node), inside, "backward").run()
+        _Forward(self.result, node.body, inside, "backward").run_first(len(recomputed(node)))
         self.steps(node.body[:asks], holders, inside)
 
     def repeat(self, node: Repeat, holders: dict[Storage, int], stays: dict[Storage, Size]) -> None:
@@ -281,8 +296,7 @@ def recomputed(node: Checkpoint) -> tuple[Node, ...]:
         return ()
     made = {storage for tensor in operations[last].outputs for storage, _ in tensor.parts}
     keeps_output = any(storage in made for saved in operations[last].saved for storage, _ in saved.tensor.parts)
-    ends_of_scopes = [operation for operation in operations[last + 1 :] if not operation.outputs]
-    return (*operations[: last + (1 if keeps_output else 0)], *ends_of_scopes)
+    return tuple(operations[: last + (1 if keeps_output else 0)])
 
 
 def _last_keeper(nodes: Sequence[Node]) -> int:

@@ -20,7 +20,9 @@ def norm(t: Tape, implementation: Implementation, kind: Norm, x: Tensor, name: s
     with t.at(name, "norm"):
         weight = t.weight("weight", shape, "scale of a norm") if kind.weight else None
         bias = t.weight("bias", shape, "shift of a norm") if kind.bias else None
-        return implementation.norm(t, x, kind, weight, bias)
+        made = implementation.norm(t, x, kind, weight, bias)
+        op.hold(t, x)
+        return made
 
 
 def linear(t: Tape, x: Tensor, outputs: Size, name: str, *, bias: bool) -> Tensor:
@@ -40,8 +42,7 @@ def feed_forward(
             return channel_mix(t, implementation, kind, x)
         if kind.gated:
             gate = linear(t, x, kind.d_ff, "gate_proj", bias=kind.gate_bias)
-            up = linear(t, x, kind.d_ff, "up_proj", bias=kind.up_bias)
-            hidden = implementation.gated(t, kind.activation, gate, up)
+            hidden = implementation.gated(t, kind.activation, gate, lambda: linear(t, x, kind.d_ff, "up_proj", bias=kind.up_bias))
         else:
             hidden = implementation.activation(t, kind.activation, linear(t, x, kind.d_ff, "up_proj", bias=kind.up_bias))
         if kind.hidden_norm:

@@ -61,7 +61,7 @@ def grouped(t: Tape, implementation: Implementation, kind: Experts, x: Tensor, w
         hidden = projected(t, kind, chosen, ends, "gate_up_proj" if kind.gated else "up_proj", kind.d_ff * (2 if kind.gated else 1))
         if kind.gated:
             gate, up = op.split(t, hidden, (tokens * k, kind.d_ff), (tokens * k, kind.d_ff))
-            hidden = implementation.gated(t, kind.activation, gate, up)
+            hidden = implementation.gated(t, kind.activation, gate, lambda: up)
         else:
             hidden = implementation.activation(t, kind.activation, hidden)
         out = projected(t, kind, hidden, ends, "down_proj", d)

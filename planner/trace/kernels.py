@@ -23,6 +23,13 @@ def fused_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | Non
     """Attend causally with q [B, H, n, h] to k and v [B, K, n, h] -> [B, H, n, h]."""
     q, k, v = (op.lowered(t, x) for x in (q, k, v))
     bias = bias and op.lowered(t, bias)
+    made = with_kernel(t, q, k, v, bias, dropout=dropout)
+    op.hold(t, q, k, v)
+    return made
+
+
+def with_kernel(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, dropout: bool) -> Tensor:
+    """Attend with the kernel that PyTorch picks for inputs in the dtype of their products."""
     name = kernel(t, (q, k, v), bias, dropout=dropout)
     if name == "math":
         return math_attention(t, q, k, v, bias, dropout=dropout)
@@ -121,17 +128,16 @@ def math_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
     """
     dtype: Dtype = q.dtype
     with t.without_autocast():
-        q, k, v = (op.cast(t, x, "float32") for x in (q, k, v))
-        q = op.scale(t, q)
+        wide_q, wide_k, wide_v = (op.cast(t, x, "float32") for x in (q, k, v))
+        q = op.scale(t, wide_q)
         mask = bias or causal_mask(t, q.shape[2])
-        k, v = repeated(t, k, q.shape[1]), repeated(t, v, q.shape[1])
-        scores = op.add(t, op.matmul_by_head(t, q, op.transposed(op.scale(t, k))), mask)
-        probabilities = op.softmax(t, scores)
+        k, v = repeated(t, wide_k, q.shape[1]), repeated(t, wide_v, q.shape[1])
+        probabilities = op.softmax(t, op.add(t, op.matmul_by_head(t, q, op.transposed(op.scale(t, k))), mask))
         if dropout:
             probabilities = op.dropout(t, probabilities)
-        made = op.matmul_by_head(t, probabilities, v)
-        op.hold(t, q, k, v, mask, probabilities)
-        result = op.cast(t, made, dtype)
+        returned = op.cast(t, probabilities, dtype)  # and thrown away
+        result = op.cast(t, op.matmul_by_head(t, probabilities, v), dtype)
+        op.hold(t, wide_q, wide_k, wide_v, q, k, v, mask, probabilities, returned)
         result.by_head = True
     return result
 

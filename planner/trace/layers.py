@@ -82,7 +82,7 @@ def with_layer_input(t: Tape, implementation: Implementation, layer: Layer, x: T
     with t.at("", "other"):
         gate = linear(t, x, inputs.shape[-1], "per_layer_input_gate", bias=False)
         (own,) = op.split(t, inputs, (B, n, inputs.shape[-1]))
-        y = linear(t, implementation.gated(t, "gelu_tanh", gate, own), d, "per_layer_projection", bias=False)
+        y = linear(t, implementation.gated(t, "gelu_tanh", gate, lambda: own), d, "per_layer_projection", bias=False)
         return op.add(t, x, norm(t, implementation, layer.norm, y, "post_per_layer_input_norm"))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from planner.spec.records import Activation, Norm
 from planner.trace import primitives as op
 from planner.trace.pytorch import AUTOCAST, PyTorch
@@ -26,9 +28,9 @@ class Megatron(PyTorch):
         """Normalise [.., d]: 2·s·b·h for the input (section 4.1, layer-norm)."""
         return op.fused_norm(t, x, kind.type, weight, bias)
 
-    def gated(self, t: Tape, name: Activation, gate: Tensor, up: Tensor) -> Tensor:
+    def gated(self, t: Tape, name: Activation, gate: Tensor, up: Callable[[], Tensor]) -> Tensor:
         """Return activation(gate) · up in one kernel, which keeps gate and up."""
-        return op.fused_gate(t, name, gate, up)
+        return op.fused_gate(t, name, gate, up())
 
     def positions(self, t: Tape, n: Size) -> Tensor:
         """Return the positions, a constant of the model."""

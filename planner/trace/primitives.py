@@ -110,10 +110,10 @@ def relu(t: Tape, x: Tensor) -> Tensor:
 
 
 def square(t: Tape, x: Tensor) -> Tensor:
-    """Square. Keeps its input, of which the derivative makes a copy; autocast runs powers in float32."""
+    """Square. Keeps its input, of which the derivative makes two copies; autocast runs powers in float32."""
     x = raised(t, x)
     made = t.tensor(x.shape, x.dtype)
-    t.record("pow", [x], [made], [Saved(x, "input")], backward_temporary=x.bytes, by=square)
+    t.record("pow", [x], [made], [Saved(x, "input")], backward_temporary=2 * x.bytes, by=square)
     return made
 
 

@@ -58,12 +58,15 @@ class PyTorch:
         if name == "relu":
             return op.relu(t, x)
         if name == "relu_squared":
-            return op.square(t, op.relu(t, x))
+            made = op.square(t, op.relu(t, x))
+            op.hold(t, x)
+            return made
         return op.pointwise(t, name, x)
 
-    def gated(self, t: Tape, name: Activation, gate: Tensor, up: Tensor) -> Tensor:
-        """Return activation(gate) · up."""
-        return op.multiply(t, self.activation(t, name, gate), up)
+    def gated(self, t: Tape, name: Activation, gate: Tensor, up: Callable[[], Tensor]) -> Tensor:
+        """Return activation(gate) · up, the activation before up is projected."""
+        activated = self.activation(t, name, gate)
+        return op.multiply(t, activated, up())
 
     def positions(self, t: Tape, n: Size) -> Tensor:
         """Return the positions 0 … n - 1, which the look-up of learned positions keeps."""
@@ -104,7 +107,8 @@ class PyTorch:
         rotary_dim = cos.shape[-1]
         whole = rotary_dim == h
         turned = x if whole else op.split(t, x, (*outer, rotary_dim))[0]
-        first, second = op.split(t, turned, *[(*outer, rotary_dim // 2)] * 2)
+        half = rotary_dim // 2
+        first, second = op.split(t, turned, (*outer, half), (*outer, rotary_dim - half))
         made = op.multiply(t, turned, cos)
         made = op.add(t, made, op.multiply(t, op.cat(t, op.negate(t, second), first), sin))
         return made if whole else op.cat(t, made, op.split(t, x, (*outer, h - rotary_dim))[0])
@@ -203,7 +207,7 @@ class PyTorch:
         rows = logits.view(logits.shape[0] * logits.shape[1], logits.shape[2])
         wide = op.cast(t, rows, "float32") if t.precision.autocast and t.device == "cpu" else rows
         loss = op.nll_loss(t, op.raised(t, op.log_softmax(t, wide)), targets)
-        op.hold(t, logits)
+        op.hold(t, logits, wide)
         return loss
 
     def shifted_loss(self, t: Tape, logits: Tensor, targets: Tensor) -> Tensor:

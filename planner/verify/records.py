@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Device = Literal["cuda", "cpu"]
+Check = Literal["parameters", "kept", "flops", "step", "optimizer", "loss"]
+CHECKS: tuple[Check, ...] = ("parameters", "kept", "flops", "step", "optimizer", "loss")
 
 CHECKPOINT = "checkpoint"  # stands where a function's name stands: a checkpoint holds its arguments under none
 
@@ -98,7 +100,7 @@ class Row:
 
     model: str
     scenario: str
-    check: str  # "parameters", "kept", "flops", "step", "optimizer", "loss"
+    check: Check
     figure: str
     unit: str
     ours: int | float | str | None

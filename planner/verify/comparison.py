@@ -6,16 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Literal
 
 from planner import capacity
 from planner.capacity.records import FlopsCount, Plan
 from planner.spec.records import Scenario, Spec, Training
 from planner.verify import measure, measure_loss, measure_optimizer, parameters, twin
-from planner.verify.records import CHECKPOINT, Device, Measured, Row
-
-Check = Literal["parameters", "kept", "flops", "step", "optimizer", "loss"]
-CHECKS: tuple[Check, ...] = ("parameters", "kept", "flops", "step", "optimizer", "loss")
+from planner.verify.records import CHECKPOINT, Check, Device, Measured, Row
 
 # How far a peak may be from the measured one: the order in which an engine frees and allocates inside a layer is not all modelled.
 PEAK_ALLOWED, PEAK_ALLOWED_RECOMPUTED = 0.005, 0.01
@@ -116,15 +112,20 @@ def compare_kept(plan: Plan, measured: Measured) -> Iterator[Row]:
     yield row("kept for backward", plan.memory.activations_bytes, measured.saved_bytes)
     ours: Counter[tuple[str, str]] = Counter()
     for kept in plan.memory.kept:
-        ours[kept.path, kept.dtype] += kept.bytes_each * kept.copies
+        ours[kept.path, kind(kept.dtype)] += kept.bytes_each * kept.copies
     theirs: Counter[tuple[str, str]] = Counter()
     for saved in measured.kept:
         # The model calls the checkpoint of a whole layer, so that PyTorch saves under "model" what we say the layer keeps.
         whole_layer = saved.path == "model" and saved.function == CHECKPOINT
-        theirs["model.layers.N" if whole_layer else pattern(saved.path), saved.dtype] += saved.bytes
+        theirs["model.layers.N" if whole_layer else pattern(saved.path), kind(saved.dtype)] += saved.bytes
     for path, dtype in sorted(ours.keys() | theirs.keys()):
         if ours[path, dtype] != theirs[path, dtype]:
             yield row(f"{path}, {dtype}", ours[path, dtype], theirs[path, dtype])
+
+
+def kind(dtype: str) -> str:
+    """Return the dtype of what has a gradient, and one word for ids, masks and random states."""
+    return dtype if "float" in dtype else "integers"
 
 
 def compare_flops(plan: Plan, measured: Measured) -> Iterator[Row]:
