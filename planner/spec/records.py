@@ -194,16 +194,7 @@ class Mlstm:
 
 
 Mixer: TypeAlias = (
-    LatentAttention
-    | Mamba
-    | Mamba2
-    | GatedDeltaNet
-    | KimiDeltaAttention
-    | LightningAttention
-    | RgLru
-    | Rwkv
-    | ShortConvolution
-    | Mlstm
+    LatentAttention | Mamba | Mamba2 | GatedDeltaNet | KimiDeltaAttention | LightningAttention | RgLru | Rwkv | ShortConvolution | Mlstm
 )
 
 
