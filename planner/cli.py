@@ -17,6 +17,7 @@ import planner
 if TYPE_CHECKING:
     from planner.spec.problems import Problem
     from planner.spec.records import Spec
+    from planner.verify.records import Check, Row
 
 FINE, FINDING, FAILURE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 
@@ -31,11 +32,13 @@ examples:
   planner validate specs/*.yaml                 check specs, compute nothing
   planner show specs/gpt2-small.yaml --explain  one model, and where its figures come from
   planner show specs/gpt2-small.yaml --set training.batch_size=16
+  planner verify specs/*.yaml                   does PyTorch count the same parameters?
+  planner verify specs/gpt2-small.yaml --all    and keep, compute and hold the same?
   planner schema > spec.schema.json             the JSON Schema, for editors
 
 exit codes:
   0    fine
-  1    a finding: an invalid spec, a claim under expect that fails, a report that is stale
+  1    a finding: an invalid spec, a claim under expect that fails, a stale report, a difference from PyTorch
   2    the tool could not do its job: a usage error, no such spec, a file that cannot be written
   130  interrupted; 141: the reader of standard output went away
 
@@ -47,6 +50,20 @@ Check all specs, plan every scenario, write the reports, and print a table. All 
 with a claim under expect that fails, nothing is written. Reports are written whole or not at all, their rows sorted by model.
 Under --set, claims under expect are not checked: they are about the spec as it stands.
 """
+
+_VERIFY = """\
+Build the model from the spec as PyTorch modules and compare what PyTorch says: parameters name by name, always, and what the options ask
+for. Needs the extra torch, and no GPU: --kept, --flops and --step run at full size on a GPU of the A100's class that is made up, without
+data. --optimizer and --loss run a small twin of the model on the CPU. What cannot be built is named, and is never a pass: exit code 2.
+"""
+
+_CHECKS: dict[Check, str] = {
+    "kept": "bytes kept for the backward pass, module by module",
+    "flops": "FLOPs of the forward and the backward pass",
+    "step": "the peak of a training step, by phase",
+    "optimizer": "bytes that the optimizer of a small twin holds after a step",
+    "loss": "the logits' shape and the first loss of a small twin",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -125,6 +142,15 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--tensors", action="store_true", help="every stored tensor")
     _add_set(show)
     show.set_defaults(command=_show)
+
+    verify = commands.add_parser("verify", help="compare with PyTorch", description=_VERIFY, allow_abbrev=False)
+    _add_specs(verify)
+    for check, what in _CHECKS.items():
+        verify.add_argument(f"--{check}", action="append_const", const=check, dest="checks", help=what)
+    verify.add_argument("--all", action="store_true", help="all of these")
+    verify.add_argument("--format", choices=("text", "md", "json"), default="text", help="of what is printed (default: text)")
+    _add_set(verify)
+    verify.set_defaults(command=_verify)
 
     schema = commands.add_parser("schema", help="print the JSON Schema of a spec", description="Print the JSON Schema.", allow_abbrev=False)
     schema.set_defaults(command=_schema)
@@ -208,6 +234,45 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.explain:
         sys.stdout.write("\n" + show.explanations(capacity.explain(spec, scenario), style))
     return FINE
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from planner import verify
+    from planner.report import terminal
+    from planner.verify import table
+
+    specs, code = _read(arguments.specs, arguments.set)
+    if code:
+        return code
+    if problem := verify.torch_problem():
+        return _fail(f"verify: {problem}")
+    asked: tuple[Check, ...] = tuple(_CHECKS) if arguments.all else tuple(arguments.checks or ())
+    rows: list[Row] = []
+    for done, spec in enumerate(specs):
+        for scenario in spec.scenarios if asked else spec.scenarios[:1]:
+            checks: tuple[Check, ...] = (
+                asked if scenario.name != "base" else ("parameters", *asked)
+            )  # the model is the same in all scenarios
+            _progress(f"{done + 1} of {len(specs)}: {spec.name} · {scenario.name}")
+            try:
+                rows += verify.compare(spec, scenario, checks)
+            except verify.CannotMeasureError as error:
+                _progress("")
+                code = _fail(f"{spec.path}, scenario {scenario.name}, cannot be measured: {error}")
+    _progress("")
+    if arguments.format == "text":
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        sys.stdout.write(table.text(rows, terminal.style(sys.stdout), width))
+    else:
+        sys.stdout.write(table.markdown(rows) if arguments.format == "md" else table.as_json(rows))
+    return code or (FINE if all(row.agrees for row in rows) else FINDING)
+
+
+def _progress(text: str) -> None:
+    """Show on a terminal what is being done, in place of what was shown before."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
 
 
 def _schema(_: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ ROOMS = {
     "trace": ("spec",),
     "capacity": ("spec", "trace"),
     "report": ("spec", "trace", "capacity"),
+    "review": ("spec", "capacity", "report"),
     "verify": ("spec", "trace", "capacity", "report"),
 }
 # The one way back: a plan offers itself as a data frame, whose columns are the report's.

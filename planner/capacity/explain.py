@@ -97,7 +97,7 @@ def _products(nodes: tuple[Node, ...], copies: Size) -> Iterator[tuple[str, str,
     for node in nodes:
         if isinstance(node, Operation):
             if node.flops.why:
-                yield node.path, node.name, copies * node.flops.forward, _source(node)
+                yield node.path, node.name, copies * node.flops.full, _source(node)
         else:
             yield from _products(node.body, copies * node.count if isinstance(node, Repeat) else copies)
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 from planner.capacity.activations import kept
 from planner.capacity.records import Phase
-from planner.trace.sizes import Size, product
-from planner.trace.tape import Checkpoint, Node, Operation, Repeat, Saved
+from planner.trace.sizes import Size, maximum
+from planner.trace.tape import Checkpoint, Node, Operation, Repeat
 from planner.trace.tensor import Storage, Tensor
 
 
@@ -49,15 +49,12 @@ class Walk:
         self.live = self.live + others
 
 
-def walk(nodes: Sequence[Node], gradient_bytes: int | None) -> Walk:
-    """Walk one forward and one backward pass.
-
-    ``gradient_bytes`` an element of the weights come alive in the backward pass; None: their memory is there from the start.
-    """
+def walk(nodes: Sequence[Node], *, preallocated: bool = False) -> Walk:
+    """Walk one forward and one backward pass. ``preallocated``: the memory of the weights' gradients is there from the start."""
     result = Walk()
     _Forward(result, nodes, kept(nodes).times, "forward").run()
     result.after_forward = result.live
-    _Backward(result, gradient_bytes).run(nodes)
+    _Backward(result, preallocated=preallocated).run(nodes)
     result.after_backward = result.live
     return result
 
@@ -67,7 +64,7 @@ class _Forward:
 
     def __init__(self, result: Walk, nodes: Sequence[Node], stays: dict[Storage, Size], phase: Phase) -> None:
         self.result, self.nodes, self.stays, self.phase = result, nodes, stays, phase
-        self.readers: dict[Storage, int] = {}
+        self.readers: dict[Storage, dict[Size, int]] = {}  # how many are to come, by whether (1 or 0, a size) they read this storage
         self.alive: dict[Storage, Size] = {}
         self.cast_copies: Size = 0  # autocast's copies of weights that nobody keeps: alive until the forward pass ends
         self.count_readers(nodes)
@@ -76,14 +73,21 @@ class _Forward:
         self.steps(self.nodes)
         self.result.live = self.result.live - self.cast_copies
 
+    def run_first(self, count: int) -> None:
+        """Run the first nodes only; then all variables go at once."""
+        self.steps(self.nodes[:count])
+        for storage, size in self.alive.items():
+            self.result.live = self.result.live - size + storage.bytes * self.stays.get(storage, 0)
+
     def count_readers(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
             if not isinstance(node, Operation):
                 self.count_readers(node.body)
             tensors = (node.carry.first, node.carry.made) if isinstance(node, Repeat) else node.inputs
             for tensor in tensors:
-                for storage, _ in tensor.parts:
-                    self.readers[storage] = self.readers.get(storage, 0) + 1
+                for storage, times in tensor.parts:
+                    readers = self.readers.setdefault(storage, {})
+                    readers[times] = readers.get(times, 0) + 1
 
     def steps(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
@@ -96,29 +100,36 @@ class _Forward:
                 self.repeat(node)
 
     def operation(self, node: Operation) -> None:
-        for tensor in node.outputs:
-            storage = tensor.parts[0][0]
+        read = {storage for tensor in node.inputs for storage, _ in tensor.parts}
+        for storage in {tensor.parts[0][0]: None for tensor in node.outputs if tensor.parts[0][0] not in read}:
             self.alive[storage] = storage.bytes
             self.result.live = self.result.live + storage.bytes
             if storage.until_forward_ends and storage not in self.stays:
                 self.cast_copies = self.cast_copies + storage.bytes
-        phase: Phase = "loss" if node.component == "logits" else self.phase
-        self.result.take(phase, f"{node.name} at {node.path}", node.temporary)
+        if node.outputs:
+            phase: Phase = "loss" if node.component == "logits" else self.phase
+            self.result.take(phase, f"{node.name} at {node.path}", node.temporary)
         self.read(node.inputs)
         for tensor in node.outputs:
             if tensor.parts[0][0] not in self.readers:
-                self.die(tensor.parts[0][0])
+                self.let_go(tensor.parts[0][0])
 
     def read(self, tensors: Iterable[Tensor]) -> None:
         for tensor in tensors:
-            for storage, _ in tensor.parts:
-                self.readers[storage] -= 1
-                if not self.readers[storage]:
-                    self.die(storage)
+            for storage, times in tensor.parts:
+                readers = self.readers[storage]
+                readers[times] -= 1
+                if not readers[times]:
+                    del readers[times]
+                    self.let_go(storage)
 
-    def die(self, storage: Storage) -> None:
+    def let_go(self, storage: Storage) -> None:
+        """Let the storage live as far as readers to come, or the backward pass, want it."""
         if storage in self.alive and not storage.until_forward_ends and not storage.throughout:
-            self.result.live = self.result.live - self.alive.pop(storage) * (1 - self.stays.get(storage, 0))
+            wanted = {*self.readers.get(storage, ()), self.stays.get(storage, 0)}
+            left = storage.bytes * (1 if 1 in wanted else maximum(*wanted))
+            self.result.live = self.result.live - self.alive[storage] + left
+            self.alive[storage] = left
 
     def repeat(self, node: Repeat) -> None:
         live_before, first_moment, casts_before = self.result.live, len(self.result.moments), self.cast_copies
@@ -131,92 +142,141 @@ class _Forward:
         self.result.extrapolate(live_before, first_moment, node.count)
 
 
-class _Backward:
-    """The backward pass, in reverse order: gradients come alive, kept tensors die after their last reader."""
+@dataclass(slots=True, eq=False)
+class _Gradient:
+    """A gradient in memory, and how many hold it. A ``view`` shares its storage with the tensor that a kernel made."""
 
-    def __init__(self, result: Walk, gradient_bytes: int | None) -> None:
-        self.result, self.gradient_bytes = result, gradient_bytes
-        self.gradients: dict[Storage, Size] = {}
-        self.weights_done: set[Storage] = set()
+    bytes: Size
+    view: bool = False
+    holders: int = 1
+
+
+class _Backward:
+    """The backward pass, in reverse order: gradients come alive, kept tensors die after their last reader.
+
+    As PyTorch's engine does it (torch/csrc/autograd/engine.cpp, input_buffer.cpp): an operator's incoming gradients are dropped when it has
+    run, then its kept tensors; then its results are summed and cast to fit what they are gradients of; then each is added to what waits
+    there, in place if nothing else holds that.
+    """
+
+    def __init__(self, result: Walk, *, preallocated: bool) -> None:
+        self.result, self.preallocated = result, preallocated
+        self.gradients: dict[Tensor, _Gradient] = {}
+        self.readers: dict[Tensor, int] = {}  # of parameters: their gradient is taken over when the last reader's is there
+        self.operator = ""
 
     def run(self, nodes: Sequence[Node]) -> None:
         made = _made(nodes)
+        self.count_readers(nodes)
+        loss = next(node for node in reversed(nodes) if isinstance(node, Operation) and node.outputs).outputs[0]
+        seed = self.gradients[loss.origin] = self.new(loss)
+        seed.holders += 1
         self.steps(nodes, _holders(nodes), {storage: times for storage, times in kept(nodes).times.items() if storage in made})
+        self.drop(seed)
+
+    def count_readers(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            if not isinstance(node, Operation):
+                self.count_readers(node.body)
+                continue
+            for tensor in dict.fromkeys(node.inputs):
+                if tensor.leaf:
+                    self.readers[tensor] = self.readers.get(tensor, 0) + 1
 
     def steps(self, nodes: Sequence[Node], holders: dict[Storage, int], stays: dict[Storage, Size]) -> None:
         for node in reversed(nodes):
             if isinstance(node, Operation):
-                self.operation(node)
-                self.release(node.saved, holders, stays)
+                self.operation(node, holders, stays)
             elif isinstance(node, Checkpoint):
-                self.recompute(node)
-                self.release([Saved(tensor, "") for tensor in node.inputs], holders, stays)
+                self.checkpoint(node)
+                self.release(node.inputs, holders, stays)
             else:
                 self.repeat(node, holders, stays)
 
-    def operation(self, node: Operation) -> None:
-        """Make the gradients of an operator's inputs, and let go of its output's."""
-        result = self.result
-        if not any(tensor.needs_grad for tensor in node.outputs):
-            return
-        incoming: Size = 0
-        for tensor in node.outputs:
-            incoming = incoming + self.gradients.pop(tensor.parts[0][0], 0)
-        passed = incoming if node.passes_gradient else 0  # the first input takes the output's gradient over as its own
-        temporary = node.backward_temporary
-        for tensor in dict.fromkeys(node.inputs):
-            if not tensor.needs_grad:
-                continue
-            if tensor.leaf:
-                temporary = temporary + self.weight(tensor)
-                continue
-            shares = node.passes_gradient and tensor.dtype == node.outputs[0].dtype
-            storage = tensor.parts[0][0]
-            if shares and storage not in self.gradients:
-                self.gradients[storage], passed, incoming = passed, 0, incoming - passed
-            elif not shares and (storage not in self.gradients or len(tensor.parts) > 1 or tensor.bytes != storage.bytes):
-                self.gradients[storage] = self.gradients.get(storage, 0) + tensor.bytes
-                result.live = result.live + tensor.bytes
-            elif not shares:
-                temporary = temporary + tensor.bytes  # added to the gradient that is there
-        result.take("backward", f"{node.name} backward at {node.path}", temporary)
-        result.live = result.live - incoming
+    def operation(self, node: Operation, holders: dict[Storage, int], stays: dict[Storage, Size]) -> None:
+        """Make the gradients of an operator's inputs, and let go of its outputs' and of what it kept."""
+        self.operator = f"{node.name} backward at {node.path}"
+        incoming = [self.gradients.pop(tensor.origin) for tensor in node.outputs if tensor.origin in self.gradients]
+        targets = [tensor for tensor in dict.fromkeys(node.inputs) if tensor.needs_grad] if incoming else []
+        gradients = []
+        for tensor in targets:
+            if node.passes_gradient:
+                incoming[0].holders += 1
+                incoming[0].view = incoming[0].view or node.views_gradient
+                gradients.append(incoming[0])
+            else:
+                gradients.append(self.new(node.outputs[0] if node.elementwise else tensor, view=node.views_gradient))
+        if incoming:
+            self.result.take("backward", self.operator, node.backward_temporary)
+        for gradient in incoming:
+            self.drop(gradient)
+        self.release([saved.tensor for saved in node.saved], holders, stays)
+        for number, tensor in enumerate(targets):
+            if node.passes_gradient or node.elementwise:
+                gradients[number] = self.fit(gradients[number], node, tensor)
+        for tensor, gradient in zip(targets, gradients, strict=True):
+            self.add(tensor, gradient)
 
-    def weight(self, tensor: Tensor) -> Size:
-        """Add a weight's gradient; return the bytes that are alive only until it is added to one that is there."""
-        if self.gradient_bytes is None:
-            return tensor.bytes
-        storage = tensor.parts[0][0]
-        size = product(tensor.shape) * self.gradient_bytes
-        if storage in self.weights_done:
-            # the engine adds in place only to a gradient that autocast's cast made, not to a linear's, which is a transposed view
-            return size if tensor.cast_copy else 2 * size
-        self.weights_done.add(storage)
-        self.result.live = self.result.live + size
-        return 0
+    def new(self, tensor: Tensor, *, view: bool = False) -> _Gradient:
+        """Return a gradient with the tensor's bytes."""
+        self.result.live = self.result.live + tensor.bytes
+        return _Gradient(tensor.bytes, view)
 
-    def release(self, saved: Iterable[Saved], holders: dict[Storage, int], stays: dict[Storage, Size]) -> None:
-        for storage in {storage: None for item in saved for storage, _ in item.tensor.parts if storage in stays and storage in holders}:
+    def drop(self, gradient: _Gradient) -> None:
+        gradient.holders -= 1
+        if not gradient.holders:
+            self.result.live = self.result.live - gradient.bytes
+
+    def fit(self, gradient: _Gradient, node: Operation, tensor: Tensor) -> _Gradient:
+        """Return the gradient in the tensor's dtype and, summed over what was broadcast, in its shape."""
+        made = node.outputs[0]
+        if tensor.dtype == made.dtype and (tensor.shape == made.shape or not node.elementwise):
+            return gradient
+        fitting = self.new(tensor)
+        self.result.take("backward", self.operator)
+        self.drop(gradient)
+        return fitting
+
+    def add(self, tensor: Tensor, gradient: _Gradient) -> None:
+        """Add a gradient to the tensor's; a parameter's is added up before it is taken over."""
+        waiting = self.gradients.get(tensor.origin)
+        if waiting is None:
+            self.gradients[tensor.origin] = gradient
+        elif waiting.holders == 1 and not waiting.view:
+            self.drop(gradient)
+        else:
+            self.gradients[tensor.origin] = self.new(tensor)
+            self.result.take("backward", self.operator)
+            self.drop(waiting)
+            self.drop(gradient)
+        if tensor.leaf:
+            self.readers[tensor] -= 1
+            if self.preallocated and not self.readers[tensor]:
+                self.drop(self.gradients[tensor])
+
+    def release(self, tensors: Iterable[Tensor], holders: dict[Storage, int], stays: dict[Storage, Size]) -> None:
+        for storage in {storage: None for tensor in tensors for storage, _ in tensor.parts if storage in stays and storage in holders}:
             holders[storage] -= 1
             if not holders[storage]:
                 self.result.live = self.result.live - storage.bytes * stays[storage]
 
-    def recompute(self, node: Checkpoint) -> None:
-        """Run the stretch again up to the last operator that keeps something, then backward."""
-        stays = kept(node.body).times
-        needed = recomputed(node)
+    def checkpoint(self, node: Checkpoint) -> None:
+        """Run the stretch again when the first kept tensor is asked for, then backward."""
         inputs = {storage for tensor in node.inputs for storage, _ in tensor.parts}
-        inside = {storage: times for storage, times in stays.items() if storage not in inputs}
-        _Forward(self.result, needed, inside, "backward").run()
-        self.steps(node.body, _holders(node.body), inside)
+        inside = {storage: times for storage, times in kept(node.body).times.items() if storage not in inputs}
+        holders = _holders(node.body)
+        asks = _last_keeper(node.body) + 1
+        self.steps(node.body[asks:], holders, inside)
+        _Forward(self.result, node.body, inside, "backward").run_first(len(recomputed(node)))
+        self.steps(node.body[:asks], holders, inside)
 
     def repeat(self, node: Repeat, holders: dict[Storage, int], stays: dict[Storage, Size]) -> None:
         live_before, first_moment = self.result.live, len(self.result.moments)
-        first, inside, made, last = (t.parts[0][0] for t in (node.carry.first, node.carry.inside, node.carry.made, node.carry.last))
-        self.gradients[made] = self.gradients.pop(last, 0)
-        own = _made((node,)) - {last}
+        carry = node.carry
+        self.gradients[carry.made.origin] = self.gradients.pop(carry.last.origin)
+        own = _made((node,)) - {carry.last.parts[0][0]}
         self.steps(node.body, {storage: count for storage, count in _holders(node.body).items() if storage in own}, stays)
-        self.gradients[first] = self.gradients.pop(inside, 0)
+        self.gradients[carry.first.origin] = self.gradients.pop(carry.inside.origin)
         self.result.extrapolate(live_before, first_moment, node.count)
         for storage in _holders(node.body):
             if storage not in own and storage in stays:
@@ -231,13 +291,17 @@ def recomputed(node: Checkpoint) -> tuple[Node, ...]:
     An operator that keeps only its inputs hands them over before its kernel runs, so that the last one's kernel is spared.
     """
     operations = [inner for inner in node.body if isinstance(inner, Operation)]
-    savers = [number for number, inner in enumerate(operations) if inner.saved]
-    if not savers:
+    last = _last_keeper(operations)
+    if last < 0:
         return ()
-    last = operations[savers[-1]]
-    made = {storage for tensor in last.outputs for storage, _ in tensor.parts}
-    keeps_output = any(storage in made for saved in last.saved for storage, _ in saved.tensor.parts)
-    return tuple(operations[: savers[-1] + (1 if keeps_output else 0)])
+    made = {storage for tensor in operations[last].outputs for storage, _ in tensor.parts}
+    keeps_output = any(storage in made for saved in operations[last].saved for storage, _ in saved.tensor.parts)
+    return tuple(operations[: last + (1 if keeps_output else 0)])
+
+
+def _last_keeper(nodes: Sequence[Node]) -> int:
+    """Return the place of the last operation that keeps something; -1 where none does."""
+    return max((number for number, node in enumerate(nodes) if isinstance(node, Operation) and node.saved), default=-1)
 
 
 def _holders(nodes: Iterable[Node]) -> dict[Storage, int]:

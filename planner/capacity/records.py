@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from planner.spec.records import FlopsConvention, Model, Training
 from planner.trace.sizes import product
@@ -11,8 +11,10 @@ from planner.trace.sizes import product
 if TYPE_CHECKING:
     import pandas as pd
 
-Component = Literal["embedding", "position", "attention", "feed_forward", "norm", "head", "other"]
-COMPONENTS: tuple[Component, ...] = ("embedding", "position", "attention", "feed_forward", "norm", "head", "other")
+Component = Literal[
+    "embedding", "position", "attention", "feed_forward", "ssm", "experts", "shared_experts", "router", "norm", "head", "other"
+]
+COMPONENTS: tuple[Component, ...] = get_args(Component)
 
 Phase = Literal["forward", "loss", "backward", "optimizer"]
 PHASES: tuple[Phase, ...] = ("forward", "loss", "backward", "optimizer")
@@ -27,6 +29,8 @@ class Weight:
     copies: int
     component: Component
     formula: str  # what it is, e.g. "linear d_model -> d_ff"
+    bytes_each: int  # of one element of the weight in memory
+    active_each: int  # elements of one copy that one token uses: top_k of the experts
 
     @property
     def params(self) -> int:
@@ -56,6 +60,8 @@ class Parameters:
     total: int
     active: int  # used by one token
     by_component: dict[Component, int]
+    correction_biases: int  # of routers: stored in checkpoints, but buffers and in no other figure
+    prediction: int  # of multi-token prediction, in no other figure
 
 
 @dataclass(frozen=True, slots=True)

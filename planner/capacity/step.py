@@ -32,7 +32,7 @@ def step(forward: Trace, weights: tuple[Weight, ...], training: Training, states
     stateless = states.weights + states.master_weights + forward.buffers_bytes + forward.inputs_bytes
     stateless = stateless + (states.gradients if preallocated else 0)
     start = stateless + optimizer
-    walked = walk(forward.nodes, None if preallocated else 4 if training.gradient_dtype == "fp32" else 2)
+    walked = walk(forward.nodes, preallocated=preallocated)
     update = Moment(
         "optimizer", f"{training.optimizer} step", start + walked.after_backward + _update_temporaries(weights, training, states)
     )

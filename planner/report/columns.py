@@ -97,6 +97,16 @@ COLUMNS: tuple[Column, ...] = (
     ),
 )
 
+# By which rules a figure is counted. The number is raised whenever the same spec comes out otherwise, so that whoever compares a saved
+# report with today's figures can tell a change of the rules from a change of the model.
+METHODS: Mapping[str, str] = {
+    **{column.name: "parameters/1" for column in COLUMNS if column.name.startswith("params_")},
+    **dict.fromkeys(("weights_bytes", "master_weights_bytes", "gradients_bytes", "optimizer_bytes", "model_states_bytes"), "states/1"),
+    **dict.fromkeys(("activations_bytes", "logits_bytes"), "kept/1"),
+    "peak_bytes": "peak/1",
+    **dict.fromkeys(("forward_flops_per_token", "train_flops_per_token", "train_flops", "train_gflop"), "flops/1"),
+}
+
 CLAIMABLE: Mapping[str, Column] = {column.name: column for column in COLUMNS if column.kind == "integer"}
 
 

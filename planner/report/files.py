@@ -14,7 +14,7 @@ FORMATS: Mapping[str, Mapping[str, Callable[[Sequence[Planned]], str]]] = {
         "components.csv": lambda models: csv.components(_plans(models)),
     },
     "md": {"capacity.md": markdown.report},
-    "json": {"capacity.json": lambda models: json.report(_plans(models))},
+    "json": {"capacity.json": lambda models: json.report(_plans(models), [model.spec for model in models])},
 }
 
 

@@ -10,20 +10,28 @@ from typing import TypeAlias
 
 from planner.capacity.records import Plan
 from planner.report import units
-from planner.report.columns import COLUMNS, GROUPS
+from planner.report.columns import COLUMNS, GROUPS, METHODS
+from planner.spec.language import Schema, inlined, properties
+from planner.spec.nodes import Node
+from planner.spec.records import Spec
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
 
-def report(plans: Iterable[Plan]) -> str:
-    """Write a list with one object per plan: the figures of capacity.csv by column, then what is behind them."""
-    return json.dumps([_plan(plan) for plan in plans], ensure_ascii=False, indent=2) + "\n"
+def report(plans: Iterable[Plan], specs: Iterable[Spec] = ()) -> str:
+    """Write a list with one object per plan: the figures of capacity.csv by column, then what is behind them.
+
+    A plan of one of ``specs`` holds the spec too, whole, so that a later version can compute it anew.
+    """
+    written = {spec.name: _spec(spec) for spec in specs}
+    return json.dumps([_plan(plan, written.get(plan.name)) for plan in plans], ensure_ascii=False, indent=2) + "\n"
 
 
-def _plan(plan: Plan) -> Json:
+def _plan(plan: Plan, spec: Json) -> Json:
     tokens = plan.train_tokens
     return {
         "figures": {column.name: column.read(plan) for column in COLUMNS},
+        "methods": dict(METHODS),
         "initial_loss": units.number(plan.initial_loss),
         "tokens_per_parameter": None if tokens is None else units.number(tokens / plan.parameters.total),
         "components": {group.name: dict(group.read(plan)) for group in GROUPS},
@@ -36,7 +44,30 @@ def _plan(plan: Plan) -> Json:
         "flops": _plain(plan.flops.by_convention),
         "shapes": _plain(plan.shapes),
         "not_counted": _plain(plan.not_counted),
+        "spec": spec,
     }
+
+
+def _spec(spec: Spec) -> Json:
+    """Return a spec as written, with what it extends beneath it, as far as figures rest on it; None for one that was made, not read."""
+    if spec.written is None:
+        return None
+    sections = {key: node for key, node in spec.written.items().items() if key in ("model", "training", "scenarios")}
+    return {"name": spec.name, **{key: _node(node, properties(inlined())[key]) for key, node in sections.items()}}
+
+
+def _node(node: Node, schema: Schema) -> Json:
+    if isinstance(node.value, list):
+        return [_node(element, schema.get("items", {})) for element in node.value]
+    if isinstance(node.value, dict):
+        own = {key: _node(inner, properties(schema).get(key, {})) for key, inner in node.value.items()}
+        return own if node.rest is None else {**_rest(node.rest, properties(schema)), **own}
+    return float(node.value) if isinstance(node.value, Fraction) else _plain(node.value)
+
+
+def _rest(shorthand: Node, keys: dict[str, Schema]) -> dict[str, Json]:
+    """Write out a shorthand for the keys that a mapping on top of it leaves out, where it is not their default."""
+    return {key: _plain(shorthand.value) for key, inner in keys.items() if inner.get("default") != shorthand.value}
 
 
 def _plain(value: object) -> Json:

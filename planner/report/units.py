@@ -48,6 +48,14 @@ def share(part: int, whole: int) -> str:
     return f"{_decimal(_nearest(10_000 * part, whole), 2)} %" if 20_000 * part >= whole else "< 0.01 %"
 
 
+def relative(before: int, after: int) -> str:
+    """Tell a change in percent of what was before: ``+13.3 %``, ``−0.04 %``; empty where there was nothing before."""
+    if before == 0:
+        return ""
+    sign = "−" if after < before else "+"
+    return f"{sign}{share(abs(after - before), before)}".replace("+< ", "< +").replace("−< ", "> −")
+
+
 def ratio(numerator: int, denominator: int) -> str:
     """Divide, to one decimal: ``20.0``; from a thousand on to none: ``2,411``."""
     if numerator >= 1000 * denominator:

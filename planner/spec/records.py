@@ -71,6 +71,7 @@ class Attention:
     o_bias: bool = True
     qk_norm: QkNorm = "none"
     window: int | None = None  # keys that a query sees, itself included; None: all before it
+    chunked: bool = False  # the window is a chunk of the sequence, of which a query sees no other (Llama 4)
     logit_softcap: bool = False  # scores pass through cap * tanh(scores / cap) (Gemma 2)
     output_gate: OutputGate = "none"  # what multiplies the heads before the last projection
     sinks: bool = False  # one learned score per head that takes part in the softmax
@@ -226,7 +227,7 @@ class Experts:
     scores_dtype: ScoresDtype = "fp32"
     router_bias: bool = False
     correction_bias: CorrectionBias = "none"
-    shared_d_ff: int = 0  # width of the feed-forward that every token takes; 0: none
+    shared_d_ff: int | None = None  # width of the feed-forward that every token takes; None: there is none
     shared_gate: bool = False
     latent_dim: int | None = None  # experts work at this width, behind one projection down and one up a layer
     empty: int = 0  # experts that only the router knows: they return their input

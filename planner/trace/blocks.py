@@ -1,26 +1,28 @@
-"""The parts that layers are made of: attention, feed-forward, norms, and the ways of putting them together.
+"""The plain parts that layers are made of: norms, linears and feed-forwards.
 
 Shapes: x is [B, n, d_model]. Weights are named as in transformers' Llama, so that a reader finds them in a checkpoint.
 """
 
 from __future__ import annotations
 
-from planner.spec.records import FeedForward, Layer, Norm
+from planner.spec.records import FeedForward, Norm
 from planner.trace import primitives as op
 from planner.trace.implementations import Implementation
-from planner.trace.positions import Places
+from planner.trace.routing import sigmoid
 from planner.trace.sizes import Size
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 
-def norm(t: Tape, implementation: Implementation, kind: Norm, x: Tensor, name: str) -> Tensor:
-    """Normalise the last dimension of x; stores a weight and a bias of its size, or neither."""
-    size = x.shape[-1]
+def norm(t: Tape, implementation: Implementation, kind: Norm, x: Tensor, name: str, *, heads: Size | None = None) -> Tensor:
+    """Normalise the last dimension of x; stores a weight and a bias of its size, or neither, for all heads or for each of ``heads``."""
+    shape = (x.shape[-1],) if heads is None else (heads, x.shape[-1])
     with t.at(name, "norm"):
-        weight = t.weight("weight", (size,), "scale of a norm") if kind.weight else None
-        bias = t.weight("bias", (size,), "shift of a norm") if kind.bias else None
-        return implementation.norm(t, x, kind, weight, bias)
+        weight = t.weight("weight", shape, "scale of a norm") if kind.weight else None
+        bias = t.weight("bias", shape, "shift of a norm") if kind.bias else None
+        made = implementation.norm(t, x, kind, weight, bias)
+        op.hold(t, x)
+        return made
 
 
 def linear(t: Tape, x: Tensor, outputs: Size, name: str, *, bias: bool) -> Tensor:
@@ -31,72 +33,37 @@ def linear(t: Tape, x: Tensor, outputs: Size, name: str, *, bias: bool) -> Tenso
         return op.linear(t, x, w, b)
 
 
-def attention(t: Tape, implementation: Implementation, layer: Layer, x: Tensor, places: Places) -> Tensor:
-    """Multi-head attention over [B, n, d_model]; n_kv_heads keys and values serve n_heads queries."""
-    kind = layer.attention
-    B, n, d_model = x.shape
-    H, K, h = kind.n_heads, kind.n_kv_heads, kind.head_dim
-    with t.at("self_attn", "attention"):
-        if kind.qkv == "separate":
-            q = linear(t, x, H * h, "q_proj", bias=kind.q_bias)
-            k = linear(t, x, K * h, "k_proj", bias=kind.k_bias)
-            v = linear(t, x, K * h, "v_proj", bias=kind.v_bias)
-        else:
-            qkv = linear(t, x, (H + 2 * K) * h, "qkv_proj", bias=kind.q_bias)
-            q, k, v = qkv.view(B, n, H * h), qkv.view(B, n, K * h), qkv.view(B, n, K * h)
-        qk_norm = Norm(layer.norm.type, weight=layer.norm.weight, bias=False)
-        if kind.qk_norm == "full_width":
-            q, k = norm(t, implementation, qk_norm, q, "q_norm"), norm(t, implementation, qk_norm, k, "k_norm")
-        q, k, v = q.view(B, H, n, h), k.view(B, K, n, h), v.view(B, K, n, h)
-        if kind.qk_norm == "head_dim":
-            q, k = norm(t, implementation, qk_norm, q, "q_norm"), norm(t, implementation, qk_norm, k, "k_norm")
-        if layer.positions.type == "rope":
-            tables, interleaved = places.tables[layer.positions.rotary_dim], kind.qkv == "fused_per_head"
-            q, k = (implementation.rotate(t, x, tables, interleaved=interleaved) for x in (q, k))
-        t.show("queries by head", q)
-        t.show("keys by head", k)
-        t.show("values by head", v)
-        t.show("scores", Tensor((B, H, n, n), q.dtype, ()))
-        mixed = implementation.core(t, q, k, v, places.bias(layer), softcap=kind.logit_softcap)
-        out = linear(t, t.show("heads joined", mixed), d_model, "o_proj", bias=kind.o_bias)
-        return implementation.drop(t, out)
-
-
-def feed_forward(t: Tape, implementation: Implementation, kind: FeedForward, x: Tensor) -> Tensor:
-    """Plain: down(activation(up(x))). Gated: down(activation(gate(x)) · up(x))."""
-    with t.at("mlp", "feed_forward"):
+def feed_forward(
+    t: Tape, implementation: Implementation, kind: FeedForward, x: Tensor, *, name: str = "mlp", component: str = "feed_forward"
+) -> Tensor:
+    """Plain: down(activation(up(x))). Gated: down(activation(gate(x)) · up(x)). Channel mix: sigmoid(receptance) · value(relu(key)²)."""
+    with t.at(name, component):
+        if kind.channel_mix:
+            return channel_mix(t, implementation, kind, x)
         if kind.gated:
             gate = linear(t, x, kind.d_ff, "gate_proj", bias=kind.gate_bias)
-            up = linear(t, x, kind.d_ff, "up_proj", bias=kind.up_bias)
-            hidden = implementation.gated(t, kind.activation, gate, up)
+            hidden = implementation.gated(t, kind.activation, gate, lambda: linear(t, x, kind.d_ff, "up_proj", bias=kind.up_bias))
         else:
             hidden = implementation.activation(t, kind.activation, linear(t, x, kind.d_ff, "up_proj", bias=kind.up_bias))
+        if kind.hidden_norm:
+            hidden = norm(t, implementation, Norm("rmsnorm", bias=False), hidden, "ffn_sub_norm")
         out = linear(t, t.show("hidden", hidden), x.shape[-1], "down_proj", bias=kind.down_bias)
-        return implementation.drop(t, out)
+        out = implementation.drop(t, out)
+        op.hold(t, x, hidden)
+        return out
 
 
-def decoder_layer(t: Tape, implementation: Implementation, layer: Layer, places: Places, x: Tensor) -> Tensor:
-    """One layer: a mixer and a feed-forward, each with its norms, added to the residual stream."""
+def channel_mix(t: Tape, implementation: Implementation, kind: FeedForward, x: Tensor) -> Tensor:
+    """RWKV-4's feed-forward (Peng et al. 2023, arXiv:2305.13048): a squared ReLU between key and value, behind a receptance gate."""
+    d = x.shape[-1]
+    key = linear(t, time_mix(t, x, "key"), kind.d_ff, "key", bias=False)
+    receptance = linear(t, time_mix(t, x, "receptance"), d, "receptance", bias=False)
+    value = linear(t, implementation.activation(t, "relu_squared", key), d, "value", bias=False)
+    return op.multiply(t, sigmoid(t, receptance), value)
 
-    def normed(y: Tensor, name: str) -> Tensor:
-        return norm(t, implementation, layer.norm, y, name)
 
-    def mixer(y: Tensor) -> Tensor:
-        return attention(t, implementation, layer, y, places)
-
-    def mlp(y: Tensor) -> Tensor:
-        return feed_forward(t, implementation, layer.feed_forward, y)
-
-    if layer.block != "sequential":
-        y = normed(x, "input_layernorm")
-        z = y if layer.block == "parallel_one_norm" else normed(x, "post_attention_layernorm")
-        mixed = mixer(y)
-        return op.add(t, op.add(t, x, mixed), mlp(z))
-    if layer.norm_placement == "before":
-        x = op.add(t, x, mixer(normed(x, "input_layernorm")))
-        return op.add(t, x, mlp(normed(x, "post_attention_layernorm")))
-    if layer.norm_placement == "after":
-        x = op.add(t, x, normed(mixer(x), "post_attention_layernorm"))
-        return op.add(t, x, normed(mlp(x), "post_feedforward_layernorm"))
-    x = op.add(t, x, normed(mixer(normed(x, "input_layernorm")), "post_attention_layernorm"))
-    return op.add(t, x, normed(mlp(normed(x, "pre_feedforward_layernorm")), "post_feedforward_layernorm"))
+def time_mix(t: Tape, x: Tensor, name: str) -> Tensor:
+    """Interpolate each channel between a token and the one before: x · m + shifted · (1 - m)."""
+    m = t.weight(f"time_mix_{name}", (1, 1, x.shape[-1]), "mix: d")
+    before = op.scale(t, x)
+    return op.add(t, op.multiply(t, x, m), op.multiply(t, before, op.shift(t, m)))

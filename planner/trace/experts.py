@@ -11,7 +11,7 @@ from planner.trace import primitives as op
 from planner.trace.implementations import Implementation
 from planner.trace.sizes import Size
 from planner.trace.tape import Tape
-from planner.trace.tensor import Tensor
+from planner.trace.tensor import Dtype, Tensor
 
 
 def experts(t: Tape, implementation: Implementation, kind: Experts, x: Tensor) -> Tensor:
@@ -25,14 +25,15 @@ def experts(t: Tape, implementation: Implementation, kind: Experts, x: Tensor) -
         if kind.latent_dim is not None:
             routed = blocks.linear(t, routed, d, "latent_up", bias=False)
         routed = routed.view(B, n, d)
-    return op.add(t, routed, shared(t, implementation, kind, x)) if kind.shared_d_ff else routed
+    return routed if kind.shared_d_ff is None else op.add(t, routed, shared(t, implementation, kind, kind.shared_d_ff, x))
 
 
 def router(t: Tape, kind: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the weights and the places of each token's experts, both [tokens, k]."""
     count = kind.count + kind.empty
     with t.at("gate", "router"):
-        w = t.weight("weight", (count, x.shape[1]), "router: experts · d")
+        dtype: Dtype | None = "float32" if kind.scoring == "sigmoid" else None  # DeepSeek-V3's router insists on it
+        w = t.weight("weight", (count, x.shape[1]), "router: experts · d", dtype=dtype)
         b = t.weight("bias", (count,), "bias: experts") if kind.router_bias else None
         if kind.correction_bias == "parameter":
             t.weight("e_score_correction_bias", (count,), "correction of the scores: experts")
@@ -60,7 +61,7 @@ def grouped(t: Tape, implementation: Implementation, kind: Experts, x: Tensor, w
         hidden = projected(t, kind, chosen, ends, "gate_up_proj" if kind.gated else "up_proj", kind.d_ff * (2 if kind.gated else 1))
         if kind.gated:
             gate, up = op.split(t, hidden, (tokens * k, kind.d_ff), (tokens * k, kind.d_ff))
-            hidden = implementation.gated(t, kind.activation, gate, up)
+            hidden = implementation.gated(t, kind.activation, gate, lambda: up)
         else:
             hidden = implementation.activation(t, kind.activation, hidden)
         out = projected(t, kind, hidden, ends, "down_proj", d)
@@ -80,9 +81,9 @@ def projected(t: Tape, kind: Experts, x: Tensor, ends: Tensor, name: str, output
     return made
 
 
-def shared(t: Tape, implementation: Implementation, kind: Experts, x: Tensor) -> Tensor:
+def shared(t: Tape, implementation: Implementation, kind: Experts, d_ff: Size, x: Tensor) -> Tensor:
     """Return the feed-forward that every token takes, weighted by a gate of its own where it has one."""
-    ff = FeedForward(kind.shared_d_ff, kind.gated, kind.activation, gate_bias=False, up_bias=False, down_bias=False)
+    ff = FeedForward(d_ff, kind.gated, kind.activation, gate_bias=False, up_bias=False, down_bias=False)
     with t.at("mlp", "shared_experts"):
         made = blocks.feed_forward(t, implementation, ff, x, name="shared_experts", component="shared_experts")
         if kind.shared_gate:

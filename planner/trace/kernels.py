@@ -1,47 +1,159 @@
-"""Fused attention: which kernel PyTorch picks, and what each keeps.
+"""Attention in one operator: which kernel PyTorch picks, and what each keeps.
 
-Read from PyTorch 2.13: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (the choice) and attention.cu (what is returned and saved).
-An A100-class GPU takes flash for half precision without a mask, the memory-efficient kernel otherwise; flash and memory-efficient attention
-refuse float32 with grouped heads, which falls to plain products.
+Read from PyTorch 2.13: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and sdp_utils_cpp.cpp (the choice), attention.cpp and
+cuda/attention.cu (what is returned and saved). An A100-class GPU takes flash for half precision without a mask, an H100-class one cuDNN.
 """
 
 from __future__ import annotations
 
-from planner.trace.primitives import lowered
-from planner.trace.sizes import Size, divide_up
+from planner.trace import primitives as op
+from planner.trace.refusal import NotModelledError
+from planner.trace.sizes import Size, divide_up, minimum, structure
 from planner.trace.tape import Flops, Saved, Tape
-from planner.trace.tensor import Dtype, Tensor
+from planner.trace.tensor import BYTES, Dtype, Tensor
+
+FLASH_WIDEST_HEAD = 256
+FLASH_ALIGNMENT = 8  # elements of head_dim
+EFFICIENT_ALIGNMENT = 16  # bytes of head_dim
+BIAS_ALIGNMENT = 16  # elements of a row of the bias
+LOG_SUM = "log of the sum of exponentials"
 
 
-def fused_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Attend with q [B, H, n, h] to k and v [B, K, n, h] -> [B, H, n, h], in one kernel.
+def fused_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, *, dropout: bool = False) -> Tensor:
+    """Attend causally with q [B, H, n, h] to k and v [B, K, n, h] -> [B, H, n, h]."""
+    q, k, v = (op.lowered(t, x) for x in (q, k, v))
+    bias = bias and op.lowered(t, bias)
+    made = with_kernel(t, q, k, v, bias, dropout=dropout)
+    op.hold(t, q, k, v)
+    return made
+
+
+def with_kernel(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, dropout: bool) -> Tensor:
+    """Attend with the kernel that PyTorch picks for inputs in the dtype of their products."""
+    name = kernel(t, (q, k, v), bias, dropout=dropout)
+    if name == "math":
+        return math_attention(t, q, k, v, bias, dropout=dropout)
+    B, H, n, h = q.shape
+    if name == "flash_attention":
+        statistics = [t.tensor((B, H, n), "float32", needs_grad=False), t.tensor((3,), "int64", needs_grad=False)]
+        if structure(h) % FLASH_ALIGNMENT == 0:
+            return one_kernel(t, name, (q, k, v), None, statistics)
+        wide = (padded(t, q), padded(t, k), padded(t, v))
+        return cut(t, one_kernel(t, name, wide, None, statistics), h)
+    if name == "cudnn_attention":
+        statistics = [t.tensor((B, H, n, 1), "float32", needs_grad=False), t.tensor((2,), "int64", needs_grad=False)]
+        return one_kernel(t, name, (q, k, v), None, statistics)
+    if name == "efficient_attention":
+        rows = divide_up(n, 32) * 32  # the kernel's alignment of its statistics
+        statistics = [t.tensor((B, H, rows), "float32", needs_grad=False), t.tensor((2,), "int64", needs_grad=False)]
+        return one_kernel(t, name, (q, k, v), bias and aligned(t, bias), statistics)
+    return one_kernel(t, name, (q, k, v), bias, [t.tensor((B, H, n), "float32", needs_grad=False)])
+
+
+def kernel(t: Tape, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, *, dropout: bool) -> str:
+    """Return the name of the kernel for inputs in the dtype of their products: a matter of structure, even where head_dim decides.
+
+    Raises NotModelledError for a kernel that was asked for and does not take these inputs.
+    """
+    q, k, v = qkv
+    head_dim, v_dim = structure(q.shape[-1]), structure(v.shape[-1])
+    if t.device == "cpu":
+        return "math" if dropout or head_dim != v_dim or t.attention_kernel == "math" else "flash_attention_for_cpu"
+    possible = {"math": "math"}
+    if q.shape[1] == k.shape[1] and not any(width * BYTES[q.dtype] % EFFICIENT_ALIGNMENT for width in (head_dim, v_dim)):
+        possible["efficient"] = "efficient_attention"
+    if q.dtype != "float32" and bias is None and head_dim == v_dim and head_dim <= FLASH_WIDEST_HEAD:
+        possible["flash"] = "flash_attention"
+        if head_dim % FLASH_ALIGNMENT == 0:
+            possible["cudnn"] = "cudnn_attention"
+    automatic = ["cudnn", "flash", "efficient", "math"] if t.gpu == "h100" else ["flash", "efficient", "math"]
+    for name in automatic if t.attention_kernel == "auto" else [t.attention_kernel]:
+        if name in possible:
+            return possible[name]
+    raise NotModelledError(f"the {t.attention_kernel} attention kernel does not take these inputs; those that do: {', '.join(possible)}")
+
+
+def one_kernel(t: Tape, name: str, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, statistics: list[Tensor]) -> Tensor:
+    """Attend in one kernel, whose output lies as q does; the memory-efficient one writes position by position.
 
     FLOPs forward 4·B·H·n²·h, backward 2.5 times that, since the scores are computed again (5 products for 2). Keeps q, k, v, the output and
     per row the log of the sum of exponentials; on CUDA also the state of the random number generator.
     """
-    q, k, v = lowered(t, q), lowered(t, k), lowered(t, v)
+    q, k, v = qkv
     B, H, n, h = q.shape
     made = t.tensor((B, H, n, v.shape[-1]), q.dtype)
-    name, statistics = _kernel(t, q, masked=bias is not None)
-    extra = [t.tensor(shape, dtype, needs_grad=False) for _, shape, dtype in statistics]
-    made.by_head = q.by_head and name.startswith("flash")  # flash's output has the layout of its queries
+    made.by_head = q.by_head and name != "efficient_attention"
     products = 2 * B * H * n * n * (h + v.shape[-1])
     backward = 2 * B * H * n * n * (3 * h + 2 * v.shape[-1])
-    flops = Flops(products, products // 2, backward, "two products forward; backward five, the scores once more")
+    full, causal = op.windowed(t, products, n)
+    flops = Flops(products, full, causal, backward, "two products forward; backward five, the scores once more")
     saved = [Saved(q, "queries"), Saved(k, "keys"), Saved(v, "values"), Saved(made, "output")]
-    saved += [Saved(tensor, what) for tensor, (what, _, _) in zip(extra, statistics, strict=True)]
+    saved += [Saved(tensor, what) for tensor, what in zip(statistics, (LOG_SUM, "random state"), strict=False)]
     if bias:
         saved.append(Saved(bias, "bias of the scores"))
-    t.record(name, [q, k, v], [made, *extra], saved, flops, by=fused_attention)
+    t.record(name, [*qkv, *([bias] if bias else [])], [made, *statistics], saved, flops, by=one_kernel)
     return made
 
 
-def _kernel(t: Tape, q: Tensor, *, masked: bool) -> tuple[str, list[tuple[str, tuple[Size, ...], Dtype]]]:
-    B, H, n, _ = q.shape
-    log_sum = "log of the sum of exponentials"
-    if t.device == "cpu":
-        return "flash_attention_for_cpu", [(log_sum, (B, H, n), "float32")]
-    if q.dtype == "float32" or masked:
-        rows = divide_up(n, 32) * 32  # the kernel's alignment of its statistics
-        return "efficient_attention", [(log_sum, (B, H, rows), "float32"), ("random state", (2,), "int64")]
-    return "flash_attention", [(log_sum, (B, H, n), "float32"), ("random state", (3,), "int64")]
+def padded(t: Tape, x: Tensor) -> Tensor:
+    """Return a copy of x [B, heads, n, h] with heads as wide as the kernel wants them."""
+    width = divide_up(x.shape[-1], FLASH_ALIGNMENT) * FLASH_ALIGNMENT
+    made = t.tensor((*x.shape[:-1], width), x.dtype)
+    made.by_head = True
+    t.record("pad", [x], [made], by=padded)
+    return made
+
+
+def cut(t: Tape, x: Tensor, h: Size) -> Tensor:
+    """Return the first h channels of x [B, H, n, width], a view; the derivative fills up with zeros."""
+    made = Tensor((*x.shape[:-1], h), x.dtype, x.parts)
+    made.by_head = x.by_head
+    t.record("slice", [x], [made], by=cut)
+    return made
+
+
+def aligned(t: Tape, bias: Tensor) -> Tensor:
+    """Return the bias [1, H, n, n] with rows that start at multiples of 16 elements: a copy where n is none."""
+    *outer, n = bias.shape
+    row = divide_up(n, BIAS_ALIGNMENT) * BIAS_ALIGNMENT
+    made = op.copied(t, bias, (*outer, row), minimum(row - n, 1))
+    t.record("pad", [bias], [made], by=aligned)
+    return made
+
+
+def math_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, dropout: bool) -> Tensor:
+    """Attend by products, in float32 whatever the inputs' dtype, queries and keys each scaled by the root of the scale.
+
+    The operators of _scaled_dot_product_attention_math. Autocast is off inside.
+    """
+    dtype: Dtype = q.dtype
+    with t.without_autocast():
+        wide_q, wide_k, wide_v = (op.cast(t, x, "float32") for x in (q, k, v))
+        q = op.scale(t, wide_q)
+        mask = bias or causal_mask(t, q.shape[2])
+        k, v = repeated(t, wide_k, q.shape[1]), repeated(t, wide_v, q.shape[1])
+        probabilities = op.softmax(t, op.add(t, op.matmul_by_head(t, q, op.transposed(op.scale(t, k))), mask))
+        if dropout:
+            probabilities = op.dropout(t, probabilities)
+        returned = op.cast(t, probabilities, dtype)  # and thrown away
+        result = op.cast(t, op.matmul_by_head(t, probabilities, v), dtype)
+        op.hold(t, wide_q, wide_k, wide_v, q, k, v, mask, probabilities, returned)
+        result.by_head = True
+    return result
+
+
+def causal_mask(t: Tape, n: Size) -> Tensor:
+    """Return minus infinity [n, n] where a query would see a later key."""
+    made = t.tensor((n, n), "float32", needs_grad=False)
+    t.record("causal mask", [], [made], by=causal_mask)
+    return made
+
+
+def repeated(t: Tape, x: Tensor, heads: Size) -> Tensor:
+    """Return keys or values [B, K, n, h] copied to all heads."""
+    if x.shape[1] == heads:
+        return x
+    made = t.tensor((x.shape[0], heads, *x.shape[2:]), x.dtype)
+    made.by_head = True
+    t.record("repeat_interleave", [x], [made], by=repeated)
+    return made

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from planner.spec.records import Activation, Norm
 from planner.trace import primitives as op
 from planner.trace.pytorch import AUTOCAST, PyTorch
@@ -26,21 +28,21 @@ class Megatron(PyTorch):
         """Normalise [.., d]: 2·s·b·h for the input (section 4.1, layer-norm)."""
         return op.fused_norm(t, x, kind.type, weight, bias)
 
-    def gated(self, t: Tape, name: Activation, gate: Tensor, up: Tensor) -> Tensor:
+    def gated(self, t: Tape, name: Activation, gate: Tensor, up: Callable[[], Tensor]) -> Tensor:
         """Return activation(gate) · up in one kernel, which keeps gate and up."""
-        return op.fused_gate(t, name, gate, up)
+        return op.fused_gate(t, name, gate, up())
 
     def positions(self, t: Tape, n: Size) -> Tensor:
         """Return the positions, a constant of the model."""
         return op.constant(t, (n,), "int64")
 
-    def attention(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, softcap: bool) -> Tensor:
+    def attention(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, *, softcap: bool = False) -> Tensor:
         """Attend by products: queries, keys and values 6·s·b·h, softmax 2·a·s²·b, its dropout 3·a·s²·b (section 4.1, self attention)."""
-        B, H, n, h = q.shape
+        B, _, n, h = q.shape
         scores = op.matmul(t, q, k.view(B, k.shape[1], h, n), pairs=True)
         scores = self.capped(t, scores) if softcap else scores
         probabilities = self.drop(t, op.softmax(t, op.add(t, scores, bias) if bias else scores))
-        return op.matmul(t, probabilities, v, pairs=True).view(B, n, H * h)
+        return op.matmul(t, probabilities, v, pairs=True)
 
     def cross_entropy(self, t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
         """Return the cross entropy in float32: 4·s·b·v for the logits (section 4.3)."""

@@ -23,7 +23,7 @@ from planner.spec.records import (
     ShortConvolution,
 )
 from planner.trace import primitives as op
-from planner.trace.blocks import linear, norm
+from planner.trace.blocks import linear, norm, time_mix
 from planner.trace.implementations import Implementation
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import Size
@@ -36,6 +36,7 @@ RMS = Norm("rmsnorm", bias=False)
 def scan(t: Tape, name: str, inputs: list[Tensor], shape: tuple[Size, ...]) -> Tensor:
     """Run a recurrence over the sequence in one kernel -> ``shape``. Keeps its inputs; recomputes states from them."""
     made = t.tensor(shape, inputs[0].dtype)
+    t.note(f"what the {name} kernel computes and keeps inside itself, beside its inputs")
     t.record(name, inputs, [made], [Saved(tensor, f"input {number}") for number, tensor in enumerate(inputs)], by=scan)
     return made
 
@@ -166,13 +167,6 @@ def rwkv(t: Tape, implementation: Implementation, kind: Rwkv, x: Tensor) -> Tens
         return linear(t, op.multiply(t, sigmoid(t, parts["receptance"]), y), d, "output", bias=False)
 
 
-def time_mix(t: Tape, x: Tensor, name: str) -> Tensor:
-    """Interpolate each channel between a token and the one before: x · m + shifted · (1 - m)."""
-    m = t.weight(f"time_mix_{name}", (1, 1, x.shape[-1]), "mix: d")
-    before = op.scale(t, x)
-    return op.add(t, op.multiply(t, x, m), op.multiply(t, before, op.shift(t, m)))
-
-
 def short_convolution(t: Tape, implementation: Implementation, kind: ShortConvolution, x: Tensor) -> Tensor:
     """LFM2's mixer: B, C and u from one projection, C · convolution(B · u), out."""
     del implementation
@@ -185,7 +179,7 @@ def short_convolution(t: Tape, implementation: Implementation, kind: ShortConvol
 
 
 def mlstm(t: Tape, implementation: Implementation, kind: Mlstm, x: Tensor) -> Tensor:
-    """The mLSTM: q, k, v, input and forget gates per head, matrix memory, norm over heads, sigmoid output gate, out."""
+    """Mix by the mLSTM: q, k, v, input and forget gates per head, matrix memory, norm over heads, sigmoid output gate, out."""
     B, n, d = x.shape
     with t.at("mlstm_layer", "ssm"):
         q, k = (linear(t, x, kind.qk_dim, name, bias=False) for name in ("q", "k"))

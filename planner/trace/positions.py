@@ -5,8 +5,7 @@ Rotary: Su et al. 2021 (arXiv:2104.09864). ALiBi: Press et al. 2021 (arXiv:2108.
 
 from __future__ import annotations
 
-from planner.spec.records import Layer, Model
-from planner.trace import primitives as op
+from planner.spec.records import LatentAttention, Layer, Model
 from planner.trace.implementations import Implementation
 from planner.trace.sizes import Size
 from planner.trace.tape import Tape
@@ -19,26 +18,25 @@ class Places:
     def __init__(self, t: Tape, implementation: Implementation, model: Model, B: Size, n: Size) -> None:
         layers = [layer for run in model.runs for layer in run.layers]
         rotary = dict.fromkeys(layer.positions.rotary_dim for layer in layers if layer.positions.type == "rope")
-        heads = dict.fromkeys(layer.attention.n_heads for layer in layers if layer.positions.type == "alibi")
+        heads = dict.fromkeys(layer.attention.n_heads for layer in layers if layer.attention and layer.positions.type == "alibi")
+        windows = dict.fromkeys(layer.attention.window if layer.attention else None for layer in layers if attends(layer))
         with t.at("positions", "position"):
-            self.ids = implementation.position_ids(t, n)
+            ids = implementation.position_ids(t, n)
             self.tables = {dim: implementation.rotary_tables(t, n, dim) for dim in rotary}
             self.biases = {H: implementation.alibi_bias(t, n, H) for H in heads}
-            self.masks = {window: implementation.mask(t, B, n) for window in dict.fromkeys(layer.attention.window for layer in layers)}
+            self.masks = {window: implementation.mask(t, B, n) for window in windows}
+        self.keys_and_values: dict[tuple[Size, Size], tuple[Tensor, Tensor]] = {}  # of the latest layer that made them, by heads and width
+        self.per_layer: Tensor | None = None
+        tables = (table for tables in self.tables.values() for table in tables)
+        self.all = (*tables, *self.biases.values(), *(tensor for tensor in (ids, *self.masks.values()) if tensor))
 
     def bias(self, layer: Layer) -> Tensor | None:
         """Return what a layer adds to its scores: ALiBi's bias [1, H, n, n], or a mask [B, 1, n, n] that layers of one window share."""
-        if layer.positions.type == "alibi":
+        if layer.attention and layer.positions.type == "alibi":
             return self.biases[layer.attention.n_heads]
-        return self.masks[layer.attention.window]
+        return self.masks[layer.attention.window if layer.attention else None]
 
-    @property
-    def shared(self) -> tuple[Tensor, ...]:
-        """All that is handed to every layer."""
-        tables = [table for pair in self.tables.values() for table in pair]
-        return (*tables, *self.biases.values(), *(tensor for tensor in (self.ids, *self.masks.values()) if tensor))
 
-    def release(self, t: Tape) -> None:
-        """Let go of the tables once the layers are through."""
-        for tensor in self.shared:
-            op.hold(t, tensor)
+def attends(layer: Layer) -> bool:
+    """Return whether the layer has scores of queries and keys."""
+    return layer.attention is not None or any(isinstance(mixer, LatentAttention) for mixer in layer.mixers)

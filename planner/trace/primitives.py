@@ -8,7 +8,7 @@ Shapes are written [B, n, d]. Sources: derivatives.yaml and autocast_mode.h of P
 
 from __future__ import annotations
 
-from planner.trace.sizes import Size, exceeds_one, product
+from planner.trace.sizes import Size, exceeds_one, minimum, product
 from planner.trace.tape import Flops, Saved, Tape
 from planner.trace.tensor import Dtype, Tensor
 
@@ -20,14 +20,20 @@ def promote(*tensors: Tensor) -> Dtype:
     return max((tensor.dtype for tensor in tensors), key=lambda dtype: WIDER[dtype])
 
 
+def like(t: Tape, x: Tensor, dtype: Dtype | None = None) -> Tensor:
+    """Return a new tensor of x's shape and layout."""
+    made = t.tensor(x.shape, dtype or x.dtype, needs_grad=x.needs_grad)
+    made.by_head = x.by_head
+    return made
+
+
 def cast(t: Tape, x: Tensor, dtype: Dtype) -> Tensor:
     """Cast. Keeps nothing. Autocast caches its cast of a weight; every reader of an activation makes its own."""
     if x.dtype == dtype:
         return x
     if x.leaf and x.cast_copy:
         return x.cast_copy
-    made = t.tensor(x.shape, dtype, needs_grad=x.needs_grad)
-    made.by_head = x.by_head
+    made = like(t, x, dtype)
     if x.leaf:
         x.cast_copy = made
         made.parts[0][0].until_forward_ends = True
@@ -54,20 +60,23 @@ def embedding(t: Tape, ids: Tensor, table: Tensor) -> Tensor:
 
 def linear(t: Tape, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
     """Multiply x [.., i] by w [o, i] and add b [o] -> [.., o]. 2·rows·i·o FLOPs; keeps x, and w where it is a cast."""
-    x, w = lowered(t, x), lowered(t, w)
-    inputs = [x, w] if b is None else [x, w, lowered(t, b)]
+    b = b and lowered(t, b)
+    w = lowered(t, w)
+    x = lowered(t, x)  # autocast takes arguments from the last to the first
+    inputs = [x, w, b] if b else [x, w]
     made = t.tensor((*x.shape[:-1], w.shape[0]), x.dtype)
     forward = 2 * product(x.shape) * w.shape[0]
-    flops = Flops(forward, forward, 2 * forward if x.needs_grad else forward, "2 · rows · in · out")
+    flops = Flops(forward, forward, forward, 2 * forward if x.needs_grad else forward, "2 · rows · in · out")
     saved = [Saved(x, "input"), Saved(w, "weight" if w.leaf else "weight's copy in the compute dtype")]
-    t.record("linear", inputs, [made], saved, flops, by=linear)
+    t.record("linear", inputs, [made], saved, flops, views_gradient=True, by=linear)
     return made
 
 
 def add(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     """Add, broadcasting. Keeps nothing."""
     made = t.tensor(_broadcast(a, b), promote(a, b), needs_grad=a.needs_grad or b.needs_grad)
-    t.record("add", [a, b], [made], passes_gradient=True, by=add)
+    made.by_head = a.by_head
+    t.record("add", [a, b], [made], passes_gradient=True, elementwise=True, by=add)
     return made
 
 
@@ -75,13 +84,13 @@ def multiply(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     """Multiply element by element, broadcasting. Keeps each factor whose other factor needs a gradient."""
     made = t.tensor(_broadcast(a, b), promote(a, b), needs_grad=a.needs_grad or b.needs_grad)
     saved = [Saved(kept, "factor") for kept, other in ((b, a), (a, b)) if other.needs_grad]
-    t.record("multiply", [a, b], [made], saved, by=multiply)
+    t.record("multiply", [a, b], [made], saved, elementwise=True, by=multiply)
     return made
 
 
 def scale(t: Tape, x: Tensor) -> Tensor:
     """Multiply by a constant. Keeps nothing."""
-    made = t.tensor(x.shape, x.dtype, needs_grad=x.needs_grad)
+    made = like(t, x)
     t.record("scale", [x], [made], by=scale)
     return made
 
@@ -101,16 +110,16 @@ def relu(t: Tape, x: Tensor) -> Tensor:
 
 
 def square(t: Tape, x: Tensor) -> Tensor:
-    """Square. Keeps its input; autocast runs powers in float32."""
+    """Square. Keeps its input, of which the derivative makes two copies; autocast runs powers in float32."""
     x = raised(t, x)
     made = t.tensor(x.shape, x.dtype)
-    t.record("pow", [x], [made], [Saved(x, "input")], by=square)
+    t.record("pow", [x], [made], [Saved(x, "input")], backward_temporary=2 * x.bytes, by=square)
     return made
 
 
 def dropout(t: Tape, x: Tensor) -> Tensor:
     """Zero elements at random. Keeps a mask of one byte an element; the CPU keeps the scaled noise in x's dtype instead."""
-    made = t.tensor(x.shape, x.dtype)
+    made = like(t, x)
     mask = t.tensor(x.shape, "bool" if t.device == "cuda" else x.dtype, needs_grad=False)
     t.record("dropout", [x], [made, mask], [Saved(mask, "mask" if t.device == "cuda" else "noise")], by=dropout)
     return made
@@ -119,11 +128,12 @@ def dropout(t: Tape, x: Tensor) -> Tensor:
 def layer_norm(t: Tape, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """Normalise over the last dimension, one kernel. Keeps x and, per row, mean and reciprocal deviation.
 
-    In float32 under autocast on CUDA. The CPU keeps the statistics in the input's dtype.
+    In float32 under autocast on CUDA. The CPU keeps the statistics in the wider dtype of the input and the weight.
     """
     x = raised(t, x)
     made = t.tensor(x.shape, x.dtype)
-    statistics = t.tensor((2, *x.shape[:-1]), "float32" if t.device == "cuda" else x.dtype, needs_grad=False)
+    precise = "float32" if t.device == "cuda" else promote(x, weight) if weight else x.dtype
+    statistics = t.tensor((2, *x.shape[:-1]), precise, needs_grad=False)
     inputs = [tensor for tensor in (x, weight, bias) if tensor]
     saved = [Saved(x, "input"), Saved(statistics, "mean and reciprocal standard deviation")]
     t.record("layer_norm", inputs, [made, statistics], [*saved, *([Saved(weight, "weight")] if weight else [])], by=layer_norm)
@@ -131,8 +141,12 @@ def layer_norm(t: Tape, x: Tensor, weight: Tensor | None, bias: Tensor | None) -
 
 
 def rms_norm(t: Tape, x: Tensor, weight: Tensor | None) -> Tensor:
-    """Divide by the root of the mean square over the last dimension, one kernel. Keeps x and, per row, the reciprocal root."""
-    made = t.tensor(x.shape, promote(x, weight) if weight else x.dtype)
+    """Divide by the root of the mean square over the last dimension, one kernel. Keeps x and, per row, the reciprocal root.
+
+    In float32 under autocast on CUDA.
+    """
+    x = raised(t, x)
+    made = t.tensor(x.shape, x.dtype)
     root = t.tensor((*x.shape[:-1], 1), "float32", needs_grad=False)
     saved = [Saved(x, "input"), Saved(root, "reciprocal root mean square"), *([Saved(weight, "weight")] if weight else [])]
     t.record("rms_norm", [x, *([weight] if weight else [])], [made, root], saved, by=rms_norm)
@@ -172,18 +186,58 @@ def constant(t: Tape, shape: tuple[Size, ...], dtype: Dtype) -> Tensor:
 def softmax(t: Tape, x: Tensor) -> Tensor:
     """Normalise exponentials over the last dimension. Keeps its output; in float32 under autocast on CUDA."""
     x = raised(t, x)
-    made = t.tensor(x.shape, x.dtype)
+    made = like(t, x)
     t.record("softmax", [x], [made], [Saved(made, "probabilities")], by=softmax)
     return made
 
 
-def contiguous(t: Tape, x: Tensor, moved: Size) -> Tensor:
-    """Return x in row-major order: a copy where ``moved`` is 1, x itself where it is 0."""
-    copy = t.tensor(x.shape, x.dtype, needs_grad=x.needs_grad)
-    copy.parts[0][0].bytes = copy.bytes * moved
-    copy.parts = (*copy.parts, *((storage, times * (1 - moved)) for storage, times in x.parts))
-    t.record("clone", [x], [copy], by=contiguous)
+def split(t: Tape, x: Tensor, *shapes: tuple[Size, ...]) -> tuple[Tensor, ...]:
+    """Cut x into views. Keeps nothing; the derivative joins the views' gradients to a new one."""
+    views = tuple(Tensor(shape, x.dtype, x.parts, needs_grad=x.needs_grad) for shape in shapes)
+    t.record("split", [x], views, by=split)
+    return views
+
+
+def cat(t: Tape, *pieces: Tensor) -> Tensor:
+    """Join along the last dimension. Keeps nothing; the derivative cuts the gradient into views."""
+    dtype = promote(*pieces)
+    pieces = tuple(cast(t, piece, dtype) for piece in pieces)
+    shape = (*pieces[0].shape[:-1], sum(piece.shape[-1] for piece in pieces))
+    made = t.tensor(shape, dtype)
+    t.record("cat", pieces, [made], passes_gradient=True, views_gradient=True, by=cat)
+    return made
+
+
+def negate(t: Tape, x: Tensor) -> Tensor:
+    """Return -x. Keeps nothing."""
+    made = t.tensor(x.shape, x.dtype)
+    t.record("neg", [x], [made], by=negate)
+    return made
+
+
+def contiguous(t: Tape, x: Tensor, moved: Size | None) -> Tensor:
+    """Return x in row-major order: a copy where ``moved`` is 1, x itself where it is 0; None: never a copy."""
+    if moved is None:
+        return x
+    copy = copied(t, x, x.shape, moved)
+    t.record("clone", [x], [copy], passes_gradient=True, by=contiguous)
     return copy
+
+
+def expanded(t: Tape, x: Tensor, shape: tuple[Size, ...], moved: Size) -> Tensor:
+    """Return x repeated to the given shape: in a new storage where ``moved`` is 1, as a view where it is 0. The derivative sums."""
+    made = t.tensor(shape, x.dtype, needs_grad=x.needs_grad)
+    made.parts[0][0].bytes = made.bytes * moved
+    made.parts = (*made.parts, *((storage, times * (1 - moved)) for storage, times in x.parts))
+    t.record("expand", [x], [made], by=expanded)
+    return made
+
+
+def copied(t: Tape, x: Tensor, shape: tuple[Size, ...], moved: Size) -> Tensor:
+    """Return x in a new storage of the given shape where ``moved`` is 1, x itself where it is 0."""
+    copy = t.tensor(shape, x.dtype, needs_grad=x.needs_grad)
+    copy.parts[0][0].bytes = copy.bytes * moved
+    return Tensor(x.shape, x.dtype, (*copy.parts, *((storage, times * (1 - moved)) for storage, times in x.parts)), needs_grad=x.needs_grad)
 
 
 def heads_apart(B: Size, n: Size, heads: Size) -> Size:
@@ -194,14 +248,77 @@ def heads_apart(B: Size, n: Size, heads: Size) -> Size:
 def matmul(t: Tape, a: Tensor, b: Tensor, *, pairs: bool) -> Tensor:
     """Multiply a [.., m, k] by b [.., k, p] -> [.., m, p]. Keeps both.
 
-    ``pairs``: the product runs over pairs (query, key), of which a causal mask needs half.
+    ``pairs``: the product runs over pairs (query, key), of which a causal mask lets half through.
     """
-    a, b = lowered(t, a), lowered(t, b)
+    b = lowered(t, b)
+    a = lowered(t, a)
     made = t.tensor((*a.shape[:-1], b.shape[-1]), a.dtype)
     forward = 2 * product(a.shape) * b.shape[-1]
-    flops = Flops(forward, forward // 2 if pairs else forward, 2 * forward, "2 · batch · m · k · p")
+    full, causal = windowed(t, forward, made.shape[-2]) if pairs else (forward, forward)
+    flops = Flops(forward, full, causal, 2 * forward, "2 · batch · m · k · p")
     t.record("matmul", [a, b], [made], [Saved(a, "left factor"), Saved(b, "right factor")], flops, by=matmul)
     return made
+
+
+def windowed(t: Tape, square: Size, n: Size) -> tuple[Size, Size]:
+    """Return the FLOPs of twice the pairs that the mask lets through, and of the pairs, from those of the square of n.
+
+    A query sees ``window`` keys W, itself included: n·W - W²/2 pairs, of n² in the square. In chunks of W it sees those of its own chunk:
+    W²/2 pairs in each.
+    """
+    if t.window is None:
+        return square, square // 2
+    if t.chunked:
+        rest = n - n // t.window * t.window
+        pairs = n // t.window * t.window * t.window + rest * rest
+    else:
+        seen = minimum(n, t.window)
+        pairs = 2 * n * seen - seen * seen
+    full = square // (n * n) * pairs
+    return full, full // 2
+
+
+def matmul_by_head(t: Tape, a: Tensor, b: Tensor) -> Tensor:
+    """Multiply a [B, H, m, k] by b [B, H, k, p] -> [B, H, m, p] over pairs (query, key), of copies where heads lie apart."""
+    b = lowered(t, b)
+    a = lowered(t, a)
+    made = matmul(t, contiguous(t, a, _apart(a)), contiguous(t, b, _apart(b)), pairs=True)
+    made.by_head = True
+    return made
+
+
+def transposed(x: Tensor) -> Tensor:
+    """Return x [B, H, m, k] seen as [B, H, k, m]."""
+    seen = x.view(*x.shape[:-2], x.shape[-1], x.shape[-2])
+    seen.by_head = x.by_head
+    return seen
+
+
+def heads_joined(t: Tape, x: Tensor) -> Tensor:
+    """Return x [B, H, n, h] as [B, n, H·h]: a copy where it does not lie so."""
+    B, heads, n, h = x.shape
+    shared = _shared(x)
+    moved = None
+    if x.by_head or shared is not None:
+        turned = exceeds_one(n) * exceeds_one(heads) if x.by_head else 0
+        moved = turned if shared is None else shared * exceeds_one(B * n * heads) + (1 - shared) * turned
+    return contiguous(t, x, moved).view(B, n, heads * h)
+
+
+def _apart(x: Tensor) -> Size | None:
+    """Return 1 where x [B, heads, n, h] cannot be read as [B·heads, n, h] without a copy, else 0; None where it always can."""
+    B, heads, n, _ = x.shape
+    shared = _shared(x)
+    if shared is None:
+        return None if x.by_head else heads_apart(B, n, heads)
+    own = 0 if x.by_head else heads_apart(B, n, heads)
+    return shared * exceeds_one(B) * exceeds_one(heads) + (1 - shared) * own
+
+
+def _shared(x: Tensor) -> Size | None:
+    """Return 1 where x lies in a storage of another size, of which it is a part or which it repeats, else 0; None where it never does."""
+    others = [times for storage, times in x.parts if product(storage.shape) != product(x.shape)]
+    return sum(others) if others else None
 
 
 def log_softmax(t: Tape, logits: Tensor) -> Tensor:
@@ -220,9 +337,9 @@ def nll_loss(t: Tape, log_probabilities: Tensor, targets: Tensor) -> Tensor:
     return made
 
 
-def hold(t: Tape, x: Tensor) -> None:
-    """Say that a variable still names x here: it lives until now, whoever else has let go of it."""
-    t.record("end of scope", [x], [], by=hold)
+def hold(t: Tape, *tensors: Tensor) -> None:
+    """Say that variables still name the tensors here: they live until now, whoever else has let go of them."""
+    t.record("end of scope", tensors, [], by=hold)
 
 
 def hold_throughout(x: Tensor) -> None:
@@ -235,20 +352,6 @@ def _broadcast(a: Tensor, b: Tensor) -> tuple[Size, ...]:
     longer, shorter = (a.shape, b.shape) if len(a.shape) >= len(b.shape) else (b.shape, a.shape)
     padded = (1,) * (len(longer) - len(shorter)) + tuple(shorter)
     return tuple(other if isinstance(size, int) and size == 1 else size for size, other in zip(longer, padded, strict=True))
-
-
-def rotate_half(t: Tape, x: Tensor) -> Tensor:
-    """Return the second half of the last dimension, negated, before the first. Keeps nothing."""
-    made = t.tensor(x.shape, x.dtype)
-    t.record("rotate_half", [x], [made], by=rotate_half)
-    return made
-
-
-def cat(t: Tape, turned: Tensor, x: Tensor) -> Tensor:
-    """Return x with its first channels replaced by ``turned``. Keeps nothing."""
-    made = t.tensor(x.shape, promote(turned, x))
-    t.record("cat", [turned, x], [made], by=cat)
-    return made
 
 
 def shift(t: Tape, x: Tensor) -> Tensor:
@@ -278,3 +381,29 @@ def tanh(t: Tape, x: Tensor) -> Tensor:
     made = t.tensor(x.shape, x.dtype)
     t.record("tanh", [x], [made], [Saved(made, "output")], by=tanh)
     return made
+
+
+def fill(t: Tape, first: Tensor, second: Tensor, shape: tuple[Size, ...]) -> Tensor:
+    """Return an empty tensor of the first's dtype into which both are copied, the second for all heads. Keeps nothing."""
+    made = t.tensor(shape, first.dtype)
+    t.record("copy_", [first, second], [made], by=fill)
+    return made
+
+
+def block_linear(t: Tape, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    """Multiply each stretch of x [B, n, blocks·i] by its own matrix of w [blocks, i, i] and add b. 2·rows·blocks·i² FLOPs; keeps x."""
+    x, w = lowered(t, x), lowered(t, w)
+    made = t.tensor(x.shape, x.dtype)
+    forward = 2 * product(x.shape) * w.shape[-1]
+    flops = Flops(forward, forward, forward, 2 * forward, "2 · rows · blocks · in · out")
+    t.record("baddbmm", [x, w, b], [made], [Saved(x, "input"), Saved(w, "weight")], flops, by=block_linear)
+    return made
+
+
+def declared(t: Tape, x: Tensor, w: Tensor, uses: Size) -> None:
+    """Multiply each token by a tensor that the user declares, ``uses`` times. Its activations are the user's own and are not counted."""
+    forward = 2 * (product(x.shape) // x.shape[-1]) * product(w.shape) * uses
+    t.note("activations of tensors that the spec declares as extra")
+    t.record(
+        "declared by the spec", [x, w], [], (), Flops(forward, forward, forward, 2 * forward, "2 · tokens · elements · uses"), by=declared
+    )

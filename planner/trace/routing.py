@@ -73,7 +73,7 @@ def grouped_linear(t: Tape, x: Tensor, w: Tensor, ends: Tensor, outputs: Size) -
     made = t.tensor((x.shape[0], outputs), promote(x, w))
     forward = 2 * x.shape[0] * x.shape[1] * outputs
     saved = [Saved(x, "input"), Saved(w, "weight"), Saved(ends, "ends of experts' rows")]
-    t.record("grouped_mm", [x, w], [made], saved, Flops(forward, forward, 2 * forward, "2 · rows · in · out"), by=grouped_linear)
+    t.record("grouped_mm", [x, w], [made], saved, Flops(forward, forward, forward, 2 * forward, "2 · rows · in · out"), by=grouped_linear)
     return made
 
 

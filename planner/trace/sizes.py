@@ -80,9 +80,31 @@ Monomial: TypeAlias = "tuple[tuple[Factor, int], ...]"
 """Factors with their powers, in a fixed order."""
 
 
-def symbol(name: str) -> Size:
-    """Return an unknown size called ``name``."""
-    return cast("Size", Expression({((name, 1),): 1}))
+class Symbol(str):
+    """A symbol's name, and the size that it stands for where structure hangs on it."""
+
+    __slots__ = ("worth",)
+    worth: int | None
+
+
+def symbol(name: str, worth: int | None = None) -> Size:
+    """Return an unknown size called ``name``. ``worth`` answers questions of structure, and nothing else."""
+    named = Symbol(name)
+    named.worth = worth
+    return cast("Size", Expression({((named, 1),): 1}))
+
+
+def structure(size: Size) -> int:
+    """Return what the size is worth, for a choice of structure that hangs on it, as a kernel's on the width of heads.
+
+    Raises TypeError for a symbol that stands for any size.
+    """
+    values: dict[str, int] = {}
+    for name in symbols(size):
+        if not isinstance(name, Symbol) or name.worth is None:
+            raise TypeError(f"structure hangs on {name}, which may be any size")
+        values[name] = name.worth
+    return evaluate(size, values)
 
 
 def is_integer(size: object) -> bool:

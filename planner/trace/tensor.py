@@ -32,14 +32,24 @@ class Storage:
 class Tensor:
     """A shape and a dtype over one storage, or over another where sizes decide which.
 
-    ``parts`` pairs each storage with 1 or 0 (a size): whether the tensor lies in it. A view shares its base's storage. Heads [B, H, n, h]
-    lie in memory as [B, n, H, h], the way projections make them, unless ``by_head``.
+    ``parts`` pairs each storage with 1 or 0 (a size): whether the tensor lies in it. A view shares its base's storage; one of all its
+    elements shares its gradient too, and names it as its ``origin``. Heads [B, H, n, h] lie in memory as [B, n, H, h], the way projections
+    make them, unless ``by_head``.
     """
 
-    __slots__ = ("by_head", "cast_copy", "dtype", "needs_grad", "parts", "shape")
+    __slots__ = ("by_head", "cast_copy", "dtype", "needs_grad", "origin", "parts", "shape")
 
-    def __init__(self, shape: tuple[Size, ...], dtype: Dtype, parts: tuple[tuple[Storage, Size], ...], *, needs_grad: bool = True) -> None:
+    def __init__(
+        self,
+        shape: tuple[Size, ...],
+        dtype: Dtype,
+        parts: tuple[tuple[Storage, Size], ...],
+        *,
+        needs_grad: bool = True,
+        origin: Tensor | None = None,
+    ) -> None:
         self.shape, self.dtype, self.parts, self.needs_grad = shape, dtype, parts, needs_grad
+        self.origin: Tensor = origin or self
         self.by_head = False
         self.cast_copy: Tensor | None = None  # autocast's cached copy of a weight
 
@@ -55,4 +65,4 @@ class Tensor:
 
     def view(self, *shape: Size) -> Tensor:
         """Return the same elements in another shape and in the same storage."""
-        return Tensor(shape, self.dtype, self.parts, needs_grad=self.needs_grad)
+        return Tensor(shape, self.dtype, self.parts, needs_grad=self.needs_grad, origin=self.origin)

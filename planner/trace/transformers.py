@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from planner.spec.records import Activation, Norm
 from planner.trace import primitives as op
-from planner.trace.kernels import fused_attention
-from planner.trace.pytorch import PyTorch
-from planner.trace.refusal import NotModelledError
+from planner.trace.pytorch import PyTorch, correction_biases
 from planner.trace.sizes import Size, exceeds_one
 from planner.trace.tape import Tape
 from planner.trace.tensor import BYTES, Tensor
@@ -51,56 +49,40 @@ class Transformers(PyTorch):
         t.record("arange", [], [places], by=self.position_ids)
         return places
 
-    def rotate(self, t: Tape, x: Tensor, tables: tuple[Tensor, Tensor], *, interleaved: bool) -> Tensor:
-        """Rotate x [B, heads, n, h]. Joining the rotated part to the rest, as GPT-NeoX always does, makes a tensor that lies head by head."""
-        cos, sin = tables
-        turned = x.view(*x.shape[:-1], cos.shape[-1])
-        made = op.add(t, op.multiply(t, turned, cos), op.multiply(t, op.rotate_half(t, turned), sin))
-        if turned.shape == x.shape and not interleaved:
-            return made
-        whole = op.cat(t, made, x)
-        whole.by_head = True
-        return whole
+    def rotate(self, t: Tape, x: Tensor, tables: tuple[Tensor, Tensor], *, interleaved: bool = False) -> Tensor:
+        """Rotate x [B, heads, n, h]. Joining the rotated part to the rest, as GPT-NeoX always does, makes a tensor that lies by head."""
+        made = super().rotate(t, x, tables)
+        whole = tables[0].shape[-1] == x.shape[-1]
+        if whole and interleaved:
+            made = op.cat(t, made)
+        made.by_head = interleaved or not whole
+        return made
 
-    def attention(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, softcap: bool) -> Tensor:
-        """Attend in one kernel, and put the heads side by side."""
-        k, v = self.cached(t, k), self.cached(t, v)
-        if softcap:
-            raise NotModelledError("fused attention cannot cap the scores: implementation: transformers-eager")
-        return self.joined(t, fused_attention(t, q, k, v, bias))
+    def attention(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, *, softcap: bool = False) -> Tensor:
+        """Attend in one kernel -> [B, H, n, h]."""
+        return super().attention(t, q, self.cached(t, k), self.cached(t, v), bias, softcap=softcap)
 
     def cached(self, t: Tape, x: Tensor) -> Tensor:
-        """Return keys or values as the cache gives them back: joined to an empty tensor, which copies them head by head."""
+        """Return keys or values as the cache gives them back: joined to an empty tensor, which copies them by head."""
         if not self.kv_cache:
             return x
         copy = op.contiguous(t, x, 1)
         copy.by_head = True
         return copy
 
-    def joined(self, t: Tape, x: Tensor) -> Tensor:
-        """Return [B, n, H·h] from heads [B, H, n, h]: a copy where they lie head by head."""
-        B, H, n, h = x.shape
-        if x.by_head:
-            x = op.contiguous(t, x, exceeds_one(H) * exceeds_one(n))
-        return x.view(B, n, H * h)
-
     def buffers(self) -> Size:
         """Return the inverse frequencies of the rotary embedding and their copy, in float32, and the scale of the embedding."""
         layers = [layer for run in self.model.runs for layer in run.layers]
         dims = dict.fromkeys(layer.positions.rotary_dim for layer in layers if layer.positions.type == "rope")
         scale = BYTES[self.precision.weights] if self.model.embedding_scale else 0
-        return sum(2 * BYTES["float32"] * (dim // 2) for dim in dims) + scale
-
-    def loss(self, t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss of logits [B, n, V]: the library's own, of labels handed to the model, reads them in float32."""
-        return super().loss(t, self.capped(t, logits) if self.model.logit_softcap else logits, targets)
+        biases = correction_biases(self.model)
+        return sum(2 * BYTES["float32"] * (dim // 2) for dim in dims) + scale + BYTES["float32"] * biases
 
     def own_loss(self, t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
         """Return ForCausalLMLoss: cross entropy in float32, with the labels moved on by one."""
-        wide = op.cast(t, logits, "float32")
+        wide = op.cast(t, logits.view(logits.shape[0] * logits.shape[1], logits.shape[2]), "float32")
         loss = op.nll_loss(t, op.log_softmax(t, wide), self.shifted(t, targets))
-        op.hold(t, wide)
-        op.hold(t, logits)
+        op.hold(t, wide, logits)
         return loss
 
     def shifted(self, t: Tape, labels: Tensor) -> Tensor:
@@ -121,27 +103,24 @@ class TransformersEager(Transformers):
         t.record("causal mask", [], [made], by=self.mask)
         return made
 
-    def attention(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, softcap: bool) -> Tensor:
-        """Attend by products; scores and probabilities stay in memory."""
+    def attention(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, *, softcap: bool = False) -> Tensor:
+        """Attend by products -> [B, H, n, h]; scores and probabilities stay in memory."""
         k, v = self.cached(t, k), self.cached(t, v)
-        B, H, n, h = q.shape
-        apart = op.heads_apart(B, n, H)
-        dtype = v.dtype if self.is_gpt2 else q.dtype
-        q, k, v = (op.lowered(t, x) for x in (q, self.spread(t, k, H), self.spread(t, v, H)))
-        q, k, v = (x if x.by_head else op.contiguous(t, x, apart) for x in (q, k, v))
-        scores = op.scale(t, op.matmul(t, q, k.view(B, H, h, n), pairs=True))
-        if softcap:
-            scores = self.capped(t, scores)
-        if bias:
-            scores = op.add(t, scores, bias)
-        probabilities = op.softmax(t, scores) if self.is_gpt2 else op.softmax(t, op.cast(t, scores, "float32"))
+        H, gpt2 = q.shape[1], self.is_gpt2
+        dtype = v.dtype if gpt2 else q.dtype
+        k, v = self.spread(t, k, H), self.spread(t, v, H)
+        scores = op.scale(t, op.matmul_by_head(t, q, op.transposed(k)))
+        scores = self.capped(t, scores) if softcap else scores
+        scores = op.add(t, scores, bias) if bias else scores
+        probabilities = op.softmax(t, scores if gpt2 else op.cast(t, scores, "float32"))
         probabilities = op.cast(t, probabilities, dtype)
         probabilities = op.dropout(t, probabilities) if self.dropout else probabilities
-        made = op.matmul(t, probabilities, v, pairs=True)
-        made.by_head = True
-        return self.joined(t, made)
+        made = op.matmul_by_head(t, probabilities, v)
+        op.hold(t, k, v, probabilities)
+        return made
 
     @property
     def is_gpt2(self) -> bool:
         """Whether the attention is GPT-2's own, which takes the softmax in whatever dtype autocast chooses."""
-        return self.model.positions.type == "learned" and self.model.runs[0].layers[0].attention.qkv == "fused"
+        first = self.model.runs[0].layers[0].attention
+        return self.model.positions.type == "learned" and first is not None and first.qkv == "fused"

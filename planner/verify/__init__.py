@@ -1,7 +1,7 @@
 """PyTorch as a witness: the model of a spec built from plain modules, and what PyTorch says that it stores, keeps and computes.
 
 The only place that imports torch, and only when something is measured. Everything here raises ``ModuleNotFoundError`` without torch and
-``UnbuildableError`` for a model that the modules cannot build.
+``CannotMeasureError`` for what cannot be built or run.
 """
 
 from __future__ import annotations
@@ -9,19 +9,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from planner.spec.records import Model, Training
-    from planner.verify.records import Device, LossMeasured, Measured, OptimizerMeasured
+    from collections.abc import Iterable, Iterator
 
-__all__ = ["measure", "measure_loss", "measure_optimizer", "parameters", "twin"]
+    from planner.spec.records import Model, Scenario, Spec, Training
+    from planner.verify.records import Check, Device, LossMeasured, Measured, OptimizerMeasured, Row
+
+__all__ = ["CannotMeasureError", "compare", "measure", "measure_loss", "measure_optimizer", "parameters", "twin"]
+
+OLDEST = (2, 13)  # of PyTorch: the release whose kernels and engine the planner models
+
+
+class CannotMeasureError(Exception):
+    """What was asked for cannot be measured here; the message says what and why."""
+
+
+def torch_problem() -> str | None:
+    """Say what is wrong with the PyTorch that is installed, or None."""
+    try:
+        import torch
+    except ImportError as error:
+        return f"PyTorch cannot be imported ({error}); install the extra torch: pip install 'modelplan[torch]'"
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < OLDEST:
+        return f"PyTorch {torch.__version__} is too old: figures are compared with {'.'.join(map(str, OLDEST))} or later"
+    return None
+
+
+def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check], device: Device = "cuda") -> Iterator[Row]:
+    """Yield the planner's figures beside PyTorch's, check by check."""
+    from planner.verify.comparison import compare as run
+
+    return run(spec, scenario, checks, device)
 
 
 def measure(model: Model, training: Training, device: Device = "cuda") -> Measured:
     """Train the model for two steps in PyTorch and say what it kept, computed and held.
 
     ``cuda`` runs at any size on fake tensors of a made-up GPU of the A100's class; ``cpu`` runs the CPU's kernels on real tensors.
-    Raises ``planner.verify.pretend.CannotPretendError`` where this build of PyTorch allows no fake GPU.
     """
-    from planner.verify.measure import measure as run
+    from planner.verify.step import measure as run
 
     return run(model, training, device)
 

@@ -25,23 +25,26 @@ from torch.nn import functional as F  # noqa: N812 - the name that every PyTorch
 from torch.utils.checkpoint import checkpoint
 
 from planner.spec.records import FeedForward, Layer, Model, Norm, Training
+from planner.verify import CannotMeasureError
 
 BUILT = ("pytorch", "pytorch-eager")
 ROTARY_BASE = 10_000.0
 EPSILON = 1e-5
+SCORES_CAP, LOGITS_CAP = 50.0, 30.0  # Gemma 2's; no size depends on them
 Tables = dict[tuple[str, int], tuple[Tensor, ...]]  # ("rope", rotary_dim): cosines and sines; ("alibi", n_heads): the bias
 INIT_STD = 0.02  # GPT-2's; small enough that the first loss is near ln V
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu_new": lambda x: 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0)))),
     "relu": F.relu,
     "relu_squared": lambda x: F.relu(x).square(),
     "silu": F.silu,
 }
 
 
-class UnbuildableError(Exception):
+class UnbuildableError(CannotMeasureError):
     """The spec asks for something that these modules cannot build; the message names it."""
 
 
@@ -71,11 +74,14 @@ class RMSNorm(Module):
     def __init__(self, width: int, norm: Norm, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
         self.width = width
-        self.weight = nn.Parameter(torch.ones(width, device=device, dtype=dtype)) if norm.weight else None
+        self.unit_offset = norm.unit_offset
+        initial = torch.zeros if norm.unit_offset else torch.ones
+        self.weight = nn.Parameter(initial(width, device=device, dtype=dtype)) if norm.weight else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x normalised over its last dimension."""
-        return F.rms_norm(x, (self.width,), self.weight, EPSILON)
+        weight = 1.0 + self.weight if self.unit_offset and self.weight is not None else self.weight
+        return F.rms_norm(x, (self.width,), weight, EPSILON)
 
 
 def make_norm(width: int, norm: Norm, device: torch.device, dtype: torch.dtype) -> Module:
@@ -99,6 +105,11 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     first, second = turned.chunk(2, dim=-1)
     turned = turned * cos + torch.cat((-second, first), dim=-1) * sin
     return turned if rotary_dim == x.shape[-1] else torch.cat((turned, x[..., rotary_dim:]), dim=-1)
+
+
+def softcap(x: Tensor, cap: float) -> Tensor:
+    """Return x pressed between -cap and cap."""
+    return torch.tanh(x / cap) * cap
 
 
 def alibi_bias(n: int, n_heads: int, device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -132,6 +143,9 @@ class SelfAttention(Module):
         if training.implementation not in BUILT:
             raise UnbuildableError(f"implementation {training.implementation}: the modules here are those of {' and '.join(BUILT)}")
         self.eager = training.implementation == "pytorch-eager"
+        self.softcap = record.logit_softcap
+        if self.softcap and not self.eager:
+            raise UnbuildableError("a soft cap on attention scores: fused attention takes none; pytorch-eager does")
         self.recompute_core = training.recompute == "selective"
         self.dropout = float(training.dropout)
         widths = [record.n_heads * record.head_dim, record.n_kv_heads * record.head_dim, record.n_kv_heads * record.head_dim]
@@ -189,6 +203,8 @@ class SelfAttention(Module):
         if groups > 1:
             k, v = (x[:, :, None].expand(-1, -1, groups, -1, -1).flatten(1, 2) for x in (k, v))
         scores = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(self.record.head_dim))
+        if self.softcap:
+            scores = softcap(scores, SCORES_CAP)
         if bias is not None:
             scores = scores + bias
         scores = scores.masked_fill(self.mask[:, :, :n, :n] == 0, float("-inf"))
@@ -327,18 +343,23 @@ class CausalLM(Module):
         super().__init__()
         self.model = Decoder(model, training, device, dtype)
         self.lm_head = nn.Linear(model.d_model, model.padded_vocab_size, bias=model.head_bias, device=device, dtype=dtype)
+        self.softcap = model.logit_softcap
         if model.tied_head:
             self.lm_head.weight = self.model.embed_tokens.weight
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the logits (B, n, V) of token ids (B, n)."""
-        logits: Tensor = self.lm_head(self.model(ids))
-        return logits
+        return self.head(self.model(ids))
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Return the logits (B, n, V) of the last hidden states (B, n, d)."""
+        logits: Tensor = self.lm_head(hidden)
+        return softcap(logits, LOGITS_CAP) if self.softcap else logits
 
     def loss(self, ids: Tensor, targets: Tensor) -> Tensor:
         """Return the mean cross entropy of the targets (B, n), a scalar."""
         hidden = self.model(ids)  # alive until the loss is there, as in nanoGPT's single forward function
-        logits = self.lm_head(hidden)
+        logits = self.head(hidden)
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
 
     @torch.no_grad()

@@ -26,6 +26,8 @@ from torch.nn import functional as F  # noqa: N812 - the name that every PyTorch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from planner.verify import CannotMeasureError
+
 # Places in c10::DeviceType, which PyTorch keeps for good: they are written into saved models.
 CUDA, META, DEVICE_TYPES = 1, 14, 21
 GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
@@ -42,7 +44,7 @@ aten = torch.ops.aten
 HAS_CUDA: bool = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call] # untyped in torch
 
 
-class CannotPretendError(Exception):
+class CannotPretendError(CannotMeasureError):
     """No fake CUDA device can be made in this build of PyTorch; the message says why."""
 
 

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 Device = Literal["cuda", "cpu"]
+Check = Literal["parameters", "kept", "flops", "step", "optimizer", "loss"]
+CHECKS: tuple[Check, ...] = ("parameters", "kept", "flops", "step", "optimizer", "loss")
+
+CHECKPOINT = "checkpoint"  # stands where a function's name stands: a checkpoint holds its arguments under none
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +92,31 @@ class LossMeasured:
     logits_shape: tuple[int, ...]
     logits_dtype: str
     loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure beside PyTorch's. ``allowed`` is how far they may be apart, as a part of PyTorch's: 0 where they must be equal."""
+
+    model: str
+    scenario: str
+    check: Check
+    figure: str
+    unit: str
+    ours: int | float | str | None
+    pytorch: int | float | str | None  # None: it has none
+    allowed: float = 0.0
+
+    @property
+    def difference(self) -> int | float | None:
+        """Ours less PyTorch's, where both are numbers."""
+        if isinstance(self.ours, int | float) and isinstance(self.pytorch, int | float):
+            return self.ours - self.pytorch
+        return None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether they are equal, or as near as allowed."""
+        if self.ours == self.pytorch:
+            return True
+        return self.difference is not None and abs(self.difference) <= self.allowed * abs(self.pytorch)  # type: ignore[arg-type] # a number, since the difference is one

@@ -18,7 +18,7 @@ from planner.verify.engine import backward
 from planner.verify.live import Live, Made
 from planner.verify.modules import CausalLM, UnbuildableError
 from planner.verify.optimizers import Trainer
-from planner.verify.records import Device, Measured, Phase, Saved
+from planner.verify.records import CHECKPOINT, Device, Measured, Phase, Saved
 
 AUTOCAST = {"bf16-autocast": torch.bfloat16, "fp16-autocast": torch.float16}
 WEIGHTS = {"bf16": torch.bfloat16, "bf16-master": torch.bfloat16}  # float32 elsewhere
@@ -49,7 +49,7 @@ class Keeper:
 
     def __init__(self, model: nn.Module) -> None:
         self.paths = {module: name for name, module in model.named_modules()}
-        self.stack = [""]
+        self.stack = ["loss"]  # what runs in no module
         self.saved: dict[int, Saved] = {}
         self.ignored = {id(tensor.untyped_storage()) for tensor in (*model.parameters(), *model.buffers())}
         self.functions = Functions()
@@ -59,7 +59,9 @@ class Keeper:
         storage = tensor.untyped_storage()
         if id(storage) not in self.ignored and id(storage) not in self.saved:
             dtype = str(tensor.dtype).removeprefix("torch.")
-            self.saved[id(storage)] = Saved(self.stack[-1], self.functions.running, tuple(tensor.shape), dtype, storage.nbytes())
+            self.saved[id(storage)] = Saved(
+                self.stack[-1], self.functions.running or CHECKPOINT, tuple(tensor.shape), dtype, storage.nbytes()
+            )
         return tensor.detach()  # a result saved as itself would keep itself alive
 
     @contextmanager
@@ -188,4 +190,4 @@ class Step:
         """All storages that stay for backward: what was saved, and what else is still alive, such as checkpoints' inputs."""
         ours = known | {id(loss.untyped_storage())}
         others: list[Made] = [made for key, (_, made) in self.live.storages.items() if key not in ours and key not in keeper.saved]
-        return (*keeper.saved.values(), *(Saved("", made.operator, made.shape, made.dtype, made.bytes) for made in others))
+        return (*keeper.saved.values(), *(Saved("model", CHECKPOINT, made.shape, made.dtype, made.bytes) for made in others))

@@ -1,0 +1,166 @@
+"""Two specs as written: the settings in which they differ, and the spec that some of these edits alone would make of the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from planner.report import settings
+from planner.review.records import Edit
+from planner.spec.checks import check
+from planner.spec.nodes import Node
+from planner.spec.records import Place, Spec
+from planner.spec.resolve import resolve
+from planner.spec.settings import Document
+from planner.spec.validate import validate
+
+_SECTIONS = ("model", "training", "scenarios")  # what moves figures; the rest of a spec is words about it
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A step into a list of mappings, to the one that has a name."""
+
+    name: str
+
+
+Step: TypeAlias = "str | int | Named"
+Path: TypeAlias = tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A place in the tree where two specs differ, and what stands there; None: nothing."""
+
+    path: Path
+    before: Node | None
+    after: Node | None
+
+    @property
+    def setting(self) -> str:
+        """The setting as the spec language names it: ``model.layers[0].count``, ``scenarios.long.batch_size``."""
+        return "".join(f"[{step}]" if isinstance(step, int) else f".{_name(step)}" for step in self.path).removeprefix(".")
+
+
+def differences(before: Node, after: Node) -> tuple[Difference, ...]:
+    """Return where two specs differ as written, in the order of the later one; what is gone comes last."""
+    found: list[Difference] = []
+    for section in _SECTIONS:
+        found += _differences((section,), before.items().get(section), after.items().get(section))
+    return tuple(found)
+
+
+def _differences(path: Path, before: Node | None, after: Node | None) -> Iterator[Difference]:
+    if path == ("scenarios",):
+        yield from _entries(path, _by_name(before), _by_name(after))
+    elif _is_mapping(before, after):
+        yield from _entries(path, before.items() if before else {}, after.items() if after else {})
+    elif before and after and isinstance(before.value, list) and isinstance(after.value, list) and len(before.value) == len(after.value):
+        for index, (one, other) in enumerate(zip(before.value, after.value, strict=True)):
+            yield from _differences((*path, index), one, other)
+    elif _plain(before) != _plain(after):
+        yield Difference(path, before, after)
+
+
+def _entries(path: Path, before: dict[str, Node], after: dict[str, Node]) -> Iterator[Difference]:
+    for key in (*after, *(key for key in before if key not in after)):
+        step = Named(key) if path == ("scenarios",) else key
+        inner = (*path, step)
+        if isinstance(step, Named) and (key not in before or key not in after):
+            yield Difference(inner, before.get(key), after.get(key))
+        else:
+            yield from _differences(inner, before.get(key), after.get(key))
+
+
+def _is_mapping(*nodes: Node | None) -> bool:
+    """Whether the nodes that are there are mappings without a shorthand behind them."""
+    return all(node is None or (isinstance(node.value, dict) and node.rest is None) for node in nodes)
+
+
+def _by_name(scenarios: Node | None) -> dict[str, Node]:
+    elements = scenarios.elements() if scenarios else []
+    return {str(node.items()["name"].value): node for node in elements}
+
+
+def _plain(node: Node | None) -> object:
+    return None if node is None else (node.plain(), node.rest and node.rest.plain())
+
+
+def edited(base: Spec, chosen: Iterable[Difference]) -> Spec | None:
+    """Return the spec that the base becomes by the chosen differences alone; None where that is no valid spec."""
+    if base.written is None:
+        return None
+    root = base.written
+    for difference in chosen:
+        root = _laid(root, difference.path, difference.after)
+    tree, problems = validate(root)
+    document = Document(tree)
+    return None if problems or check(document) else resolve(document, base.path)
+
+
+def _laid(node: Node, path: Path, after: Node | None) -> Node:
+    """Return a tree with something else at a path; mappings on the way are made where they are missing."""
+    step, *rest = path
+    inner = tuple(rest)
+    if isinstance(step, str):
+        items, keys = dict(node.items()), dict(node.keys)
+        laid = after if not inner else _laid(items.get(step) or Node(node.mark, [] if isinstance(inner[0], Named) else {}), inner, after)
+        if laid is None:
+            items.pop(step, None)
+        else:
+            items[step] = laid
+            keys.setdefault(step, laid.mark)
+        return replace(node, value=items, keys=keys)
+    elements = list(node.elements())
+    at = next((number for number, element in enumerate(elements) if _is_at(step, number, element)), len(elements))
+    old = elements[at] if at < len(elements) else None
+    new = after if not inner else _laid(old or Node(node.mark, {}), inner, after)
+    elements[at : at + 1] = [] if new is None else [new]
+    return replace(node, value=elements)
+
+
+def _is_at(step: Step, number: int, element: Node) -> bool:
+    if isinstance(step, Named):
+        name = element.items().get("name")
+        return name is not None and name.value == step.name
+    return step == number
+
+
+def told(difference: Difference, before: Spec, after: Spec, from_root: Callable[[str], str]) -> Edit:
+    """Return the edit that a reader is shown: values as written, a default where there was none, and the place."""
+    return Edit(
+        difference.setting,
+        _value(difference.before, before, difference),
+        _value(difference.after, after, difference),
+        _place(difference, from_root),
+    )
+
+
+def _place(difference: Difference, from_root: Callable[[str], str]) -> Place | None:
+    if difference.after is not None:
+        place = difference.after.mark.place
+        return replace(place, file=from_root(place.file))
+    return None if difference.before is None else difference.before.mark.place
+
+
+def _value(node: Node | None, spec: Spec, difference: Difference) -> str:
+    if node is not None:
+        return _written(node)
+    section, _, key = difference.setting.partition(".")
+    known = (
+        settings.model(spec.model) if section == "model" else settings.training(spec.scenarios[0].training) if section == "training" else {}
+    )
+    return f"{known[key]} (default)" if f"{section}.{key}" in spec.defaulted and key in known else ""
+
+
+def _written(node: Node) -> str:
+    if isinstance(node.value, dict):
+        return "{" + ", ".join(f"{key}: {_written(inner)}" for key, inner in node.value.items()) + "}"
+    if isinstance(node.value, list):
+        return "[" + ", ".join(map(_written, node.value)) + "]"
+    return node.text or str(node.value)
+
+
+def _name(step: Step) -> str:
+    return step.name if isinstance(step, Named) else str(step)

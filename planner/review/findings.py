@@ -1,0 +1,170 @@
+"""What is not allowed: broken budgets, claims that fail, sizes in names that are not true; each with its place and the way out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import date
+from fractions import Fraction
+
+from planner.report import claims, units
+from planner.report.columns import CLAIMABLE
+from planner.report.records import Planned
+from planner.review import quantity
+from planner.review.policy import SIZE_LABEL, Budget, Limit, Policy
+from planner.review.records import Figures, Finding
+from planner.review.wayout import WayOut, ways_out
+from planner.spec.problems import Problem
+from planner.spec.records import Place, Spec, Waiver
+
+WAYS_OUT = 25  # broken budgets of a review for which the way out is computed; each takes some dozens of plans
+
+_LABEL = re.compile(r"(?:^|[-_ /:])(a?)(\d{1,6}(?:[._]\d{1,3})?)([mb])(?=$|[-_ /:])", re.IGNORECASE)
+_SIZES = {"m": 10**6, "b": 10**9}
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A model that is held against a policy: its plans, and its figures in the base where it was there, by scenario."""
+
+    planned: Planned
+    before: dict[str, Figures]
+    places: dict[str, Place]  # by figure and "": where a finding about it is shown, named from the root
+
+
+def findings(held: Iterable[Held], policy: Policy, today: date, from_root: Callable[[str], str]) -> tuple[Finding, ...]:
+    """Return everything that is not allowed about models, most grave first."""
+    found: list[Finding] = []
+    for model in held:
+        own = [*_labels(model, policy), *_claims(model, from_root), *_budgets(model, policy, sum(map(_has_way_out, found)))]
+        found += [_waived(finding, model.planned.spec, today) for finding in own]
+        found += _unknown_waivers(model, policy, from_root)
+    return tuple(sorted(found, key=lambda one: ("error", "warning", "waived").index(one.severity)))
+
+
+def of_problem(problem: Problem) -> Finding:
+    """Return the finding that an invalid spec is."""
+    return Finding(problem.code, "error", problem.message, problem.place, hint=problem.hint)
+
+
+def _has_way_out(finding: Finding) -> bool:
+    return finding.rule.startswith("budget:")
+
+
+def _budgets(model: Held, policy: Policy, before: int) -> Iterator[Finding]:
+    spec = model.planned.spec
+    for plan in model.planned.plans:
+        for budget in policy.budgets:
+            if not budget.covers(spec, plan.scenario):
+                continue
+            value = CLAIMABLE[budget.figure].read(plan)
+            was = model.before.get(plan.scenario, {}).get(budget.figure)
+            if not isinstance(value, int):
+                continue
+            for limit in budget.limits:
+                worth = _worth(limit, was)
+                if worth is not None and (value < worth if limit.kind == "min" else value > worth):
+                    out: tuple[WayOut, ...] = ()
+                    if limit.kind != "min" and before < WAYS_OUT:
+                        out = ways_out(spec, plan.scenario, budget.figure, worth)
+                    yield Finding(
+                        rule=f"budget:{budget.name}",
+                        severity=budget.severity,
+                        message=_broken(budget, limit, value, worth),
+                        place=model.places.get(budget.figure, model.places[""]),
+                        model=spec.name,
+                        scenario=plan.scenario,
+                        hint="; ".join(filter(None, (_said(out), budget.message))),
+                    )
+                    before += 1
+
+
+def _worth(limit: Limit, before: int | None) -> Fraction | None:
+    """Return the most, or least, that the figure may be; None where the limit is on growth and there is nothing to grow from."""
+    if limit.kind != "max_increase":
+        return limit.amount.value
+    return None if before is None else before + limit.amount.of(before)
+
+
+def _broken(budget: Budget, limit: Limit, value: int, worth: Fraction) -> str:
+    """Say by how much a figure is beyond its limit, in a unit that shows it."""
+    column = CLAIMABLE[budget.figure]
+    whole = -(-worth.numerator // worth.denominator) if limit.kind == "min" else worth.numerator // worth.denominator
+    said, allowed = quantity.pair(column, value, whole)
+    beyond = quantity.say(column, abs(value - whole))
+    what = {
+        "max": f"{beyond} more than the {limit.amount.text} that {budget.name} allows",
+        "min": f"{beyond} less than the {limit.amount.text} that {budget.name} asks for",
+        "max_increase": f"{beyond} more than {allowed}, an increase of {limit.amount.text}, which is the most that {budget.name} allows",
+    }[limit.kind]
+    return f"{budget.figure} is {said}, {what} ({limit.place.file}:{limit.place.line})"
+
+
+def _said(ways: tuple[WayOut, ...]) -> str:
+    """Say the ways out: ``what fits, all else as it is: batch_size 7, n_layers 28``."""
+    fitting = [f"{way.setting} {units.exact(way.largest)}" for way in ways if way.largest is not None]
+    if fitting:
+        return f"the largest that fits, all else as it is: {' or '.join(fitting)}"
+    return f"no value of {', '.join(way.setting for way in ways)} alone makes it fit" if ways else ""
+
+
+def _claims(model: Held, from_root: Callable[[str], str]) -> Iterator[Finding]:
+    for problem in claims.broken(model.planned):
+        place = replace(problem.place, file=from_root(problem.place.file))
+        yield replace(of_problem(problem), model=model.planned.spec.name, scenario="base", place=place)
+
+
+def _labels(model: Held, policy: Policy) -> Iterator[Finding]:
+    """Yield a finding where the size in a model's name (``7b``, ``124m``, ``a3b`` for active parameters) is not what it counts."""
+    if policy.label_severity == "off":
+        return
+    spec, base = model.planned.spec, model.planned.plans[0]
+    seen = set()
+    for active, number, unit in _LABEL.findall(spec.name):
+        if active.lower() in seen:
+            continue  # the first size is the model's, a later one is of something else
+        seen.add(active.lower())
+        label = Fraction(number.replace("_", ".")) * _SIZES[unit.lower()]
+        column = CLAIMABLE["params_active" if active else "params_total"]
+        counted = column.read(base)
+        if isinstance(counted, int) and abs(counted - label) > policy.label_tolerance * label:
+            yield Finding(
+                rule=SIZE_LABEL,
+                severity=policy.label_severity,
+                message=f"the name says {active}{number}{unit}, but {column.name} is {_off(quantity.say(column, counted), label, counted)}",
+                place=model.places["name"],
+                model=spec.name,
+                scenario="base",
+                hint="rename the model, or change its size",
+            )
+
+
+def _off(said: str, label: Fraction, counted: int) -> str:
+    by = units.share(abs(counted - int(label)), int(label))
+    return f"{said}, {by} {'more' if counted > label else 'less'}"
+
+
+def _waived(finding: Finding, spec: Spec, today: date) -> Finding:
+    """Return the finding under the spec's waiver, if it has one for it: waived until its last day, and in force again after that."""
+    waiver = next((one for one in spec.waivers if finding.rule in (f"budget:{one.budget}", one.budget)), None)
+    if waiver is None or finding.rule == "expect":
+        return finding
+    if today > waiver.until:
+        return replace(finding, hint="; ".join(filter(None, (f"its waiver ended on {waiver.until}", finding.hint))))
+    return replace(finding, severity="waived", waiver=waiver)
+
+
+def _unknown_waivers(model: Held, policy: Policy, from_root: Callable[[str], str]) -> Iterator[Finding]:
+    known = {SIZE_LABEL, *(budget.name for budget in policy.budgets)}
+    for waiver in model.planned.spec.waivers:
+        if waiver.budget not in known:
+            place = replace(waiver.place, file=from_root(waiver.place.file))
+            message = f"the waiver is for {waiver.budget!r}, and planner.yaml has no such budget"
+            hint = "remove it, or name the budget as planner.yaml does"
+            yield Finding("waiver", "warning", message, place, model.planned.spec.name, hint=hint)
+
+
+def waivers(specs: Iterable[Spec]) -> tuple[tuple[str, Waiver], ...]:
+    """Return the waivers of all specs, by model."""
+    return tuple((spec.name, waiver) for spec in specs for waiver in spec.waivers)

@@ -1,0 +1,183 @@
+"""Git, read through ``git`` itself: what a revision holds. Nothing in the work tree, the index or the configuration is touched.
+
+No hook, pager, file-system monitor or transport runs, whatever the configuration says: objects are read and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from posixpath import dirname, join, normpath
+
+MAIN = ("origin/HEAD", "origin/main", "origin/master", "main", "master")  # where a main branch is looked for
+_SAFE = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "protocol.allow=never", "gc.auto=0")
+_LINK = "120000"
+_MISSING_HISTORY = "fetch its history: git fetch --unshallow; in GitHub Actions, give actions/checkout fetch-depth: 0"
+
+
+class GitError(Exception):
+    """What hinders the reading of a base, and what to do about it, in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A repository with a work tree."""
+
+    root: Path
+    shallow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The files of a revision by their path from the repository's root, and what could not be read of it."""
+
+    files: dict[str, bytes]
+    notes: tuple[str, ...] = ()
+
+
+def repository(folder: Path) -> Repository:
+    """Return the repository around a folder. Raises GitError."""
+    told = _git(folder, "rev-parse", "--show-toplevel", "--is-shallow-repository")
+    if told.returncode:
+        reason = _reason(told)
+        if "not a git repository" in reason:
+            raise GitError("this is no git repository; run it in one, or compare with a saved report: --base-report FILE")
+        raise GitError(f"git cannot read this repository: {reason}")
+    root, shallow = os.fsdecode(told.stdout).removesuffix("\n").rsplit("\n", 1)
+    return Repository(Path(root), shallow == "true")
+
+
+def base_commit(repo: Repository, ref: str | None) -> tuple[str, str]:
+    """Return the commit that is meant, and how to name it: by default the merge base with the main branch; ``REF...`` that with REF.
+
+    Raises GitError, which says what to do.
+    """
+    if ref is None:
+        main = next((name for name in MAIN if _commit(repo, name)), None)
+        if main is None:
+            raise GitError(_hint(repo, f"there is no main branch to compare with: none of {', '.join(MAIN)}", "name a base: --base REF"))
+        return _merge_base(repo, main)
+    if ref.endswith("..."):
+        return _merge_base(repo, ref.removesuffix("..."))
+    commit = _commit(repo, ref)
+    if commit is None:
+        raise GitError(_hint(repo, f"there is no revision {ref!r}", "name a branch, a tag or a commit"))
+    return commit, f"{ref} ({commit[:12]})"
+
+
+def _merge_base(repo: Repository, ref: str) -> tuple[str, str]:
+    commit = _commit(repo, ref)
+    if commit is None:
+        raise GitError(_hint(repo, f"there is no revision {ref!r}", "name a branch, a tag or a commit"))
+    head = _commit(repo, "HEAD")
+    if head is None:
+        raise GitError("there is no commit yet to compare with")
+    told = _git(repo.root, "merge-base", head, commit)
+    found = told.stdout.decode("ascii", "replace").split()
+    if told.returncode or not found:
+        raise GitError(_hint(repo, f"HEAD and {ref} have no common commit", "name a base: --base REF"))
+    return found[0], f"the merge base with {ref} ({found[0][:12]})"
+
+
+def _commit(repo: Repository, ref: str) -> str | None:
+    if not ref or ref.startswith("-") or "\0" in ref:  # git would take it for an option
+        return None
+    told = _git(repo.root, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
+    return told.stdout.decode("ascii").strip() if told.returncode == 0 else None
+
+
+def _hint(repo: Repository, what: str, otherwise: str) -> str:
+    return f"{what}, but this clone is shallow; {_MISSING_HISTORY}" if repo.shallow else f"{what}; {otherwise}"
+
+
+def tree(repo: Repository, commit: str, wanted: Callable[[str], bool], limit: int) -> Tree:
+    """Read the wanted files of a commit, none larger than ``limit`` bytes, those of submodules at the commits recorded for them.
+
+    A link stands for the file that it names, if that is a file of the same revision. Raises GitError.
+    """
+    files: dict[str, bytes] = {}
+    links: dict[str, bytes] = {}
+    notes: list[str] = []
+    entries, submodules = _entries(repo.root, commit)
+    chosen = [entry for entry in entries if wanted(entry.path) and entry.size <= limit]
+    for entry, content in zip(chosen, _contents(repo.root, [entry.oid for entry in chosen]), strict=True):
+        (links if entry.mode == _LINK else files)[entry.path] = content
+    for path, oid in submodules.items():
+        inner = repo.root / path
+        if not (inner / ".git").exists():
+            continue  # not checked out: it has no specs in the work tree either
+        try:
+            read = tree(Repository(inner, shallow=False), oid, wanted, limit)
+        except GitError:
+            notes.append(f"the submodule {path} lacks its commit {oid[:12]}, so its specs have no base; fetch it: git submodule update")
+        else:
+            files |= {f"{path}/{name}": content for name, content in read.files.items()}
+            notes += read.notes
+    files |= {path: files[target] for path, text in links.items() if (target := _target(path, text)) in files}
+    return Tree(files, tuple(notes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    mode: str
+    oid: str
+    size: int
+    path: str
+
+
+def _entries(folder: Path, commit: str) -> tuple[list[_Entry], dict[str, str]]:
+    """Return the files and links of a commit, and the commits of its submodules by their path."""
+    told = _git(folder, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
+    if told.returncode:
+        raise GitError(f"git cannot list {commit}: {_reason(told)}")
+    entries, submodules = [], {}
+    for line in filter(None, told.stdout.split(b"\0")):
+        told_of, _, name = line.partition(b"\t")
+        mode, kind, oid, size = told_of.decode("ascii").split()
+        path = os.fsdecode(name)
+        if {"", ".", "..", ".git"} & set(path.split("/")):
+            continue  # no honest tree has such a name
+        if kind == "commit":
+            submodules[path] = oid
+        else:
+            entries.append(_Entry(mode, oid, int(size), path))
+    return entries, submodules
+
+
+def _contents(folder: Path, oids: list[str]) -> Iterator[bytes]:
+    """Yield the blobs, read in one go."""
+    if not oids:
+        return
+    told = _git(folder, "cat-file", "--batch", given="\n".join(oids).encode() + b"\n")
+    data, at = told.stdout, 0
+    for oid in oids:
+        end = data.find(b"\n", at)
+        head = data[at:end].split()
+        if told.returncode or end < 0 or len(head) != 3:  # noqa: PLR2004 - object, type, size
+            raise GitError(f"git has not got the object {oid}; if this clone is partial, fetch what it lacks: git fetch --refetch")
+        size = int(head[2])
+        yield data[end + 1 : end + 1 + size]
+        at = end + 1 + size + 1
+
+
+def _target(path: str, text: bytes) -> str:
+    """Return the path that a link at a path names; where a folder on the way is a link too, no file of the revision has it."""
+    return normpath(join(dirname(path), os.fsdecode(text)))
+
+
+def _git(folder: Path, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    settings = [part for setting in _SAFE for part in ("-c", setting)]
+    environment = os.environ | {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1"}
+    command = ["git", "--no-pager", "--literal-pathspecs", *settings, *arguments]
+    try:
+        return subprocess.run(command, cwd=folder, input=given, capture_output=True, env=environment, check=False)  # noqa: S603 - no shell
+    except FileNotFoundError:
+        raise GitError("git is not installed, or not on the PATH") from None
+
+
+def _reason(told: subprocess.CompletedProcess[bytes]) -> str:
+    lines = told.stderr.decode("utf-8", "replace").strip().splitlines()
+    return lines[0].removeprefix("fatal: ") if lines else f"exit code {told.returncode}"

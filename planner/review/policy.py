@@ -1,0 +1,172 @@
+"""``planner.yaml``: which specs are reviewed and within which budgets they stay, read with the words and places that specs have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from fractions import Fraction
+from pathlib import Path
+from typing import Literal
+
+from planner.report.columns import CLAIMABLE
+from planner.review import quantity
+from planner.review.quantity import Amount
+from planner.spec.nodes import UNREADABLE, Node, Source
+from planner.spec.problems import Problem, SpecError
+from planner.spec.records import Place, Spec
+from planner.spec.source import read_source
+from planner.spec.suggest import value_hint
+from planner.spec.validate import validate
+from planner.spec.yaml12 import parse
+
+SIZE_LABEL = "size_label"  # the name by which a waiver names the check of labels
+_LIMITS = ("max", "min", "max_increase")
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One limit of a budget, and where it stands."""
+
+    kind: Literal["max", "min", "max_increase"]
+    amount: Amount
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits on one figure of some models; empty patterns stand for all."""
+
+    name: str
+    figure: str
+    limits: tuple[Limit, ...]
+    models: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    scenarios: tuple[str, ...] = ()
+    severity: Literal["error", "warning"] = "error"
+    message: str = ""
+
+    def covers(self, spec: Spec, scenario: str) -> bool:
+        """Whether it is for a scenario of a spec: the model's name, one of its tags and the scenario's name must all be meant."""
+        named = not self.models or any(fnmatchcase(spec.name, pattern) for pattern in self.models)
+        tagged = not self.tags or bool(set(self.tags) & set(spec.tags))
+        return named and tagged and (not self.scenarios or any(fnmatchcase(scenario, pattern) for pattern in self.scenarios))
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What ``planner.yaml`` says; by default that specs are in ``specs`` and that a size in a name is true within a tenth."""
+
+    specs: tuple[str, ...] = ("specs",)
+    budgets: tuple[Budget, ...] = ()
+    label_tolerance: Fraction = Fraction(1, 10)
+    label_severity: Literal["error", "warning", "off"] = "warning"
+
+
+def read(path: Path, name: str) -> tuple[Policy, tuple[Problem, ...]]:
+    """Read a policy, whose places are in a file of the given name, and what is wrong with it; without a file the defaults."""
+    if not path.is_file():
+        return Policy(), ()
+    try:
+        root, unread = parse(Source(name, read_source(str(path)).text))
+    except SpecError as error:
+        return Policy(), tuple(
+            Problem(Place(name, one.place.line, one.place.column), one.code, one.message, one.line_text, one.hint) for one in error.problems
+        )
+    tree, problems = validate(root, "policy")
+    wrong = (*unread, *problems, *_problems(tree))
+    return (Policy(), wrong) if wrong else (_policy(tree), ())
+
+
+def _problems(tree: Node) -> list[Problem]:
+    """Return what the schema cannot say: figures there are, amounts that can be read, names that differ."""
+    found: list[Problem] = []
+    names: dict[str, int] = {SIZE_LABEL: 0}
+    for budget in _budgets(tree):
+        items = budget.items()
+        found += _name_problem(items.get("name"), names)
+        figure = items.get("figure")
+        if figure is None or not isinstance(figure.value, str):
+            continue
+        if figure.value not in CLAIMABLE:
+            hint = value_hint("figure", figure.value, figure.text, CLAIMABLE)
+            found.append(figure.mark.problem("value", f"there is no figure '{figure.value}'", hint))
+            continue
+        for kind in _LIMITS:
+            node = items.get(kind)
+            if node is not None and node.value is not UNREADABLE:
+                found += _amount_problem(kind, node, figure.value)
+    label = tree.items().get(SIZE_LABEL)
+    tolerance = label.items().get("tolerance") if label else None
+    if tolerance is not None and isinstance(tolerance.value, str) and not tolerance.value.endswith("%"):
+        found.append(
+            tolerance.mark.problem("amount", f"size_label.tolerance cannot be '{tolerance.value}'", "write percent, for example 10%")
+        )
+    elif tolerance is not None and isinstance(tolerance.value, str):
+        found += _amount_problem("max_increase", tolerance, "params_total")
+    return found
+
+
+def _name_problem(name: Node | None, names: dict[str, int]) -> list[Problem]:
+    if name is None or not isinstance(name.value, str):
+        return []
+    line = names.setdefault(name.value, name.mark.line + 1)
+    if line == name.mark.line + 1:
+        return []
+    whose = f"is the name of the budget on line {line} too" if line else "is what waivers call the check of size labels"
+    return [name.mark.problem("duplicate-name", f"'{name.value}' {whose}", "give each budget its own name")]
+
+
+def _amount_problem(kind: str, node: Node, figure: str) -> list[Problem]:
+    try:
+        quantity.parse(node.text, CLAIMABLE[figure].unit, share=kind == "max_increase")
+    except ValueError as error:
+        return [node.mark.problem("amount", f"{kind} cannot be '{node.text}'", str(error))]
+    return []
+
+
+def _policy(tree: Node) -> Policy:
+    items, default = tree.items(), Policy()
+    label = items[SIZE_LABEL].items() if SIZE_LABEL in items else {}
+    severity: Literal["error", "warning", "off"] = _text(label.get("severity")) or default.label_severity  # type: ignore[assignment]  # by the schema
+    tolerance = _text(label.get("tolerance"))
+    return Policy(
+        specs=_texts(items.get("specs")) or default.specs,
+        budgets=tuple(map(_budget, _budgets(tree))),
+        label_tolerance=quantity.parse(tolerance, "parameters", share=True).value if tolerance else default.label_tolerance,
+        label_severity=severity,
+    )
+
+
+def _budget(node: Node) -> Budget:
+    items = node.items()
+    figure = _text(items["figure"])
+    unit = CLAIMABLE[figure].unit
+    limits = tuple(
+        Limit(kind, quantity.parse(items[kind].text, unit, share=kind == "max_increase"), items[kind].mark.place)  # type: ignore[arg-type]
+        for kind in _LIMITS
+        if kind in items
+    )
+    severity: Literal["error", "warning"] = "warning" if _text(items.get("severity")) == "warning" else "error"
+    return Budget(
+        name=_text(items["name"]),
+        figure=figure,
+        limits=limits,
+        models=_texts(items.get("models")),
+        tags=_texts(items.get("tags")),
+        scenarios=_texts(items.get("scenarios")),
+        severity=severity,
+        message=_text(items.get("message")),
+    )
+
+
+def _budgets(tree: Node) -> list[Node]:
+    written = tree.items().get("budgets")
+    return written.elements() if written else []
+
+
+def _text(node: Node | None) -> str:
+    return str(node.value) if node else ""
+
+
+def _texts(node: Node | None) -> tuple[str, ...]:
+    return tuple(str(element.value) for element in node.elements()) if node else ()

@@ -1,0 +1,90 @@
+"""Amounts with units: how a budget writes them, and how a review says figures, changes and excesses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from planner.report import units
+from planner.report.columns import Column
+
+_SAID: Mapping[str, Callable[[int], str]] = {
+    "parameters": units.count,
+    "tokens": units.count,
+    "sequences": units.count,
+    "bytes": units.memory,
+    "FLOP": units.flops,
+    "10⁹ FLOP": units.count,
+}
+_SI = ("k", "M", "G", "T", "P", "E", "Z", "Y", "R", "Q")
+_BINARY = {f"{letter}iB": 1024**power for power, letter in enumerate(("K", "M", "G", "T", "P", "E"), 1)}
+_DECIMAL = {f"{letter}B": 1000**power for power, letter in enumerate(_SI, 1)} | {"KB": 1000}
+_FLOP = {"FLOP": 1} | {f"{letter}FLOP": 1000**power for power, letter in enumerate(_SI, 1)}
+_COUNT = {"k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+_UNITS: Mapping[str, Mapping[str, int]] = {
+    "bytes": _DECIMAL | _BINARY | {"bytes": 1},
+    "FLOP": _FLOP | {f"{unit}s": size for unit, size in _FLOP.items()},
+}
+_EXAMPLES: Mapping[str, str] = {"bytes": "80GB, 40GiB", "FLOP": "1.5ZFLOP, 3e21"}
+_AMOUNT = re.compile(r"(?P<number>\d{1,20}(?:\.\d{1,20})?(?:[eE]\+?\d{1,2})?)\s?(?P<unit>[A-Za-z%]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A limit as written, and what it is worth: a whole number of the figure's unit, or a share of a figure."""
+
+    text: str
+    value: Fraction
+    share: bool = False  # value is a factor: 5 % is 1/20
+
+    def of(self, figure: int) -> Fraction:
+        """Return the limit in the figure's unit; a share is taken of a figure."""
+        return self.value * figure if self.share else self.value
+
+
+def parse(text: str | int, unit: str, *, share: bool = False) -> Amount:
+    """Read ``40GiB``, ``80GB``, ``7B``, ``300e9``, and with ``share`` also ``5%``. Raises ValueError, which says what to write."""
+    example = _EXAMPLES.get(unit, "7B, 124M, 300e9") + (", 5%" if share else "")
+    found = _AMOUNT.fullmatch(str(text).replace(",", "").replace("_", "").strip())
+    if not found:
+        raise ValueError(f"write a number and a unit, for example {example}")
+    number, named = Fraction(found["number"]), found["unit"]
+    if named == "%" and share:
+        return Amount(str(text), number / 100, share=True)
+    sizes = _UNITS.get(unit, _COUNT)
+    if named and named not in sizes:
+        raise ValueError(f"the figure is in {unit}: write for example {example}")
+    return Amount(str(text), number * sizes.get(named, 1))
+
+
+def say(column: Column, value: int | None) -> str:
+    """Say a figure rounded, with its unit: ``43.12 GiB``."""
+    return "none" if value is None else _SAID[column.unit](value)
+
+
+def exactly(column: Column, value: int) -> str:
+    """Say a figure with every digit: ``42,949,672,961 bytes``."""
+    return f"{units.exact(value)} {column.unit}"
+
+
+def pair(column: Column, before: int | None, after: int | None) -> tuple[str, str]:
+    """Say two figures, with every digit where rounding hides that they differ."""
+    said = say(column, before), say(column, after)
+    if said[0] == said[1] and before is not None and after is not None and before != after:
+        return units.exact(before), units.exact(after)
+    return said
+
+
+def difference(column: Column, by: int) -> str:
+    """Say a difference with its sign, in a unit that shows it: ``+43.12 GiB``, ``−1 B``."""
+    return f"{'−' if by < 0 else '+'}{say(column, abs(by))}"
+
+
+def change(column: Column, before: int | None, after: int | None) -> str:
+    """Say a change, absolute and in percent: ``+43.12 GiB, +100.0 %``."""
+    if before is None or after is None:
+        return "now known" if before is None else "no longer known"
+    percent = units.relative(before, after)
+    return difference(column, after - before) + (f", {percent}" if percent else "")

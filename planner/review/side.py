@@ -1,0 +1,169 @@
+"""One side of a comparison: the specs of the work tree, of a revision, or of a saved report, with every place named from one root."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from planner import spec as specs_room
+from planner.review.records import FIGURES, Figures
+from planner.spec.find import SUFFIXES, find
+from planner.spec.problems import Problem
+from planner.spec.records import Place, Spec
+from planner.spec.source import STDIN, whole_file
+
+POLICY = "planner.yaml"  # at the root; no spec
+REPORT_LIMIT = 2**28  # bytes of a saved report
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Specs by name, what is wrong with the others, and figures that were saved with them."""
+
+    specs: Mapping[str, Spec]
+    problems: tuple[Problem, ...] = ()
+    paths: frozenset[str] = frozenset()  # of every spec file there is, readable or not
+    saved: Mapping[tuple[str, str], Figures] = field(default_factory=dict)  # by model and scenario
+    methods: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)  # of saved figures, by column
+
+
+def is_spec(path: str) -> bool:
+    """Whether a file of a revision could be a spec."""
+    return path.endswith(SUFFIXES)
+
+
+def work_tree(root: Path, paths: Sequence[str]) -> Side:
+    """Read the specs that the paths name. One that is, or that is a link to, a file outside the root is a problem and is not read."""
+    files, problems = find(paths)
+    files = tuple(file for file in files if file == STDIN or from_root(root, file) != POLICY)
+    inside = [file for file in files if file != STDIN and Path(os.path.realpath(file)).is_relative_to(os.path.realpath(root))]
+    outside = [file for file in files if file not in inside]
+    refused = [whole_file(file, "outside", "is outside the repository", "review specs that are in it") for file in outside]
+    read, wrong = specs_room.read(inside)
+    names = {file: from_root(root, file) for file in inside}
+    found = {spec.name: replace(spec, path=names[spec.path]) for spec in read}
+    told = tuple(_placed(problem, lambda file: from_root(root, file)) for problem in (*problems, *refused, *wrong))
+    return Side(found, told, frozenset(names.values()))
+
+
+def from_root(root: Path, file: str) -> str:
+    """Name a file from the root, with forward slashes; links in its folder are followed, the file itself is not."""
+    path = Path(file)
+    return shown(Path(os.path.relpath(Path(os.path.realpath(path.parent)) / path.name, os.path.realpath(root))))
+
+
+def shown(path: Path) -> str:
+    r"""Name a file with forward slashes; bytes that are no UTF-8 are written ``\xff``."""
+    return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
+
+
+def revision(
+    files: Mapping[str, bytes], patterns: Iterable[str], head: Mapping[str, Spec], unchanged: frozenset[str], others: Iterable[str] = ()
+) -> Side:
+    """Read the specs among a revision's files. ``patterns`` name them from the root; those that name nothing there are no problem.
+
+    ``unchanged`` are paths of files that are the same in the work tree and stand for themselves alone, whose ``head`` specs are taken over.
+    ``others`` name more specs, which are read but are not among the side's paths: a model may come from there.
+    """
+    with _snapshot(files) as folder:
+        meant, _ = find(folder / pattern for pattern in patterns)
+        chosen, _ = find([*meant, *(folder / pattern for pattern in others)])
+        known = {spec.path: spec for spec in head.values() if spec.path in unchanged}
+        names = {file: _relative(file, folder) for file in chosen if _relative(file, folder) != POLICY}
+        read, problems = specs_room.read([file for file, name in names.items() if name not in known])
+        own = {spec.name: _relocated(spec, folder) for spec in read if _within(spec, folder)}
+        astray = (spec.path for spec in read if not _within(spec, folder))
+        strays = tuple(whole_file(path, "extends", "extends a file that the revision has not got") for path in astray)
+        taken = {known[name].name: known[name] for name in names.values() if name in known}
+        told = tuple(_placed(problem, lambda file: _relative(file, folder), folder) for problem in (*problems, *strays))
+    return Side({**taken, **own}, told, frozenset(names[file] for file in meant if file in names))
+
+
+def stands_alone(content: bytes) -> bool:
+    """Whether a spec's text is all of it: nothing in it can be the key ``extends``, not even escaped."""
+    return b"extends" not in content and b"\\" not in content
+
+
+class ReportError(Exception):
+    """A saved report that cannot be read, and why, in a sentence."""
+
+
+def saved_report(path: Path) -> Side:
+    """Read a ``capacity.json``: its specs, to be computed anew, and its figures. Raises ReportError."""
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(REPORT_LIMIT + 1)
+        if len(data) > REPORT_LIMIT:
+            raise ReportError(f"{path}: is larger than any report")
+        plans = json.loads(data)
+        entries = [_entry(plan) for plan in plans]
+        paths = {name: str(plan["figures"]["spec"]) for plan, (name, *_) in zip(plans, entries, strict=True)}
+    except OSError as error:
+        raise ReportError(f"{path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ReportError(f"{path}: is no capacity.json; write one with planner run --format json") from None
+    texts = {name: json.dumps(written, ensure_ascii=True).encode() for name, _, _, _, written in entries if written is not None}
+    files = {f"{number}.yaml": text for number, text in enumerate(texts.values())}
+    read = revision(files, files, {}, frozenset())
+    unplaced = {name: replace(spec, path=paths[name]) for name, spec in read.specs.items()}
+    return Side(
+        specs=unplaced,
+        paths=frozenset(spec.path for spec in unplaced.values()),
+        saved={(name, scenario): figures for name, scenario, figures, _, _ in entries},
+        methods={(name, scenario): methods for name, scenario, _, methods, _ in entries},
+    )
+
+
+_Entry = tuple[str, str, Figures, Mapping[str, str], object]
+
+
+def _entry(plan: Mapping[str, Any]) -> _Entry:
+    figures = plan["figures"]
+    values = {name: figures[name] for name in FIGURES if name in figures}
+    name, scenario = figures["model"], figures["scenario"]
+    if not all(value is None or type(value) is int for value in values.values()) or type(name) is not str or type(scenario) is not str:
+        raise TypeError(name)
+    methods = plan.get("methods") or {}
+    return name, scenario, values, {str(column): str(method) for column, method in methods.items()}, plan.get("spec")
+
+
+@contextmanager
+def _snapshot(files: Mapping[str, bytes]) -> Iterator[Path]:
+    """Write files below a folder of their own, which passes for a repository of its own: nothing outside it can be extended."""
+    with tempfile.TemporaryDirectory(prefix="planner-") as made:
+        folder = Path(os.path.realpath(made))
+        (folder / ".git").mkdir()
+        for name, content in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        yield folder
+
+
+def _within(spec: Spec, folder: Path) -> bool:
+    return all(Path(place.file).is_relative_to(folder) for place in spec.places.values())
+
+
+def _relative(file: str, folder: Path) -> str:
+    path = Path(file)
+    return shown(path.relative_to(folder)) if path.is_relative_to(folder) else file
+
+
+def _relocated(spec: Spec, folder: Path) -> Spec:
+    """Name the files of a spec from the folder. Its tree is ours alone, and its sources are renamed in place."""
+    for _, node in spec.written.walk() if spec.written else ():
+        node.mark.source.file = _relative(node.mark.source.file, folder)
+    places = {path: replace(place, file=_relative(place.file, folder)) for path, place in spec.places.items()}
+    return replace(spec, path=_relative(spec.path, folder), places=places)
+
+
+def _placed(problem: Problem, name: Any, folder: Path | None = None) -> Problem:  # noqa: ANN401 - a function of a file
+    place = Place(name(problem.place.file), problem.place.line, problem.place.column)
+    message = problem.message if folder is None else problem.message.replace(f"{folder}{os.sep}", "")
+    return replace(problem, place=place, message=message)

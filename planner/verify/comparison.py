@@ -1,0 +1,168 @@
+"""The planner's figures beside PyTorch's, row by row."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from planner import capacity
+from planner.capacity.records import FlopsCount, Plan
+from planner.spec.records import Scenario, Spec, Training
+from planner.verify import measure, measure_loss, measure_optimizer, parameters, twin
+from planner.verify.records import CHECKPOINT, Check, Device, Measured, Row
+
+# How far a peak may be from the measured one: the order in which an engine frees and allocates inside a layer is not all modelled.
+PEAK_ALLOWED, PEAK_ALLOWED_RECOMPUTED = 0.005, 0.01
+LOSS_ALLOWED = 0.02  # of ln V: random weights say a little, not nothing
+TWIN_BATCH, TWIN_LENGTH = 2, 16
+
+LAYER = re.compile(r"(?<=\.layers\.)\d+(?=\.|$)")
+
+
+def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check] = ("parameters",), device: Device = "cuda") -> Iterator[Row]:
+    """Yield the rows of each check, in the order of ``CHECKS``.
+
+    Parameters, kept tensors, FLOPs and the step are those of the model at full size, on a made-up GPU (``cuda``) or with the CPU's kernels
+    (``cpu``: real memory and time). Optimizer and loss are those of a small twin on the CPU. Raises ``ModuleNotFoundError`` without torch,
+    ``UnbuildableError`` and ``CannotPretendError``.
+    """
+    wanted = set(checks)
+    plan = capacity.plan(spec, scenario)
+    if "parameters" in wanted:
+        yield from compare_parameters(plan)
+    if wanted & {"kept", "flops", "step"}:
+        measured = measure(plan.model, _measurable(plan.training, device, step="step" in wanted), device)
+        if "kept" in wanted:
+            yield from compare_kept(plan, measured)
+        if "flops" in wanted:
+            yield from compare_flops(plan, measured)
+        if "step" in wanted:
+            yield from compare_step(plan, measured)
+    small = _small(spec, scenario)
+    if "optimizer" in wanted:
+        yield from compare_optimizer(small)
+    if "loss" in wanted:
+        yield from compare_loss(small)
+
+
+def _measurable(training: Training, device: Device, *, step: bool) -> Training:
+    """Leave out what has no part in what is measured and cannot run on fake tensors."""
+    return training if step or device == "cpu" else replace(training, optimizer="adamw")
+
+
+def _small(spec: Spec, scenario: Scenario) -> Plan:
+    """Plan the spec's twin; neither its optimizer nor its first loss depends on whose kernels run."""
+    training = replace(
+        scenario.training,
+        batch_size=TWIN_BATCH,
+        sequence_length=TWIN_LENGTH,
+        gradient_accumulation=1,
+        tokens=None,
+        implementation="pytorch",
+        recompute="none",
+    )
+    return capacity.plan(replace(spec, model=twin(spec.model)), replace(scenario, training=training))
+
+
+def _rows(plan: Plan, check: Check, unit: str) -> Callable[..., Row]:
+    def row(figure: str, ours: float | str | None, pytorch: float | str | None, allowed: float = 0.0) -> Row:
+        return Row(plan.name, plan.scenario, check, figure, unit, ours, pytorch, allowed)
+
+    return row
+
+
+def pattern(name: str) -> str:
+    """Return the name with N for the number of the layer."""
+    return LAYER.sub("N", name)
+
+
+def compare_parameters(plan: Plan) -> Iterator[Row]:
+    """Yield the total, then every tensor that only one of the two has, or has in another shape or number."""
+    row = _rows(plan, "parameters", "params")
+    theirs = parameters(plan.model)
+    counts = Counter((pattern(name), shape) for name, shape in theirs.items())
+    ours: Counter[tuple[str, tuple[int, ...]]] = Counter()
+    for weight in plan.parameters.weights:
+        ours[weight.name, weight.shape] += weight.copies
+    yield row("total", plan.parameters.total, sum(size(shape) for shape in theirs.values()))
+    yield row("tensors", sum(ours.values()), len(theirs))
+    for name, shape in sorted(ours.keys() | counts.keys()):
+        if ours[name, shape] != counts[name, shape]:
+            yield row(f"{name} {shape_text(shape)}, tensors", ours[name, shape], counts[name, shape])
+
+
+def size(shape: Iterable[int]) -> int:
+    """Return the elements of a shape."""
+    elements = 1
+    for length in shape:
+        elements *= length
+    return elements
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """Return a shape as text: [768, 3072]."""
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def compare_kept(plan: Plan, measured: Measured) -> Iterator[Row]:
+    """Yield the sum, then the sums of each module and dtype where they differ."""
+    row = _rows(plan, "kept", "bytes")
+    yield row("kept for backward", plan.memory.activations_bytes, measured.saved_bytes)
+    ours: Counter[tuple[str, str]] = Counter()
+    for kept in plan.memory.kept:
+        ours[kept.path, kind(kept.dtype)] += kept.bytes_each * kept.copies
+    theirs: Counter[tuple[str, str]] = Counter()
+    for saved in measured.kept:
+        # The model calls the checkpoint of a whole layer, so that PyTorch saves under "model" what we say the layer keeps.
+        whole_layer = saved.path == "model" and saved.function == CHECKPOINT
+        theirs["model.layers.N" if whole_layer else pattern(saved.path), kind(saved.dtype)] += saved.bytes
+    for path, dtype in sorted(ours.keys() | theirs.keys()):
+        if ours[path, dtype] != theirs[path, dtype]:
+            yield row(f"{path}, {dtype}", ours[path, dtype], theirs[path, dtype])
+
+
+def kind(dtype: str) -> str:
+    """Return the dtype of what has a gradient, and one word for ids, masks and random states."""
+    return dtype if "float" in dtype else "integers"
+
+
+def compare_flops(plan: Plan, measured: Measured) -> Iterator[Row]:
+    """Yield forward and backward FLOPs of one micro-batch, what PyTorch's counter leaves out added."""
+    row = _rows(plan, "flops", "FLOPs")
+    hardware: FlopsCount = next(count for count in plan.flops.by_convention if count.convention == "hardware")
+    left_out = Counter[str]()
+    for phase, _, flops in measured.flops_left_out:
+        left_out[phase] += flops
+    backward = hardware.train_per_step // plan.training.gradient_accumulation - hardware.forward_per_step
+    yield row("forward", hardware.forward_per_step, measured.flops_forward + left_out["forward"])
+    yield row("backward", backward, measured.flops_backward + left_out["backward"])
+
+
+def compare_step(plan: Plan, measured: Measured) -> Iterator[Row]:
+    """Yield the peak of a step, whole and by phase; PyTorch's forward phase is our forward and loss together."""
+    row = _rows(plan, "step", "bytes")
+    allowed = PEAK_ALLOWED if plan.training.recompute == "none" else PEAK_ALLOWED_RECOMPUTED
+    ours = {phase.phase: phase.peak_bytes for phase in plan.memory.phases}
+    by_phase = {"forward": max(ours["forward"], ours["loss"]), "backward": ours["backward"], "optimizer": ours["optimizer"]}
+    yield row("peak", plan.memory.peak_bytes, measured.peak.bytes, allowed)
+    for phase in measured.phases:
+        yield row(f"peak, {phase.phase}", by_phase[phase.phase], phase.bytes, allowed)
+
+
+def compare_optimizer(plan: Plan) -> Iterator[Row]:
+    """Yield what the optimizer of a small twin holds."""
+    row = _rows(plan, "optimizer", "bytes")
+    measured = measure_optimizer(plan.model, plan.training)
+    yield row("optimizer state of a small twin", plan.memory.optimizer_bytes, measured.state_bytes)
+    yield row("master weights of a small twin", plan.memory.master_weights_bytes, measured.master_bytes)
+    yield row("gradients of a small twin", plan.memory.gradients_bytes, measured.gradient_bytes)
+
+
+def compare_loss(plan: Plan) -> Iterator[Row]:
+    """Yield the logits' shape and the first loss of a small twin."""
+    measured = measure_loss(plan.model, plan.training)
+    logits = (plan.training.batch_size, plan.training.sequence_length, plan.model.padded_vocab_size)
+    yield _rows(plan, "loss", "shape")("logits of a small twin", shape_text(logits), shape_text(measured.logits_shape))
+    yield _rows(plan, "loss", "nats")("first loss of a small twin", plan.initial_loss, measured.loss, LOSS_ALLOWED)

@@ -1,0 +1,69 @@
+"""Rows of a comparison as text, Markdown or JSON, and the line that sums them up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from planner.report import units
+from planner.report.markdown import escape
+from planner.report.terminal import PLAIN, Style
+from planner.report.terminal import table as aligned
+from planner.verify.records import Row
+
+_HEADINGS = ("model", "check", "figure", "planner", "PyTorch", "difference", "")
+_ALIGN = "lllrrrl"
+
+
+def text(rows: Sequence[Row], style: Style = PLAIN, width: int | None = None) -> str:
+    """Write a table for a terminal, and the summary below it."""
+    lines = aligned(_HEADINGS, _ALIGN, map(_cells, rows), style, width) if rows else ()
+    return "\n".join([*lines, "", summary(rows), ""])
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """Write a table for GitHub, and the summary above it."""
+    rule = ["---:" if side == "r" else "---" for side in _ALIGN]
+    lines = ["| " + " | ".join(cells) + " |" for cells in (_HEADINGS, rule, *(map(escape, _cells(row)) for row in rows))]
+    return "\n".join([summary(rows), "", *lines, ""])
+
+
+def as_json(rows: Sequence[Row]) -> str:
+    """Write a list with one object per row, numbers exact."""
+    objects = [asdict(row) | {"difference": row.difference, "agrees": row.agrees} for row in rows]
+    return json.dumps(objects, ensure_ascii=False, indent=2) + "\n"
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """Say in one line how many figures were compared and how many differ."""
+    equal = sum(row.ours == row.pytorch for row in rows)
+    near = sum(row.agrees for row in rows) - equal
+    models = len({row.model for row in rows})
+    parts = [f"{equal} equal"]
+    if near:
+        parts.append(f"{near} as near as they should be")
+    parts.append(f"{len(rows) - equal - near} differ")
+    return f"{len(rows)} figures of {models} {'model' if models == 1 else 'models'} beside PyTorch's: {', '.join(parts)}."
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    name = row.model if row.scenario == "base" else f"{row.model} · {row.scenario}"
+    state = "equal" if row.ours == row.pytorch else "near" if row.agrees else "DIFFERS"
+    return (name, row.check, f"{row.figure}, {row.unit}", _value(row.ours), _value(row.pytorch), _difference(row), state)
+
+
+def _value(value: float | str | None) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, int):
+        return units.exact(value)
+    return units.loss(value) if isinstance(value, float) else value
+
+
+def _difference(row: Row) -> str:
+    difference = row.difference
+    if not difference:
+        return ""
+    sign = "+" if difference > 0 else "−"
+    return sign + (units.exact(abs(difference)) if isinstance(difference, int) else units.loss(abs(difference)))

@@ -1,0 +1,90 @@
+"""planner verify: what it prints, and that only equality passes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from planner import capacity, cli, load
+from planner.capacity.records import Plan
+from planner.spec.records import Scenario, Spec
+
+pytest.importorskip("torch", reason="the extra torch is not installed")
+
+SPEC = """\
+name: tiny
+model: {vocab_size: 61, context_length: 16, d_model: 32, n_layers: 2, n_heads: 4}
+training: {batch_size: 2}
+scenarios:
+  - {name: plain, precision: fp32}
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(SPEC, encoding="utf-8")
+    return path
+
+
+def test_parameters_are_always_compared(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", str(tiny)]) == 0
+    out = capsys.readouterr().out
+    assert "tiny   parameters  total, params" in out
+    assert out.endswith("2 figures of 1 model beside PyTorch's: 2 equal, 0 differ.\n")
+
+
+def test_everything_agrees_in_every_scenario(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", str(tiny), "--all", "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["check"] for row in rows} == {"parameters", "kept", "flops", "step", "optimizer", "loss"}
+    assert {row["scenario"] for row in rows if row["check"] == "kept"} == {"base", "plain"}
+    assert all(row["difference"] == 0 for row in rows if row["check"] in ("parameters", "kept", "flops", "optimizer"))
+
+
+def test_a_difference_is_a_finding_and_named(tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    right = capacity.plan
+
+    def wrong(spec: Spec, scenario: Scenario) -> Plan:
+        plan = right(spec, scenario)
+        first, *others = plan.parameters.weights
+        longer = replace(first, shape=(first.shape[0] + 1, *first.shape[1:]))
+        return replace(plan, parameters=replace(plan.parameters, weights=(longer, *others), total=plan.parameters.total + first.shape[1]))
+
+    monkeypatch.setattr(capacity, "plan", wrong)
+    assert cli.main(["verify", str(tiny), "--format", "md"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert "| tiny | parameters | total, params | 27,968 | 27,936 | &#43;32 | DIFFERS |" in lines
+    assert "| tiny | parameters | model.embed_tokens.weight &#91;62, 32&#93;, tensors, params | 1 | 0 | &#43;1 | DIFFERS |" in lines
+
+
+def test_what_cannot_be_built_is_named_and_never_passes(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", str(tiny), "--kept", "--set", "training.implementation=megatron"]) == 2
+    assert "implementation megatron" in capsys.readouterr().err
+
+
+def test_a_missing_torch_is_named(tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    assert cli.main(["verify", str(tiny)]) == 2
+    assert "pip install 'modelplan[torch]'" in capsys.readouterr().err
+
+
+def test_an_old_torch_is_named(tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.__version__", "2.4.1+cu121")
+    assert cli.main(["verify", str(tiny)]) == 2
+    assert "PyTorch 2.4.1+cu121 is too old" in capsys.readouterr().err
+
+
+def test_a_small_twin_keeps_every_switch() -> None:
+    from planner.verify import twin
+
+    for path in sorted((Path(__file__).parents[2] / "specs").glob("*.yaml")):
+        model = load(path).model
+        small = twin(model)
+        assert [run.layers[0].norm for run in small.runs] == [run.layers[0].norm for run in model.runs], path
+        assert [run.layers[0].block for run in small.runs] == [run.layers[0].block for run in model.runs], path
+        assert small.tied_head == model.tied_head
+        assert sum(run.count * len(run.layers) for run in small.runs) == small.n_layers
