@@ -36,6 +36,10 @@ def parameters(plan: Plan) -> Section:
         )
     if figures.active != figures.total:
         notes.append(f"One token uses {units.exact(figures.active)} of them.")
+    if figures.prediction:
+        notes.append(f"Multi-token prediction has {units.exact(figures.prediction)} more, which are not in the total.")
+    if figures.correction_biases:
+        notes.append(f"Checkpoints hold {units.exact(figures.correction_biases)} correction biases of routers, which are no parameters.")
     return Section(
         "Parameters",
         ("component", "parameters", "share"),

@@ -60,7 +60,7 @@ COLUMNS: tuple[Column, ...] = (
     _params("embedding", "the token table"),
     _params("position", "the table of learned positions"),
     _params("attention", "projections of attention with their biases"),
-    _params("feed_forward", "matrices of the feed-forward with their biases"),
+    _params("feed_forward", "matrices of the dense feed-forward with their biases"),
     _params("norm", "every normalisation, those of queries and keys included"),
     _params("head", "the output head; 0 when it is the token table"),
     _params("other", "whatever is none of these"),
@@ -94,6 +94,16 @@ COLUMNS: tuple[Column, ...] = (
         "parameters",
         "of params_total, rows of the token table and of the head that no token uses",
         lambda plan: plan.parameters.padding_params,
+    ),
+    _params("ssm", "mixers that are not attention: state-space layers, linear attention, recurrences, convolutions"),
+    _params("experts", "routed experts"),
+    _params("shared_experts", "experts that every token takes"),
+    _params("router", "what sends tokens to experts"),
+    _integer(
+        "params_prediction",
+        "parameters",
+        "of multi-token prediction; not in params_total",
+        lambda plan: plan.parameters.prediction,
     ),
 )
 

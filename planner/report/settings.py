@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import fields
+
 from planner.report import units
-from planner.spec.records import Layer, Model, Positions, Run, Training
+from planner.spec.mixers import RECORDS
+from planner.spec.records import Attention, Experts, Extra, FeedForward, Layer, Mixer, Model, Norm, Positions, Run, Training
+
+_MIXERS = {kind: name for name, kind in RECORDS.items()}
 
 
 def model(model: Model) -> dict[str, str]:
-    """Return every setting of a model, by its key under ``model``; what differs from layer to layer is told under ``layers``."""
-    kinds = [_layer(layer) for run in model.runs for layer in run.layers]
-    shared = {key: value for key, value in kinds[0].items() if all(kind.get(key) == value for kind in kinds)}
+    """Return every setting of a model, by its key under ``model``; what differs from layer to layer is told under ``layers``.
+
+    Parts that GPT-2 lacks are told where a model has them.
+    """
+    kinds = _kinds(layer for run in model.runs for layer in run.layers)
+    own = ("extra",)  # under model, it would be the model's
+    shared = {key: value for key, value in kinds[0].items() if key not in own and all(kind.get(key) == value for kind in kinds)}
     padded = f", padded to {model.padded_vocab_size}" if model.padded_vocab_size != model.vocab_size else ""
     values = {
         "vocab_size": f"{model.vocab_size}{padded}",
@@ -18,12 +28,17 @@ def model(model: Model) -> dict[str, str]:
         "n_layers": str(model.n_layers),
         **shared,
         "embedding_norm": _bool(model.embedding_norm),
+        **_on({"embedding_scale": model.embedding_scale, "embedding_dim": model.embedding_dim}),
         "final_norm": _bool(model.final_norm),
         "head.tied": _bool(model.tied_head),
         "head.bias": _bool(model.head_bias),
+        **({"head.logit_softcap": "capped"} if model.logit_softcap else {}),
+        **_record("per_layer_embedding", model.per_layer_embedding),
+        **_record("prediction", model.prediction),
+        **_extra(model.extra),
     }
     if any(kind != shared for kind in kinds):
-        values["layers"] = ", ".join(_run(run, shared) for run in model.runs)
+        values["layers"] = ", ".join(_run(run, kinds, shared) for run, kinds in zip(model.runs, _by_run(model.runs, kinds), strict=True))
     return values
 
 
@@ -40,36 +55,144 @@ def training(training: Training) -> dict[str, str]:
         "dropout": units.decimal(training.dropout),
         "recompute": training.recompute,
         "implementation": training.implementation,
+        "device": training.device,
+        "attention_kernel": training.attention_kernel,
+        "loss": training.loss,
+        "keep_logits": _bool(training.keep_logits),
+        "kv_cache": _bool(training.kv_cache),
+        "optimizer_kernel": training.optimizer_kernel,
         "flops_convention": training.flops_convention,
     }
 
 
+def _kinds(layers: Iterable[Layer]) -> list[dict[str, str]]:
+    """Return each layer's settings; where some have another mixer, all say which."""
+    layers = list(layers)
+    mixers = [_mixer_names(layer) for layer in layers]
+    told = any(name != "attention" for name in mixers)
+    return [({"mixer": name} if told else {}) | _layer(layer) for layer, name in zip(layers, mixers, strict=True)]
+
+
+def _mixer_names(layer: Layer) -> str:
+    names = [*(["attention"] if layer.attention else []), *(_MIXERS[type(mixer)] for mixer in layer.mixers)]
+    return f"[{', '.join(names)}]" if len(names) > 1 else (names or ["none"])[0]
+
+
 def _layer(layer: Layer) -> dict[str, str]:
-    attention, feed_forward, norm = layer.attention, layer.feed_forward, layer.norm
-    gate_bias = {"feed_forward.bias.gate": _bool(feed_forward.gate_bias)} if feed_forward.gated else {}
+    mixers = [_mixer(mixer) for mixer in layer.mixers]
+    return {
+        **(_attention(layer.attention) if layer.attention else {}),
+        **{key: value for mixer in mixers for key, value in mixer.items()},
+        **({} if layer.feed_forward is None and layer.experts else _feed_forward(layer.feed_forward)),
+        **(_experts(layer.experts, beside=layer.feed_forward is not None) if layer.experts else {}),
+        **_norm(layer.norm),
+        "norm.placement": layer.norm_placement,
+        "block": layer.block,
+        **_positions(layer.positions),
+        **_extra(layer.extra),
+    }
+
+
+def _attention(attention: Attention) -> dict[str, str]:
+    switches = ("output_gate", "sinks", "output_norm", "keys_as_values", "shared_kv", "differential")
     return {
         "n_heads": str(attention.n_heads),
         "n_kv_heads": str(attention.n_kv_heads),
         "head_dim": str(attention.head_dim),
-        "d_ff": str(feed_forward.d_ff),
         "attention.bias.q": _bool(attention.q_bias),
         "attention.bias.k": _bool(attention.k_bias),
         "attention.bias.v": _bool(attention.v_bias),
         "attention.bias.o": _bool(attention.o_bias),
         "attention.qk_norm": attention.qk_norm,
         "attention.qkv": attention.qkv,
-        "feed_forward.type": "gated" if feed_forward.gated else "plain",
+        **_on({"attention.v_head_dim": attention.v_head_dim, "attention.window": attention.window}),
+        **({"attention.logit_softcap": "capped"} if attention.logit_softcap else {}),
+        **_on({f"attention.{key}": getattr(attention, key) for key in switches}),
+    }
+
+
+def _mixer(mixer: Mixer) -> dict[str, str]:
+    name = _MIXERS[type(mixer)]
+    told = _record(name, mixer)
+    if name == "latent_attention":  # whose heads are the layer's
+        return {"n_heads": told.pop("latent_attention.n_heads"), **told}
+    return told
+
+
+def _feed_forward(feed_forward: FeedForward | None) -> dict[str, str]:
+    if feed_forward is None:
+        return {"feed_forward.type": "none"}
+    gate_bias = {"feed_forward.bias.gate": _bool(feed_forward.gate_bias)} if feed_forward.gated else {}
+    return {
+        "d_ff": str(feed_forward.d_ff),
+        "feed_forward.type": "rwkv" if feed_forward.channel_mix else "gated" if feed_forward.gated else "plain",
         "feed_forward.activation": feed_forward.activation,
         "feed_forward.bias.up": _bool(feed_forward.up_bias),
         **gate_bias,
         "feed_forward.bias.down": _bool(feed_forward.down_bias),
+        **_on({"feed_forward.hidden_norm": feed_forward.hidden_norm}),
+    }
+
+
+def _experts(experts: Experts, *, beside: bool) -> dict[str, str]:
+    shared = {"experts.shared.d_ff": experts.shared_d_ff, "experts.shared.gate": experts.shared_gate}
+    factor = {"experts.capacity_factor": units.decimal(experts.capacity_factor)} if experts.capacity_factor != 1 else {}
+    return {
+        "experts.count": str(experts.count),
+        "experts.top_k": str(experts.top_k),
+        "experts.d_ff": str(experts.d_ff),
+        "experts.type": "gated" if experts.gated else "plain",
+        "experts.activation": experts.activation,
+        "experts.bias": _bool(experts.bias),
+        "experts.scoring": experts.scoring,
+        "experts.normalize": _bool(experts.normalize),
+        "experts.scores_dtype": experts.scores_dtype,
+        "experts.router_bias": _bool(experts.router_bias),
+        "experts.correction_bias": experts.correction_bias,
+        **({key: _value(value) for key, value in shared.items()} if experts.shared_d_ff is not None else {}),
+        **_on({"experts.latent_dim": experts.latent_dim, "experts.empty": experts.empty}),
+        **factor,
+        **_on({"experts.beside_feed_forward": beside}),
+    }
+
+
+def _norm(norm: Norm) -> dict[str, str]:
+    return {
         "norm.type": norm.type,
         "norm.weight": _bool(norm.weight),
         "norm.bias": _bool(norm.bias),
-        "norm.placement": layer.norm_placement,
-        "block": layer.block,
-        **_positions(layer.positions),
+        **_on({"norm.unit_offset": norm.unit_offset}),
     }
+
+
+def _extra(tensors: tuple[Extra, ...]) -> dict[str, str]:
+    told = (f"{{name: {each.name}, shape: {list(each.shape)}, component: {each.component}, uses: {each.uses}}}" for each in tensors)
+    return {"extra": f"[{', '.join(told)}]"} if tensors else {}
+
+
+def _record(group: str, record: object) -> dict[str, str]:
+    """Return a group's settings, which are the fields of its record; a group in the group is none or told so itself."""
+    if record is None:
+        return {}
+    told: dict[str, str] = {}
+    for field in fields(record):  # type: ignore[arg-type]  # a record of planner.spec.records
+        key, value = f"{group}.{field.name}", getattr(record, field.name)
+        if field.name == "indexer":
+            told |= _record(key, value)
+        else:
+            told[key] = _value(value)
+    return told
+
+
+def _on(values: dict[str, str | int | bool | None]) -> dict[str, str]:
+    """Return the settings that are on: neither none nor false nor zero."""
+    return {key: _value(value) for key, value in values.items() if value and value != "none"}
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return _bool(value)
+    return "none" if value is None else str(value)
 
 
 def _positions(positions: Positions) -> dict[str, str]:
@@ -82,7 +205,12 @@ def _bool(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _run(run: Run, shared: dict[str, str]) -> str:
-    own = ({key: value for key, value in _layer(layer).items() if key not in shared} for layer in run.layers)
+def _by_run(runs: tuple[Run, ...], kinds: list[dict[str, str]]) -> list[list[dict[str, str]]]:
+    rest = iter(kinds)
+    return [[next(rest) for _ in run.layers] for run in runs]
+
+
+def _run(run: Run, kinds: list[dict[str, str]], shared: dict[str, str]) -> str:
+    own = ({key: value for key, value in kind.items() if key not in shared} for kind in kinds)
     layers = ", ".join("{" + ", ".join(f"{key}: {value}" for key, value in values.items()) + "}" for values in own)
     return f"{run.count} × {layers}" if len(run.layers) == 1 else f"{run.count} × [{layers}]"

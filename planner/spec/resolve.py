@@ -197,7 +197,7 @@ def experts(settings: Settings) -> Experts:
     return Experts(
         **{key: settings.get(f"experts.{key}") for key in _EXPERTS},
         gated=settings.get("experts.type") == "gated",
-        shared_d_ff=settings.get("experts.shared.d_ff") if shared else 0,
+        shared_d_ff=settings.get("experts.shared.d_ff") if shared else None,
         shared_gate=settings.get("experts.shared.gate") if shared else False,
         latent_dim=settings.get_or_none("experts.latent_dim"),
         capacity_factor=Fraction(settings.get("experts.capacity_factor")),

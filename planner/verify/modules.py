@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import fields
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name that every PyTorch program gives it
 from torch.utils.checkpoint import checkpoint
 
-from planner.spec.records import FeedForward, Layer, Model, Norm, Training
+from planner.spec.records import Attention, FeedForward, Layer, Model, Norm, Training
 from planner.verify import CannotMeasureError
 
 BUILT = ("pytorch", "pytorch-eager")
@@ -46,6 +47,41 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 class UnbuildableError(CannotMeasureError):
     """The spec asks for something that these modules cannot build; the message names it."""
+
+
+# Fields of the records that these modules build; any other must be as it is left out.
+_BUILT_OF_MODEL = {field.name for field in fields(Model)} - {"embedding_dim", "per_layer_embedding", "prediction", "extra"}
+_BUILT_OF_LAYER = {"attention", "feed_forward", "positions", "norm", "norm_placement", "block"}
+_BUILT_OF_ATTENTION = {"n_heads", "n_kv_heads", "head_dim", "qkv", "q_bias", "k_bias", "v_bias", "o_bias", "qk_norm", "logit_softcap"}
+_BUILT_OF_FEED_FORWARD = {"d_ff", "gated", "activation", "gate_bias", "up_bias", "down_bias"}
+
+
+def refuse_unbuildable(model: Model) -> None:
+    """Raise ``UnbuildableError`` for the first part of a model that these modules do not have."""
+    _refuse(model, _BUILT_OF_MODEL, "a model")
+    for layer in (layer for run in model.runs for layer in run.layers):
+        _refuse(layer, _BUILT_OF_LAYER, "a layer")
+        attention, feed_forward = built_parts(layer)
+        _refuse(attention, _BUILT_OF_ATTENTION, "an attention")
+        _refuse(feed_forward, _BUILT_OF_FEED_FORWARD, "a feed-forward")
+        if attention.qk_norm == "per_head":
+            raise UnbuildableError("query and key norms with a vector for each head: these modules have one for all heads")
+        if layer.norm_placement not in PLACEMENTS:
+            raise UnbuildableError(f"norms placed {layer.norm_placement!r}: these modules place them {', '.join(PLACEMENTS)}")
+
+
+def built_parts(layer: Layer) -> tuple[Attention, FeedForward]:
+    """Return a layer's attention and feed-forward. Raises ``UnbuildableError`` where it has no such part."""
+    if layer.attention is None or layer.feed_forward is None:
+        missing = "attention" if layer.attention is None else "dense feed-forward"
+        raise UnbuildableError(f"a layer without {missing}: these modules build layers of attention and a dense feed-forward")
+    return layer.attention, layer.feed_forward
+
+
+def _refuse(record: Model | Layer | Attention | FeedForward, built: set[str], what: str) -> None:
+    for field in fields(record):
+        if field.name not in built and getattr(record, field.name) != field.default:
+            raise UnbuildableError(f"{what} with {field.name}: these modules have no such part")
 
 
 class Module(nn.Module):
@@ -135,7 +171,7 @@ class SelfAttention(Module):
 
     def __init__(self, model: Model, layer: Layer, training: Training, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
-        record = layer.attention
+        record, _ = built_parts(layer)
         self.record = record
         self.rope = layer.positions.type == "rope"
         self.rotary_dim = layer.positions.rotary_dim
@@ -264,7 +300,7 @@ class Block(Module):
         if self.kind != "sequential" and layer.norm_placement != "before":
             raise UnbuildableError(f"a {self.kind} block with norms placed {layer.norm_placement!r}: only 'before' is defined")
         self.self_attn = SelfAttention(model, layer, training, device, dtype)
-        self.mlp = MLP(model.d_model, layer.feed_forward, float(training.dropout), device, dtype)
+        self.mlp = MLP(model.d_model, built_parts(layer)[1], float(training.dropout), device, dtype)
         self.norms = PLACEMENTS[layer.norm_placement]
         for name in self.norms[:1] if self.kind == "parallel_one_norm" else self.norms:
             if name:
@@ -306,7 +342,7 @@ class Decoder(Module):
         self.layers = nn.ModuleList(Block(model, layer, training, device, dtype) for layer in layers)
         self.norm = make_norm(model.d_model, model.norm, device, dtype) if model.final_norm else None
         self.tables = dict.fromkeys(
-            ("rope", layer.positions.rotary_dim) if layer.positions.type == "rope" else ("alibi", layer.attention.n_heads)
+            ("rope", layer.positions.rotary_dim) if layer.positions.type == "rope" else ("alibi", built_parts(layer)[0].n_heads)
             for layer in layers
             if layer.positions.type in ("rope", "alibi")
         )
@@ -322,6 +358,8 @@ class Decoder(Module):
         """Return the last hidden states (B, n, d) of token ids (B, n)."""
         n = ids.shape[1]
         x = self.embed_tokens(ids)
+        if self.record.embedding_scale:
+            x = x * self.record.d_model**0.5
         if self.embed_positions is not None:
             positions = torch.arange(self.offset, self.offset + n, dtype=torch.long, device=ids.device)
             x = x + self.embed_positions(positions)
@@ -341,6 +379,7 @@ class CausalLM(Module):
 
     def __init__(self, model: Model, training: Training, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
+        refuse_unbuildable(model)
         self.model = Decoder(model, training, device, dtype)
         self.lm_head = nn.Linear(model.d_model, model.padded_vocab_size, bias=model.head_bias, device=device, dtype=dtype)
         self.softcap = model.logit_softcap

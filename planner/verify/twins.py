@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.spec.records import Layer, Model, Positions, Run
+from planner.verify.modules import built_parts
 
 D_MODEL = 64
 HEAD_DIM = 16
@@ -30,15 +31,15 @@ def twin(model: Model) -> Model:
 
 
 def small(layer: Layer) -> Layer:
-    """Return the layer with small sizes."""
-    attention = layer.attention
+    """Return the layer with small sizes. Raises ``UnbuildableError`` where it has other parts than attention and a feed-forward."""
+    attention, feed_forward = built_parts(layer)
     kv_heads = min(attention.n_kv_heads, KV_HEADS)
     heads = kv_heads * min(attention.n_heads // attention.n_kv_heads, GROUP)
     partial = layer.positions.rotary_dim < attention.head_dim
     return replace(
         layer,
         attention=replace(attention, n_heads=heads, n_kv_heads=kv_heads, head_dim=HEAD_DIM),
-        feed_forward=replace(layer.feed_forward, d_ff=D_FF),
+        feed_forward=replace(feed_forward, d_ff=D_FF),
         positions=positions(layer.positions, HEAD_DIM // 2 if partial else HEAD_DIM),
     )
 

@@ -4,18 +4,73 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from planner.capacity.records import Plan
 from planner.report import settings
 from planner.spec.language import leaves
-from planner.spec.records import Attention, FeedForward, Layer, Positions, Run
+from planner.spec.records import (
+    Attention,
+    Experts,
+    Extra,
+    FeedForward,
+    GatedDeltaNet,
+    Indexer,
+    KimiDeltaAttention,
+    LatentAttention,
+    Layer,
+    LightningAttention,
+    Mamba,
+    Mamba2,
+    Mixer,
+    Mlstm,
+    MultiTokenPrediction,
+    Norm,
+    PerLayerEmbedding,
+    Positions,
+    RgLru,
+    Run,
+    Rwkv,
+    ShortConvolution,
+)
 
 # Settings that are told in the value of another one: vocab_size: 50257, padded to 50304; tokens, which steps come to; and layers, which
 # only a model of several kinds of layer has.
 TOLD_ELSEWHERE = {"model.pad_vocab_to_multiple_of", "training.steps", "model.layers"}
 
-GATED_ROPE = Layer(Attention(2, 1, 2), FeedForward(8, gated=True), Positions("rope", rotary_dim=2))
+GATED_ROPE = Layer(Attention(2, 1, 2), FeedForward(8, gated=True), positions=Positions("rope", rotary_dim=2))
+EVERY_SWITCH = Layer(
+    Attention(
+        4,
+        2,
+        8,
+        v_head_dim=4,
+        window=3,
+        logit_softcap=True,
+        output_gate="head",
+        sinks=True,
+        output_norm=True,
+        keys_as_values=True,
+        shared_kv=True,
+        differential=True,
+    ),
+    FeedForward(8, hidden_norm=True),
+    experts=Experts(4, 2, 8, shared_d_ff=6, shared_gate=True, latent_dim=5, empty=1, capacity_factor=Fraction(5, 4)),
+    norm=Norm("rmsnorm", bias=False, unit_offset=True),
+)
+MIXERS: tuple[Mixer, ...] = (
+    LatentAttention(4, 8, 6, 4, 6, indexer=Indexer(2, 8, 16)),
+    Mamba(96, 16, 4, 3),
+    Mamba2(96, 16, 8, 2, 4),
+    GatedDeltaNet(2, 4, 8, 8, 4),
+    KimiDeltaAttention(4, 8, 4),
+    LightningAttention(4, 8),
+    RgLru(64, 4, 4),
+    Rwkv(48),
+    ShortConvolution(48, 3),
+    Mlstm(4, 24, 48),
+)
 
 
 def with_layers(plan: Plan, *runs: Run) -> Mapping[str, Any]:
@@ -23,7 +78,17 @@ def with_layers(plan: Plan, *runs: Run) -> Mapping[str, Any]:
 
 
 def test_every_setting_of_the_spec_language_is_told_and_no_other(plan: Plan) -> None:
-    uniform = settings.model(plan.model), with_layers(plan, Run(3, (GATED_ROPE,)))
+    once = replace(
+        plan.model,
+        embedding_scale=True,
+        embedding_dim=3,
+        logit_softcap=True,
+        per_layer_embedding=PerLayerEmbedding(50, 8),
+        prediction=MultiTokenPrediction(1),
+        extra=(Extra("x", (3,), "other"),),
+    )
+    layers = (GATED_ROPE, EVERY_SWITCH, *(Layer(None, None, mixers=(mixer,)) for mixer in MIXERS))
+    uniform = [settings.model(plan.model), settings.model(once), *(with_layers(plan, Run(3, (layer,))) for layer in layers)]
     told = {f"model.{key}" for values in uniform for key in values} | {f"training.{key}" for key in settings.training(plan.training)}
     assert told == {key for key in leaves() if key.startswith(("model.", "training."))} - TOLD_ELSEWHERE
 
@@ -40,7 +105,7 @@ def test_values_are_written_as_a_spec_writes_them(plan: Plan) -> None:
 def test_layers_that_differ_are_told_run_by_run(plan: Plan) -> None:
     (run,) = plan.model.runs
     (layer,) = run.layers
-    wide = replace(layer, feed_forward=replace(layer.feed_forward, d_ff=32))
+    wide = replace(layer, feed_forward=FeedForward(32))
     told = with_layers(plan, Run(1, (layer,)), Run(5, (layer, wide)))
     assert told["layers"] == "1 × {d_ff: 16}, 5 × [{d_ff: 16}, {d_ff: 32}]"
     assert "d_ff" not in told
@@ -50,6 +115,37 @@ def test_layers_that_differ_are_told_run_by_run(plan: Plan) -> None:
 
 def test_what_only_some_layers_have_is_told_run_by_run(plan: Plan) -> None:
     (layer,) = plan.model.runs[0].layers
-    gated = replace(layer, feed_forward=replace(layer.feed_forward, gated=True))
+    gated = replace(layer, feed_forward=FeedForward(16, gated=True))
     told = with_layers(plan, Run(1, (layer,)), Run(2, (gated,)))
     assert told["layers"] == "1 × {feed_forward.type: plain}, 2 × {feed_forward.type: gated, feed_forward.bias.gate: true}"
+
+
+def test_plain_models_are_not_told_of_parts_that_they_lack(plan: Plan) -> None:
+    told = " ".join(settings.model(plan.model))
+    assert not any(part in told for part in ("mixer", "experts", "mamba", "window", "softcap", "extra", "prediction"))
+
+
+def test_mixers_are_told_where_one_of_them_is_not_attention(plan: Plan) -> None:
+    (layer,) = plan.model.runs[0].layers
+    convolution = replace(layer, attention=None, mixers=(ShortConvolution(4, 3),))
+    told = with_layers(plan, Run(2, (layer, convolution)), Run(1, (replace(layer, attention=None),)))
+    first, second, third = told["layers"].split("{")[1:]
+    assert first.startswith("mixer: attention, n_heads: 2, ")
+    assert second.startswith("mixer: short_convolution, short_convolution.width: 4, short_convolution.d_conv: 3, ")
+    assert third == "mixer: none}"
+    both = replace(layer, mixers=(ShortConvolution(4, 3),))
+    assert with_layers(plan, Run(3, (both,)))["mixer"] == "[attention, short_convolution]"
+
+
+def test_the_heads_of_latent_attention_are_the_layers(plan: Plan) -> None:
+    told = with_layers(plan, Run(3, (Layer(None, FeedForward(16), mixers=(LatentAttention(4, 8, 6, 4, 6),)),)))
+    assert (told["n_heads"], told["latent_attention.q_rank"]) == ("4", "none")
+    assert "latent_attention.n_heads" not in told
+
+
+def test_extra_tensors_are_told_where_they_are(plan: Plan) -> None:
+    (layer,) = plan.model.runs[0].layers
+    own = replace(plan.model, runs=(Run(3, (replace(layer, extra=(Extra("y", (2, 3), "attention", 1),)),)),))
+    told = settings.model(replace(own, extra=(Extra("x", (3,), "other"),)))
+    assert told["extra"] == "[{name: x, shape: [3], component: other, uses: 0}]"
+    assert told["layers"] == "3 × {extra: [{name: y, shape: [2, 3], component: attention, uses: 1}]}"

@@ -10,10 +10,15 @@ import pytest
 from planner import spec
 from planner.spec.extend import MAX_CHAIN
 from planner.spec.nodes import Source
-from planner.spec.records import Attention, Place, Positions
+from planner.spec.records import Attention, FeedForward, Layer, Place, Positions
 from planner.spec.source import read_source
 
 Write = Callable[..., Path]
+
+
+def dense(layer: Layer) -> FeedForward:
+    assert layer.feed_forward is not None
+    return layer.feed_forward
 
 
 def heads(*paths: str) -> list[str]:
@@ -63,7 +68,7 @@ expect: {params_total: 2}
 """
     loaded = spec.load(write(base + text))
     (run,) = loaded.model.runs
-    assert (run.count, run.layers[0].feed_forward.d_ff) == (3, 4 * 48)  # the base's list of runs is gone, d_ff with it
+    assert (run.count, dense(run.layers[0]).d_ff) == (3, 4 * 48)  # the base's list of runs is gone, d_ff with it
     assert run.layers[0].attention == Attention(4, 1, 12, q_bias=False, k_bias=False, v_bias=False, o_bias=True)  # the rest of bias: false
     assert run.layers[0].positions == Positions("learned", offset=2)
     assert loaded.sources == ("c",)
@@ -117,7 +122,7 @@ def test_problems_are_told_where_they_stand_and_once(write: Write, minimal: str)
 
 def test_a_base_need_not_be_a_whole_spec(write: Write, minimal: str) -> None:
     write("model: {d_ff: 5}\n", "parts/base.yaml")
-    assert spec.load(write(minimal + "extends: parts/base.yaml\n")).model.runs[0].layers[0].feed_forward.d_ff == 5
+    assert dense(spec.load(write(minimal + "extends: parts/base.yaml\n")).model.runs[0].layers[0]).d_ff == 5
 
 
 def test_paths_are_relative_to_the_file_that_says_extends(write: Write, minimal: str) -> None:

@@ -8,11 +8,16 @@ from fractions import Fraction
 import pytest
 
 from planner import spec
-from planner.spec.records import Place, Positions
+from planner.spec.records import FeedForward, Layer, Place, Positions
 
 Told = Callable[..., str]
 Heads = Callable[..., list[str]]
 Write = Callable[..., object]
+
+
+def dense(layer: Layer) -> FeedForward:
+    assert layer.feed_forward is not None
+    return layer.feed_forward
 
 
 @pytest.fixture
@@ -37,7 +42,7 @@ def test_a_value_is_read_as_yaml_1_2(overridden: Callable[..., spec.Spec]) -> No
     )
     training = loaded.scenarios[0].training
     assert (training.batch_size, training.dropout, training.tokens) == (16, Fraction(1, 10), 100)
-    assert loaded.model.runs[0].layers[0].feed_forward.d_ff == 1000
+    assert dense(loaded.model.runs[0].layers[0]).d_ff == 1000
     assert loaded.model.tied_head is False
     assert loaded.model.positions == Positions("rope", rotary_dim=12)
     assert loaded.name == "no"
@@ -48,7 +53,7 @@ def test_the_last_one_wins(overridden: Callable[..., spec.Spec]) -> None:
 
 
 def test_a_section_that_is_not_written_is_made(overridden: Callable[..., spec.Spec]) -> None:
-    assert overridden("model.feed_forward.bias.up=false").model.runs[0].layers[0].feed_forward.up_bias is False
+    assert dense(overridden("model.feed_forward.bias.up=false").model.runs[0].layers[0]).up_bias is False
 
 
 def test_steps_take_the_place_of_tokens(overridden: Callable[..., spec.Spec]) -> None:
@@ -71,7 +76,7 @@ def test_an_override_lies_on_top_of_every_spec(write: Write, minimal: str) -> No
     write(minimal, "a.yaml")
     write("extends: a.yaml\nname: b\n", "b.yaml")
     specs, _ = spec.read(["a.yaml", "b.yaml"], ["model.d_ff=5"])
-    assert [loaded.model.runs[0].layers[0].feed_forward.d_ff for loaded in specs] == [5, 5]
+    assert [dense(loaded.model.runs[0].layers[0]).d_ff for loaded in specs] == [5, 5]
 
 
 def test_a_problem_shows_the_argument(told: Told, minimal: str) -> None:

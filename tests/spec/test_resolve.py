@@ -39,6 +39,16 @@ PARTS_THAT_GPT_2_LACKS = (
 )
 
 
+def dense(layer: Layer) -> FeedForward:
+    assert layer.feed_forward is not None
+    return layer.feed_forward
+
+
+def attending(layer: Layer) -> Attention:
+    assert layer.attention is not None
+    return layer.attention
+
+
 def only_layer(loaded: Spec) -> Layer:
     (run,) = loaded.model.runs
     (layer,) = run.layers
@@ -144,9 +154,9 @@ def test_sizes_are_exact_integers_whatever_they_are_written_as(small: Small) -> 
     model = small("  d_ff: 9007199254740991.0\n  pad_vocab_to_multiple_of: 0x40\n  head_dim: 010\n  n_kv_heads: 0o4\n").model
     (run,) = model.runs
     (layer,) = run.layers
-    assert layer.feed_forward.d_ff == 2**53 - 1
-    assert (layer.attention.head_dim, layer.attention.n_kv_heads, model.padded_vocab_size) == (10, 4, 128)
-    assert {type(size) for size in (layer.feed_forward.d_ff, layer.attention.head_dim, model.padded_vocab_size)} == {int}
+    assert dense(layer).d_ff == 2**53 - 1
+    assert (attending(layer).head_dim, attending(layer).n_kv_heads, model.padded_vocab_size) == (10, 4, 128)
+    assert {type(size) for size in (dense(layer).d_ff, attending(layer).head_dim, model.padded_vocab_size)} == {int}
 
 
 def test_every_value_left_out_is_listed_in_schema_order(small: Small) -> None:
@@ -289,9 +299,9 @@ def test_runs_have_their_settings_on_top_of_the_models(write: Write, minimal: st
     )
     assert first.layers[0].attention == Attention(4, 1, 12, o_bias=False, qk_norm="head_dim")  # o stays as the model says
     wide, narrow = group.layers
-    assert (wide.feed_forward.d_ff, wide.positions) == (100, Positions("none"))
-    assert (narrow.feed_forward.d_ff, narrow.positions) == (200, Positions("rope", rotary_dim=4))
-    assert (narrow.attention.head_dim, narrow.attention.qkv, narrow.attention.qk_norm) == (8, "separate", "head_dim")
+    assert (dense(wide).d_ff, wide.positions) == (100, Positions("none"))
+    assert (dense(narrow).d_ff, narrow.positions) == (200, Positions("rope", rotary_dim=4))
+    assert (attending(narrow).head_dim, attending(narrow).qkv, attending(narrow).qk_norm) == (8, "separate", "head_dim")
     assert last.layers[0].attention == Attention(8, 2, 6, q_bias=False, k_bias=False, v_bias=False, o_bias=False, qk_norm="head_dim")
     assert last.layers[0].positions == Positions("none")
 
@@ -299,7 +309,7 @@ def test_runs_have_their_settings_on_top_of_the_models(write: Write, minimal: st
 def test_a_width_that_every_run_gives_is_no_default(write: Write, minimal: str) -> None:
     gated = minimal + "  feed_forward: {type: gated}\n  layers: [{d_ff: 3}, {d_ff: 5}]\n"
     loaded = spec.load(write(gated))
-    assert [run.layers[0].feed_forward.d_ff for run in loaded.model.runs] == [3, 5]
+    assert [dense(run.layers[0]).d_ff for run in loaded.model.runs] == [3, 5]
     assert "model.d_ff" not in loaded.defaulted
 
 

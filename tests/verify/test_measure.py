@@ -10,7 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from planner.spec.records import Attention, FeedForward, Implementation, Layer, Model, Norm, Positions, Precision, Recompute, Run, Training
+from planner.spec.records import (
+    Attention,
+    Experts,
+    Extra,
+    FeedForward,
+    Implementation,
+    Layer,
+    Model,
+    Norm,
+    Positions,
+    Precision,
+    Recompute,
+    Run,
+    ShortConvolution,
+    Training,
+)
 from planner.verify import measure, parameters
 from planner.verify.records import Device
 
@@ -101,7 +116,8 @@ def test_a_row_per_kept_storage() -> None:
 
 
 LAYER = PLAIN.runs[0].layers[0]
-GQA = replace(LAYER.attention, n_heads=4, n_kv_heads=2, qkv="separate")
+ATTENTION = LAYER.attention or Attention(0, 0, 0)
+GQA = replace(ATTENTION, n_heads=4, n_kv_heads=2, qkv="separate")
 
 
 def changed(**changes: object) -> Model:
@@ -124,7 +140,7 @@ def test_the_kernels_that_a_gpu_picks() -> None:
     assert "float32 (2, 4, 9)" in kernel_of(changed(attention=GQA), "bf16")
     assert "float32 (2, 4, 9, 9)" in kernel_of(changed(attention=GQA), "fp32")
     # Heads that are no multiple of 8 wide are padded for flash.
-    odd = replace(LAYER.attention, head_dim=6)
+    odd = replace(ATTENTION, head_dim=6)
     assert "bfloat16 (2, 4, 9, 8)" in kernel_of(changed(attention=odd), "bf16")
 
 
@@ -142,7 +158,7 @@ SWITCHES: dict[str, dict[str, object]] = {
     "parallel, two norms": {"block": "parallel_two_norms"},
     "grouped": {"attention": GQA},
     "grouped, interleaved": {"attention": replace(GQA, qkv="fused_per_head")},
-    "norm on heads": {"attention": replace(LAYER.attention, qk_norm="head_dim")},
+    "norm on heads": {"attention": replace(ATTENTION, qk_norm="head_dim")},
     "norm on all heads": {"attention": replace(GQA, qk_norm="full_width")},
     "gated": {"feed_forward": FeedForward(24, gated=True, activation="silu")},
     "relu squared": {"feed_forward": FeedForward(24, activation="relu_squared")},
@@ -167,3 +183,32 @@ def test_a_model_that_cannot_be_built_is_named() -> None:
     uneven = Attention(4, 4, 8, qkv="fused", k_bias=False)
     with pytest.raises(UnbuildableError, match="one bias"):
         parameters(changed(attention=uneven))
+
+
+@pytest.mark.parametrize(
+    ("part", "named"),
+    [
+        ({"attention": None, "mixers": (ShortConvolution(32, 3),)}, "mixers"),
+        ({"feed_forward": None}, "without dense feed-forward"),
+        ({"attention": None}, "without attention"),
+        ({"experts": Experts(4, 2, 8)}, "experts"),
+        ({"attention": replace(GQA, window=4)}, "window"),
+        ({"attention": replace(GQA, sinks=True)}, "sinks"),
+        ({"attention": replace(GQA, qk_norm="per_head")}, "each head"),
+        ({"feed_forward": FeedForward(24, hidden_norm=True)}, "hidden_norm"),
+        ({"norm_placement": "after_residual"}, "after_residual"),
+        ({"extra": (Extra("x", (3,), "other"),)}, "extra"),
+    ],
+)
+def test_a_part_that_cannot_be_built_is_named(part: dict[str, object], named: str) -> None:
+    from planner.verify.modules import UnbuildableError
+
+    with pytest.raises(UnbuildableError, match=named):
+        parameters(changed(**part))
+
+
+def test_a_part_that_a_model_has_once_and_that_cannot_be_built_is_named() -> None:
+    from planner.verify.modules import UnbuildableError
+
+    with pytest.raises(UnbuildableError, match="embedding_dim"):
+        parameters(replace(PLAIN, embedding_dim=3))
