@@ -94,7 +94,7 @@ def _layer(layer: Layer) -> dict[str, str]:
 
 
 def _attention(attention: Attention) -> dict[str, str]:
-    switches = ("output_gate", "sinks", "output_norm", "keys_as_values", "shared_kv", "differential")
+    switches = ("chunked", "output_gate", "sinks", "output_norm", "keys_as_values", "shared_kv", "differential")
     return {
         "n_heads": str(attention.n_heads),
         "n_kv_heads": str(attention.n_kv_heads),

@@ -148,6 +148,10 @@ def window(settings: Settings) -> Problems:
     if seen is not None and seen > context:
         message = f"window {seen} is more than context_length {context}, so that it hides nothing"
         yield settings.problem("attention.window", "window", message, "leave it out, or write none")
+    if seen is None and settings.get("attention.chunked"):
+        yield settings.problem(
+            "attention.chunked", "window", "there is no window that could be a chunk", "write attention.window, or leave it out"
+        )
 
 
 def reused_keys(settings: Settings) -> Problems:

@@ -132,6 +132,7 @@ def attention(settings: Settings) -> Attention:
         o_bias=settings.get("attention.bias.o"),
         qk_norm=settings.get("attention.qk_norm"),
         window=settings.get_or_none("attention.window"),
+        chunked=settings.get("attention.chunked"),
         logit_softcap=settings.get_or_none("attention.logit_softcap") is not None,
         output_gate=settings.get("attention.output_gate"),
         sinks=settings.get("attention.sinks"),

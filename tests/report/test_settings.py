@@ -47,6 +47,7 @@ EVERY_SWITCH = Layer(
         8,
         v_head_dim=4,
         window=3,
+        chunked=True,
         logit_softcap=True,
         output_gate="head",
         sinks=True,

@@ -243,8 +243,9 @@ def test_a_pattern_of_mixers_and_layers_of_one_part(write: Write, minimal: str) 
 
 def test_every_setting_of_attention_is_read(small: Small) -> None:
     line = (
-        "  attention: {qkv: separate, bias: false, v_head_dim: 6, qk_norm: per_head, window: 16, logit_softcap: 50.0, output_gate: head, "
-        "sinks: true, output_norm: true, differential: true}\ntraining: {implementation: transformers-eager}\n"
+        "  attention: {qkv: separate, bias: false, v_head_dim: 6, qk_norm: per_head, window: 16, chunked: true, "
+        "logit_softcap: 50.0, output_gate: head, sinks: true, output_norm: true, differential: true}\n"
+        "training: {implementation: transformers-eager}\n"
     )
     assert only_layer(small(line)).attention == Attention(
         4,
@@ -258,6 +259,7 @@ def test_every_setting_of_attention_is_read(small: Small) -> None:
         o_bias=False,
         qk_norm="per_head",
         window=16,
+        chunked=True,
         logit_softcap=True,
         output_gate="head",
         sinks=True,
@@ -427,6 +429,8 @@ write mixer: mamba, or leave it out; write mamba: none where it comes from elsew
     8:23: error[window]: window 65 is more than context_length 64, so that it hides nothing; leave it out, or write none
   attention: {window: full}
     8:23: error[type]: model.attention.window must be a whole number, not the text 'full'; for example window: 4096
+  attention: {chunked: true}
+    8:24: error[window]: there is no window that could be a chunk; write attention.window, or leave it out
   attention: {window: 0}
     8:23: error[range]: model.attention.window must be at least 1, not 0
   attention: {logit_softcap: 0}

@@ -19,6 +19,7 @@ Write = Callable[..., Path]
 PARTS_THAT_GPT_2_LACKS = (
     "model.mixer",
     "model.attention.window",
+    "model.attention.chunked",
     "model.attention.logit_softcap",
     "model.attention.output_gate",
     "model.attention.sinks",
