@@ -79,8 +79,10 @@ def projections(t: Tape, kind: Attention, x: Tensor) -> tuple[Tensor, Tensor, Te
         return q, k, linear(t, x, K * h, "v_proj", bias=kind.v_bias)
     qkv = linear(t, x, (H + 2 * K) * h, "qkv_proj", bias=kind.q_bias)
     q, k, v = op.split(t, qkv, (B, n, H * h), (B, n, K * h), (B, n, K * h))
-    grouped = kind.qkv == "fused_per_head" and H != K
-    return op.contiguous(t, q, exceeds_one(K)) if grouped else q, k, v
+    if kind.qkv == "fused_per_head":
+        q.interleaved = k.interleaved = v.interleaved = True
+        q = op.contiguous(t, q, exceeds_one(K)) if H != K else q
+    return q, k, v
 
 
 def feed_forward(t: Tape, implementation: Implementation, kind: FeedForward, x: Tensor) -> Tensor:
