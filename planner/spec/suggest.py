@@ -189,7 +189,12 @@ _VALUES: dict[str, dict[str, str]] = {
     },
     "qk_norm": {"head_dim": "true yes on head", "full_width": "full all", "none": "false no off"},
     "block": {"parallel_one_norm": "parallel parallel_shared_norm", "parallel_two_norms": "parallel_residual", "sequential": "serial"},
-    "placement": {"before": "pre pre_norm", "after": "post post_norm", "before_and_after": "both sandwich", "after_residual": "post_ln residual"},
+    "placement": {
+        "before": "pre pre_norm",
+        "after": "post post_norm",
+        "before_and_after": "both sandwich",
+        "after_residual": "post_ln residual",
+    },
     "qkv": {"fused": "true yes packed", "separate": "false no split", "fused_per_head": "interleaved per_head"},
 }
 _TRUTH = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
