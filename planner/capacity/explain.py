@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from planner.capacity.activations import kept
 from planner.capacity.flops import flops
 from planner.capacity.parameters import parameters
-from planner.capacity.plan import moments_of_a_step, sums
+from planner.capacity.plan import sums
 from planner.capacity.records import PHASES
 from planner.capacity.states import states
+from planner.capacity.step import step
 from planner.capacity.symbols import Named, named
 from planner.spec.records import Scenario, Spec
 from planner.trace.decoder import trace
@@ -74,7 +75,7 @@ def _explanations(names: Named) -> Iterator[Explanation]:
         )
         yield line("flops", f"train_flops_per_token ({count.convention})", "FLOPs", count.train_per_token, count.description, total=True)
 
-    moments = moments_of_a_step(forward, names.training, model_states)
+    moments = step(forward, counted.weights, names.training, model_states).later
     worth = [evaluate(moment.bytes, names.values) for moment in moments]
     for phase in PHASES:
         top = max((number for number, moment in enumerate(moments) if moment.phase == phase), key=lambda number: worth[number])
@@ -96,7 +97,7 @@ def _products(nodes: tuple[Node, ...], copies: Size) -> Iterator[tuple[str, str,
     for node in nodes:
         if isinstance(node, Operation):
             if node.flops.why:
-                yield node.path, node.name, copies * node.flops.forward, _source(node)
+                yield node.path, node.name, copies * node.flops.full, _source(node)
         else:
             yield from _products(node.body, copies * node.count if isinstance(node, Repeat) else copies)
 

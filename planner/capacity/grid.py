@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from planner.capacity.activations import kept
 from planner.capacity.flops import flops
 from planner.capacity.parameters import parameters
-from planner.capacity.plan import moments_of_a_step, sums
+from planner.capacity.plan import sums
 from planner.capacity.states import states
+from planner.capacity.step import step
 from planner.capacity.symbols import with_symbols_for_step
 from planner.trace.decoder import trace
 from planner.trace.sizes import Size, common_part, never_exceeds
@@ -53,7 +54,7 @@ def grid(spec: Spec, scenario: Scenario, *, batch_size: NDArray[np.int64], seque
     counted = parameters(forward, model)
     takes = sums(kept(forward.nodes).keepings)
     counts = flops(forward.nodes, counted.total, model, training).chosen
-    moments = [moment.bytes for moment in moments_of_a_step(forward, training, states(counted.weights, training))]
+    moments = [moment.bytes for moment in step(forward, counted.weights, training, states(counted.weights, training)).later]
 
     points = Points({"B": B, "n": n})
     over = points.evaluate

@@ -5,19 +5,31 @@ from __future__ import annotations
 from planner.capacity.records import COMPONENTS, Component, Parameters, Weight
 from planner.spec.records import Model
 from planner.trace.decoder import Trace
-from planner.trace.sizes import Size
+from planner.trace.sizes import Size, product
+from planner.trace.tensor import BYTES
 
 
 def parameters(trace: Trace, model: Model) -> Parameters:
     """Count the elements of every stored tensor; a tied head reads the token table and stores nothing."""
     weights = tuple(
-        Weight(stored.name, stored.tensor.shape, stored.copies, _component(stored.component), stored.why) for stored in trace.parameters
+        Weight(
+            stored.name,
+            stored.tensor.shape,
+            stored.copies,
+            _component(stored.component),
+            stored.why,
+            BYTES[stored.tensor.dtype],
+            stored.active,
+        )
+        for stored in trace.parameters
     )
     by_component: dict[Component, Size] = dict.fromkeys(COMPONENTS, 0)
     for weight in weights:
         by_component[weight.component] = by_component[weight.component] + weight.params
     total = sum(by_component.values())
-    return Parameters(weights, _padding(model), total, total, by_component)
+    active = sum(weight.active_each * weight.copies for weight in weights)
+    predicting = sum(product(stored.tensor.shape) * stored.copies for stored in trace.prediction)
+    return Parameters(weights, _padding(model), total, active, by_component, trace.correction_biases, predicting)
 
 
 def _padding(model: Model) -> Size:

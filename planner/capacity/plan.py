@@ -8,9 +8,9 @@ from math import log
 from planner.capacity.activations import OWN_LINES, Keeping, kept
 from planner.capacity.flops import flops
 from planner.capacity.parameters import parameters
-from planner.capacity.peak import Moment, walk
-from planner.capacity.records import COMPONENTS, PHASES, Kept, Memory, Phase, PhasePeak, Plan, ShapeLine
+from planner.capacity.records import COMPONENTS, Kept, Memory, Plan, ShapeLine, Weight
 from planner.capacity.states import States, states
+from planner.capacity.step import highest, step
 from planner.spec.records import Scenario, Spec, Training
 from planner.trace.decoder import Trace, trace
 from planner.trace.sizes import Size
@@ -28,7 +28,7 @@ def plan(spec: Spec, scenario: Scenario) -> Plan:
         model=model,
         training=training,
         parameters=counted,
-        memory=memory(forward, training, states(counted.weights, training)),
+        memory=memory(forward, counted.weights, training, states(counted.weights, training)),
         flops=flops(forward.nodes, counted.total, model, training),
         shapes=tuple(ShapeLine(line.path, line.what, line.tensor.shape, line.tensor.dtype, line.copies) for line in forward.shapes),
         initial_loss=log(model.vocab_size),
@@ -42,12 +42,12 @@ def plans(spec: Spec) -> tuple[Plan, ...]:
     return tuple(plan(spec, scenario) for scenario in spec.scenarios)
 
 
-def memory(forward: Trace, training: Training, model_states: States) -> Memory:
+def memory(forward: Trace, weights: tuple[Weight, ...], training: Training, model_states: States) -> Memory:
     """Return the bytes of a training step on one device that holds the whole model."""
     keepings = kept(forward.nodes).keepings
     by_component = sums(keepings)
-    moments = moments_of_a_step(forward, training, model_states)
-    phases = tuple(highest(phase, moments) for phase in PHASES)
+    a_step = step(forward, weights, training, model_states)
+    phases, first_phases = highest(a_step.later), highest(a_step.first)
     return Memory(
         states=model_states.lines,
         weights_bytes=model_states.weights,
@@ -61,6 +61,11 @@ def memory(forward: Trace, training: Training, model_states: States) -> Memory:
         logits_bytes=by_component["logits"],
         phases=phases,
         peak_bytes=max(phase.peak_bytes for phase in phases),
+        first_step_phases=first_phases,
+        first_step_peak_bytes=max(phase.peak_bytes for phase in first_phases),
+        live=a_step.live,
+        step_counters_bytes=model_states.step_counters,
+        buffers_bytes=forward.buffers_bytes,
     )
 
 
@@ -70,22 +75,6 @@ def sums(keepings: Iterable[Keeping]) -> dict[str, Size]:
     for keeping in keepings:
         by_component[keeping.component] = by_component[keeping.component] + keeping.bytes
     return by_component
-
-
-def moments_of_a_step(forward: Trace, training: Training, model_states: States) -> list[Moment]:
-    """Return what is alive at each operator of a step after the first: the optimizer's state is there from the start."""
-    preallocated = training.gradient_accumulation > 1 or training.precision == "bf16-master"
-    base = model_states.weights + model_states.master_weights + model_states.optimizer + model_states.step_counters
-    base = base + forward.buffers_bytes + forward.inputs_bytes + (model_states.gradients if preallocated else 0)
-    walked = walk(forward.nodes, preallocated=preallocated)
-    moments = [*walked.moments, Moment("optimizer", f"{training.optimizer} step", walked.after_backward)]
-    return [Moment(moment.phase, moment.operator, base + moment.bytes) for moment in moments]
-
-
-def highest(phase: Phase, moments: Iterable[Moment]) -> PhasePeak:
-    """Return the moment of a phase at which most bytes are alive."""
-    found = max((moment for moment in moments if moment.phase == phase), key=lambda moment: moment.bytes)
-    return PhasePeak(phase, found.operator, found.bytes)
 
 
 def _line(keeping: Keeping) -> Kept:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from planner.spec.records import FlopsConvention, Model, Training
 from planner.trace.sizes import product
@@ -11,8 +11,10 @@ from planner.trace.sizes import product
 if TYPE_CHECKING:
     import pandas as pd
 
-Component = Literal["embedding", "position", "attention", "feed_forward", "norm", "head", "other"]
-COMPONENTS: tuple[Component, ...] = ("embedding", "position", "attention", "feed_forward", "norm", "head", "other")
+Component = Literal[
+    "embedding", "position", "attention", "feed_forward", "ssm", "experts", "shared_experts", "router", "norm", "head", "other"
+]
+COMPONENTS: tuple[Component, ...] = get_args(Component)
 
 Phase = Literal["forward", "loss", "backward", "optimizer"]
 PHASES: tuple[Phase, ...] = ("forward", "loss", "backward", "optimizer")
@@ -27,6 +29,8 @@ class Weight:
     copies: int
     component: Component
     formula: str  # what it is, e.g. "linear d_model -> d_ff"
+    bytes_each: int  # of one element of the weight in memory
+    active_each: int  # elements of one copy that one token uses: top_k of the experts
 
     @property
     def params(self) -> int:
@@ -56,6 +60,8 @@ class Parameters:
     total: int
     active: int  # used by one token
     by_component: dict[Component, int]
+    correction_biases: int  # of routers: stored in checkpoints, but buffers and in no other figure
+    prediction: int  # of multi-token prediction, in no other figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,15 @@ class PhasePeak:
 
 
 @dataclass(frozen=True, slots=True)
+class LiveBytes:
+    """Bytes alive at the seams of a step after the first; what is alive after the backward pass lasts until the gradients are dropped."""
+
+    start: int
+    after_forward: int
+    after_backward: int
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """Bytes on one device that holds the whole model."""
 
@@ -93,6 +108,11 @@ class Memory:
     logits_bytes: int  # of them: copies of the logits (log-probabilities, casts)
     phases: tuple[PhasePeak, ...]
     peak_bytes: int  # the largest of phases, with the optimizer's state in place (every step after the first)
+    first_step_phases: tuple[PhasePeak, ...]  # of the first step, whose optimizer state appears at its end
+    first_step_peak_bytes: int
+    live: LiveBytes
+    step_counters_bytes: int  # four bytes a tensor, in no part of the model states
+    buffers_bytes: int  # tensors of the model that are no parameters
 
 
 @dataclass(frozen=True, slots=True)

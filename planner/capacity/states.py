@@ -39,25 +39,32 @@ class States:
 
 
 def states(weights: tuple[Weight, ...], training: Training) -> States:
-    """Return the bytes of what a training step keeps beside activations."""
-    elements = sum(weight.params for weight in weights)
+    """Return the bytes of what a training step keeps beside activations.
+
+    A weight that its module holds in float32 whatever the model's dtype has no master copy, and its gradient and moments are float32 too.
+    """
+    has_master = training.precision == "bf16-master"
     weight_bytes = WEIGHT_BYTES[training.precision]
     gradient_bytes = 4 if training.gradient_dtype == "fp32" else 2
-    has_master = training.precision == "bf16-master"
     moment_bytes = MASTER_BYTES if has_master else weight_bytes
-    optimizer = sum(weight.copies * _state(training.optimizer, weight, moment_bytes) for weight in weights)
+    elements, wide = (sum(weight.params for weight in weights if weight.bytes_each == size) for size in (weight_bytes, 4))
+    if weight_bytes == MASTER_BYTES:
+        wide = 0
+    optimizer = sum(weight.copies * _state(training.optimizer, weight, max(moment_bytes, weight.bytes_each)) for weight in weights)
+    master = elements * MASTER_BYTES if has_master else 0
     lines = [
-        ByteSum("weights", NAMES[weight_bytes], weight_bytes, elements * weight_bytes),
-        *([ByteSum("master weights", "fp32", MASTER_BYTES, elements * MASTER_BYTES)] if has_master else []),
-        ByteSum("gradients", NAMES[gradient_bytes], gradient_bytes, elements * gradient_bytes),
+        ByteSum("weights", NAMES[weight_bytes], weight_bytes, elements * weight_bytes + wide * 4),
+        *([ByteSum("master weights", "fp32", MASTER_BYTES, master)] if has_master else []),
+        ByteSum("gradients", NAMES[gradient_bytes], gradient_bytes, elements * gradient_bytes + wide * 4),
         ByteSum("optimizer", *_described(training.optimizer, moment_bytes), optimizer),
     ]
-    counters = 4 * sum(weight.copies for weight in weights) if training.optimizer in ("adamw", "adam") else 0
+    on_device = training.optimizer_kernel == "fused" or training.device == "cpu"
+    counters = 4 * sum(weight.copies for weight in weights) if training.optimizer in {"adamw", "adam"} and on_device else 0
     return States(
         tuple(lines),
-        elements * weight_bytes,
-        elements * MASTER_BYTES if has_master else 0,
-        elements * gradient_bytes,
+        elements * weight_bytes + wide * 4,
+        master,
+        elements * gradient_bytes + wide * 4,
         optimizer,
         counters,
     )

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, TypeVar
 
-from planner.spec.records import Layer, Model, Training
+from planner.spec.records import LatentAttention, Layer, Model, Training
 from planner.trace.sizes import Size, symbol
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Part = TypeVar("Part", bound="DataclassInstance | None")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +79,25 @@ def named_training(training: Training, names: _Names) -> Training:
 
 
 def _layer(layer: Layer, names: _Names) -> Layer:
-    n_heads = names.name("n_heads", layer.attention.n_heads)
-    head_dim = names.name("head_dim", layer.attention.head_dim)
-    attention = replace(
-        layer.attention,
-        n_heads=n_heads,
-        n_kv_heads=names.name("n_kv_heads", layer.attention.n_kv_heads, same_as=("n_heads",)),
-        head_dim=head_dim,
-    )
+    """Return the layer with a symbol for each size of each of its parts."""
+    parts = {name: _part(getattr(layer, name), "", names) for name in ("attention", "feed_forward")}
+    mixers = tuple(_part(mixer, f"{type(mixer).__name__}.", names) for mixer in layer.mixers)
     positions = layer.positions
     if positions.type == "rope":
-        positions = replace(positions, rotary_dim=names.name("rotary_dim", positions.rotary_dim, same_as=("head_dim",)))
-    feed_forward = replace(layer.feed_forward, d_ff=names.name("d_ff", layer.feed_forward.d_ff))
-    return replace(layer, attention=attention, positions=positions, feed_forward=feed_forward)
+        rotated = next((mixer.rope_dim for mixer in mixers if isinstance(mixer, LatentAttention)), None)
+        dim = names.name("rotary_dim", positions.rotary_dim, same_as=("head_dim",)) if rotated is None else rotated
+        positions = replace(positions, rotary_dim=dim)
+    return replace(layer, **parts, mixers=mixers, experts=_part(layer.experts, "experts.", names), positions=positions)
+
+
+def _part(part: Part, prefix: str, names: _Names) -> Part:
+    """Return a record with a symbol for each integer in it."""
+    if part is None:
+        return part
+    sizes = {field.name: getattr(part, field.name) for field in fields(part)}
+    named_sizes = {
+        name: names.name(prefix + name, size, same_as=("n_heads",) if name == "n_kv_heads" else ())
+        for name, size in sizes.items()
+        if isinstance(size, int) and not isinstance(size, bool) and size
+    }
+    return replace(part, **named_sizes)

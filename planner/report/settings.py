@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.report import units
-from planner.spec.records import Layer, Model, Positions, Run, Training
+from planner.spec.records import Attention, FeedForward, Layer, Model, Positions, Run, Training
 
 
 def model(model: Model) -> dict[str, str]:
@@ -45,30 +45,42 @@ def training(training: Training) -> dict[str, str]:
 
 
 def _layer(layer: Layer) -> dict[str, str]:
-    attention, feed_forward, norm = layer.attention, layer.feed_forward, layer.norm
-    gate_bias = {"feed_forward.bias.gate": _bool(feed_forward.gate_bias)} if feed_forward.gated else {}
+    norm = layer.norm
     return {
-        "n_heads": str(attention.n_heads),
-        "n_kv_heads": str(attention.n_kv_heads),
-        "head_dim": str(attention.head_dim),
-        "d_ff": str(feed_forward.d_ff),
-        "attention.bias.q": _bool(attention.q_bias),
-        "attention.bias.k": _bool(attention.k_bias),
-        "attention.bias.v": _bool(attention.v_bias),
-        "attention.bias.o": _bool(attention.o_bias),
-        "attention.qk_norm": attention.qk_norm,
-        "attention.qkv": attention.qkv,
-        "feed_forward.type": "gated" if feed_forward.gated else "plain",
-        "feed_forward.activation": feed_forward.activation,
-        "feed_forward.bias.up": _bool(feed_forward.up_bias),
-        **gate_bias,
-        "feed_forward.bias.down": _bool(feed_forward.down_bias),
+        **(_attention(layer.attention) if layer.attention else {}),
+        **(_feed_forward(layer.feed_forward) if layer.feed_forward else {}),
         "norm.type": norm.type,
         "norm.weight": _bool(norm.weight),
         "norm.bias": _bool(norm.bias),
         "norm.placement": layer.norm_placement,
         "block": layer.block,
         **_positions(layer.positions),
+    }
+
+
+def _attention(attention: Attention) -> dict[str, str]:
+    return {
+        "n_heads": str(attention.n_heads),
+        "n_kv_heads": str(attention.n_kv_heads),
+        "head_dim": str(attention.head_dim),
+        "attention.bias.q": _bool(attention.q_bias),
+        "attention.bias.k": _bool(attention.k_bias),
+        "attention.bias.v": _bool(attention.v_bias),
+        "attention.bias.o": _bool(attention.o_bias),
+        "attention.qk_norm": attention.qk_norm,
+        "attention.qkv": attention.qkv,
+    }
+
+
+def _feed_forward(feed_forward: FeedForward) -> dict[str, str]:
+    gate_bias = {"feed_forward.bias.gate": _bool(feed_forward.gate_bias)} if feed_forward.gated else {}
+    return {
+        "d_ff": str(feed_forward.d_ff),
+        "feed_forward.type": "gated" if feed_forward.gated else "plain",
+        "feed_forward.activation": feed_forward.activation,
+        "feed_forward.bias.up": _bool(feed_forward.up_bias),
+        **gate_bias,
+        "feed_forward.bias.down": _bool(feed_forward.down_bias),
     }
 
 

@@ -8,8 +8,10 @@ from datetime import date
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from planner.spec import part_checks
+from planner.spec.part_checks import attends
 from planner.spec.problems import Problem, quote
-from planner.spec.resolve import head_dim, sequence_length, step_tokens
+from planner.spec.resolve import has_feed_forward, head_dim, n_kv_heads, sequence_length, step_tokens
 from planner.spec.settings import Document, Settings, Unresolved
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ def check(document: Document) -> tuple[Problem, ...]:
         _run(_NORM, model),  # of the final norm, which no layer need share
         *(_run((*_NORM, *_LAYER), settings) for settings in layers),
         *(_run(_TRAINING, settings, model) for _, settings in document.scenarios),
+        *(_run(_KERNELS, settings, document) for _, settings in document.scenarios),
     )
     return tuple(dict.fromkeys(found))  # a setting that layers share is wrong once
 
@@ -113,6 +116,8 @@ def norm_bias(settings: Settings) -> Problems:
 
 def heads_divide_width(settings: Settings) -> Problems:
     """d_model / n_heads is whole where head_dim is not written."""
+    if not attends(settings):
+        return
     d_model, n_heads = settings.get("d_model"), settings.get("n_heads")
     if not settings.written("head_dim") and d_model % n_heads:
         message = f"n_heads {n_heads} does not divide d_model {d_model}"
@@ -121,14 +126,18 @@ def heads_divide_width(settings: Settings) -> Problems:
 
 def kv_heads_divide_heads(settings: Settings) -> Problems:
     """Each key and value head serves as many query heads."""
-    n_heads, n_kv_heads = settings.get("n_heads"), settings.get("n_kv_heads", settings.get("n_heads"))
-    if n_heads % n_kv_heads:
-        message = f"n_kv_heads {n_kv_heads} does not divide n_heads {n_heads}"
+    if not attends(settings):
+        return
+    heads, kv_heads = settings.get("n_heads"), n_kv_heads(settings)
+    if heads % kv_heads:
+        message = f"n_kv_heads {kv_heads} does not divide n_heads {heads}"
         yield settings.problem("n_kv_heads", "kv-heads", message, "each key and value head serves equally many query heads")
 
 
 def fused_bias(settings: Settings) -> Problems:
     """One matrix for q, k and v has one bias vector or none."""
+    if not attends(settings):
+        return
     qkv = settings.get("attention.qkv")
     biases = {settings.get(f"attention.bias.{part}") for part in "qkv"}
     if qkv != "separate" and len(biases) > 1:
@@ -138,15 +147,17 @@ def fused_bias(settings: Settings) -> Problems:
 
 def fused_per_head(settings: Settings) -> Problems:
     """q, k and v head by head need as many key and value heads as query heads."""
-    n_heads, n_kv_heads = settings.get("n_heads"), settings.get("n_kv_heads", settings.get("n_heads"))
-    if settings.get("attention.qkv") == "fused_per_head" and n_heads != n_kv_heads:
-        message = f"fused_per_head lays out q, k and v of each head, but n_kv_heads {n_kv_heads} is not n_heads {n_heads}"
+    if not attends(settings):
+        return
+    heads, kv_heads = settings.get("n_heads"), n_kv_heads(settings)
+    if settings.get("attention.qkv") == "fused_per_head" and heads != kv_heads:
+        message = f"fused_per_head lays out q, k and v of each head, but n_kv_heads {kv_heads} is not n_heads {heads}"
         yield settings.problem("attention.qkv", "fused-per-head", message, "write qkv: fused")
 
 
 def gated_d_ff(settings: Settings) -> Problems:
     """Without d_ff a gated feed-forward has no usual width."""
-    if settings.get("feed_forward.type") == "gated" and not settings.written("d_ff"):
+    if settings.get("feed_forward.type") == "gated" and not settings.written("d_ff") and has_feed_forward(settings):
         yield settings.problem("feed_forward.type", "d-ff", "a gated feed-forward needs d_ff: there is no usual width", "write d_ff")
 
 
@@ -179,7 +190,7 @@ def positions_keys(settings: Settings) -> Problems:
 
 def rotary_dim(settings: Settings) -> Problems:
     """Rope rotates pairs of a head's channels."""
-    if settings.get("positions.type") != "rope":
+    if settings.get("positions.type") != "rope" or not attends(settings):
         return
     written = settings.written("positions.rotary_dim")
     rotated = settings.get("positions.rotary_dim") if written else head_dim(settings)
@@ -217,8 +228,42 @@ def tokens_and_steps(settings: Settings, model: Settings) -> Problems:
             yield settings.problem("tokens", "tokens-steps", message, "keep one of tokens and steps")
 
 
-_DOCUMENT = (n_layers, run_positions, scenario_names, waiver_dates)
-_NORM = (norm_bias,)
+def kernels(settings: Settings, _: Document) -> Problems:
+    """Kernels can be forced where there is a choice, and a cache kept where there is one."""
+    implementation, kernel, precision = settings.get("implementation"), settings.get("attention_kernel"), settings.get("precision")
+    if kernel != "auto" and implementation not in FUSED:
+        message = f"attention_kernel belongs to fused attention, and the implementation is {implementation}"
+        yield settings.problem("attention_kernel", "attention-kernel", message, "leave it out, or write implementation: pytorch")
+    if kernel in ("flash", "cudnn") and precision == "fp32":
+        message = f"{kernel} attention computes in 16 bits, and the precision is fp32"
+        yield settings.problem("attention_kernel", "attention-kernel", message, "write efficient or math, or another precision")
+    if kernel in ("efficient", "cudnn") and settings.get("device") == "cpu":
+        yield settings.problem("attention_kernel", "attention-kernel", f"a CPU has no {kernel} attention", "write auto, flash or math")
+    if settings.get("kv_cache") and not implementation.startswith("transformers"):
+        message = f"kv_cache belongs to the modules of transformers, and the implementation is {implementation}"
+        yield settings.problem("kv_cache", "kv-cache", message, "leave it out, or write implementation: transformers")
+    optimizer, update = settings.get("optimizer"), settings.get("optimizer_kernel")
+    if update != "fused" and optimizer not in ("adam", "adamw"):
+        message = f"optimizer_kernel belongs to adam and adamw, and the optimizer is {optimizer}"
+        yield settings.problem("optimizer_kernel", "optimizer-kernel", message, "leave it out, or write fused")
+
+
+def capped_scores(settings: Settings, document: Document) -> Problems:
+    """Fused attention cannot cap the scores."""
+    implementation = settings.get("implementation")
+    if implementation not in FUSED:
+        return
+    for layer in (layer for group in document.groups for layer in group.layers):
+        if attends(layer) and layer.get_or_none("attention.logit_softcap") is not None:
+            section, key = (settings, "implementation") if settings.written("implementation") else (layer, "attention.logit_softcap")
+            message = f"the fused attention of implementation {implementation} cannot cap the scores (attention.logit_softcap)"
+            yield section.problem(key, "softcap", message, f"write training.implementation: {implementation}-eager")
+
+
+FUSED = ("pytorch", "transformers")  # implementations whose attention is one kernel
+
+_DOCUMENT = (*part_checks.DOCUMENT, n_layers, run_positions, scenario_names, waiver_dates)
+_NORM = (norm_bias, part_checks.unit_offset)
 _LAYER = (
     heads_divide_width,
     kv_heads_divide_heads,
@@ -229,5 +274,7 @@ _LAYER = (
     parallel_placement,
     positions_keys,
     rotary_dim,
+    *part_checks.LAYER,
 )
+_KERNELS = (kernels, capped_scores)
 _TRAINING = (sequence_in_context, gradient_dtype, tokens_and_steps)

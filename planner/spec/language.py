@@ -28,6 +28,7 @@ def schema(language: str = "spec") -> Schema:
 def inlined(language: str = "spec") -> Schema:
     """Return the schema with every reference replaced by what it refers to. Shared: do not change it."""
     root = schema(language)
+    referred: dict[str, Any] = {}  # what many layers and scenarios refer to, once
 
     def resolve(part: Any) -> Any:  # noqa: ANN401 - any JSON
         if isinstance(part, list):
@@ -35,10 +36,13 @@ def inlined(language: str = "spec") -> Schema:
         if not isinstance(part, dict):
             return part
         if "$ref" in part:
-            target = root
-            for step in part["$ref"].removeprefix("#/").split("/"):
-                target = target[step]
-            return resolve(target)
+            reference = part["$ref"]
+            if reference not in referred:
+                target = root
+                for step in reference.removeprefix("#/").split("/"):
+                    target = target[step]
+                referred[reference] = resolve(target)
+            return referred[reference]
         return {key: resolve(item) for key, item in part.items()}
 
     inline: Schema = resolve({key: item for key, item in root.items() if key != "definitions"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,18 @@ class Settings:
             raise Unresolved(key)
         self.defaulted.add(dotted)
         return default
+
+    def get_or_none(self, key: str) -> Any:  # noqa: ANN401
+        """Return a setting, None where it is ``none``."""
+        value = self.get(key)
+        return None if value == "none" else value
+
+    def on(self, group: str) -> bool:
+        """Return whether a group is written and is not ``none``. Raises Unresolved."""
+        node = self.written(group)
+        if node is not None and node.value is UNREADABLE:
+            raise Unresolved(group)
+        return node is not None and node.value != "none"
 
     def problem(self, key: str, code: str, message: str, hint: str = "") -> Problem:
         """Return a problem at the value of a key, or at what is written of the way there."""
@@ -97,15 +109,24 @@ class Document:
     def groups(self) -> tuple[Group, ...]:
         """The model's layers, first to last."""
         layers = self.model.written("layers")
+        shared = self._shared
         if layers is None:
-            return (Group(None, (self.model,)),)
+            return (Group(None, (shared,)),)
         groups = []
         for run in layers.elements() or [layers]:  # an unreadable list stands for its unreadable elements
-            own = self._on_top(self.model, run)
+            own = self._on_top(shared, run)
             group = run.items().get("layers")
             inner = (own,) if group is None else tuple(self._on_top(own, layer) for layer in group.elements() or [group])
             groups.append(Group(run, inner))
         return tuple(groups)
+
+    @property
+    def _shared(self) -> Settings:
+        """The model's settings as layers have them: its extra tensors are there once."""
+        node = self.model.node
+        if "extra" not in node.items():
+            return self.model
+        return replace(self.model, node=replace(node, value={key: inner for key, inner in node.items().items() if key != "extra"}))
 
     @cached_property
     def scenarios(self) -> tuple[tuple[str, Settings], ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from planner.spec.language import inlined
 from planner.spec.nodes import UNREADABLE, Node
 from planner.spec.problems import Problem, quote
-from planner.spec.suggest import key_hint, key_meant, number_meant, truth_meant, value_hint
+from planner.spec.suggest import key_hint, keys_meant, number_meant, truth_meant, value_hint
 
 if TYPE_CHECKING:
     import jsonschema
@@ -104,10 +104,8 @@ class _Error:
         return mark.problem("missing-key", f"{self.name or 'the spec'} needs the key '{key}'{or_else}", _example(key, self.schema))
 
     def meant(self) -> set[str]:
-        """Return the keys that unknown keys of the mapping stand for: who wrote them knows already that they are needed."""
-        allowed = self.schema["properties"]
-        unknown = (key for key in self.node.items() if key not in allowed)
-        return {key_meant(key, allowed, self.language) for key in islice(unknown, MAX_FINDINGS)}
+        """Return the keys that unknown keys of the mapping stand for."""
+        return keys_meant(self.node.items(), self.schema["properties"])
 
 
 def _explain(root: Node, language: str, error: jsonschema.ValidationError) -> Iterator[Finding]:
@@ -133,7 +131,7 @@ def _missing_keys(error: _Error) -> Iterator[Finding]:
 
 
 def _no_branch(error: _Error) -> Iterator[Finding]:
-    """Explain ``anyOf``: one of several keys is missing, or the form that the user has chosen (mapping or shorthand) has errors."""
+    """Explain ``anyOf``: one of several keys is missing, or the form that the user has chosen has errors."""
     if "required" in error.wanted[0]:
         first, *others = (branch["required"][0] for branch in error.wanted)
         if first not in error.meant():
@@ -182,6 +180,7 @@ _EXPLAIN: dict[str, Callable[[_Error], Iterator[Finding]]] = {
     "enum": _wrong_value,
     "minimum": _out_of_bounds("range", "must be at least {bound}, not {said}"),
     "maximum": _out_of_bounds("range", "must be at most {bound}, not {said}", "no real size is larger"),
+    "exclusiveMinimum": _out_of_bounds("range", "must be above {bound}, not {said}"),
     "exclusiveMaximum": _out_of_bounds("range", "must be below {bound}, not {said}"),
     "minLength": _out_of_bounds("text", "must not be empty"),
     "maxLength": _out_of_bounds("text", "has more than {bound} characters", "shorten it"),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-from planner.spec.records import Model, Run, Training
+from planner.spec.records import Model, PerLayerEmbedding, Run, Training
 from planner.trace import blocks
 from planner.trace import primitives as op
 from planner.trace.implementations import IMPLEMENTATIONS, Implementation
+from planner.trace.layers import declare, decoder_layer
 from planner.trace.positions import Places
+from planner.trace.pytorch import correction_biases
 from planner.trace.sizes import Size
 from planner.trace.tape import Node, Parameter, Shape, Tape
 from planner.trace.tensor import Tensor
@@ -25,12 +27,14 @@ class Trace:
     buffers_bytes: Size  # tensors of the model that are no parameters
     inputs_bytes: Size  # token ids and targets
     not_counted: tuple[str, ...]
+    correction_biases: Size  # of routers, in buffers
+    prediction: tuple[Parameter, ...]  # of the layers that predict further tokens, in no other figure
 
 
-def trace(model: Model, training: Training, *, device: str = "cuda") -> Trace:
+def trace(model: Model, training: Training) -> Trace:
     """Run the forward pass and the loss of B sequences of n tokens on a tape."""
-    implementation = IMPLEMENTATIONS[training.implementation](training)
-    t = Tape(implementation.precision, device)
+    implementation = IMPLEMENTATIONS[training.implementation](model, training)
+    t = Tape(implementation.precision, "cpu" if training.device == "cpu" else "cuda", training.device, training.attention_kernel)
     B, n = training.batch_size, training.sequence_length
     with t.at("", "inputs"):
         ids = t.show("token ids", t.tensor((B, n), "int64", needs_grad=False))
@@ -38,7 +42,9 @@ def trace(model: Model, training: Training, *, device: str = "cuda") -> Trace:
     with t.at("model"):
         x, table = _embed(t, implementation, model, ids)
         x = implementation.drop(t, x)
-        places = Places(t, implementation, model, n)
+        places = Places(t, implementation, model, B, n)
+        if model.per_layer_embedding:
+            places.per_layer = per_layer_inputs(t, implementation, model, model.per_layer_embedding, ids, x)
         first = 0
         for run in model.runs:
             uniform = len(model.runs) == 1 and len(run.layers) == 1
@@ -47,28 +53,84 @@ def trace(model: Model, training: Training, *, device: str = "cuda") -> Trace:
         if model.final_norm:
             x = blocks.norm(t, implementation, model.norm, x, "norm")
         op.hold(t, *places.all)
+        declare(t, model.extra, x)
+        if model.embedding_dim is not None:
+            with t.at("", "other"):
+                x = blocks.linear(t, x, model.embedding_dim, "project_out", bias=False)
     with t.at("lm_head", "head"):
-        head = table if model.tied_head else t.weight("weight", (model.padded_vocab_size, model.d_model), "head: V · d_model")
+        head = table if model.tied_head else t.weight("weight", (model.padded_vocab_size, x.shape[-1]), "head: V · width")
         bias = t.weight("bias", (model.padded_vocab_size,), "bias: V") if model.head_bias else None
         logits = t.show("logits", op.linear(t, t.show("final hidden states", x), head, bias))
     with t.at("loss", "logits"):
-        implementation.loss(t, logits.view(B * n, model.padded_vocab_size), targets.view(B * n))
+        implementation.loss(t, logits, targets)
         op.hold(t, x)
     return Trace(
         tuple(t.nodes),
         tuple(t.parameters),
         tuple(t.shapes),
-        implementation.buffers(model),
+        implementation.buffers(),
         ids.bytes + targets.bytes,
-        implementation.not_counted,
+        (*implementation.not_counted, *t.notes),
+        correction_biases(model),
+        prediction(model, training) if model.prediction else (),
     )
+
+
+def per_layer_inputs(t: Tape, implementation: Implementation, model: Model, kind: PerLayerEmbedding, ids: Tensor, x: Tensor) -> Tensor:
+    """Return a vector of ``dim`` for each token and layer: looked up in a table of its own, plus a projection of the embedded token.
+
+    Gemma 3n (transformers 5.24, models/gemma3n/modeling_gemma3n.py).
+    """
+    B, n, _ = x.shape
+    width = model.n_layers * kind.dim
+    with t.at("embed_tokens_per_layer", "embedding"):
+        table = t.weight("weight", (kind.vocab_size, width), "per-layer table: V · n_layers · dim")
+        looked_up = op.scale(t, op.embedding(t, ids, table))
+    with t.at("", "other"):
+        projected = op.scale(t, blocks.linear(t, x, width, "per_layer_model_projection", bias=False))
+        projected = projected.view(B, n, model.n_layers, kind.dim)
+        projected = blocks.norm(t, implementation, replace(model.norm, bias=False), projected, "per_layer_projection_norm")
+        return op.scale(t, op.add(t, projected, looked_up.view(B, n, model.n_layers, kind.dim)))
+
+
+def prediction(model: Model, training: Training) -> tuple[Parameter, ...]:
+    """Return the parameters of the layers that predict further tokens, one more of the last layer each, with a projection of two vectors.
+
+    DeepSeek-AI 2024 (arXiv:2412.19437), section 2.2; names as in the release's checkpoint.
+    """
+    kind = model.prediction
+    if kind is None:
+        return ()
+    implementation = IMPLEMENTATIONS[training.implementation](model, training)
+    t = Tape(implementation.precision, "cpu" if training.device == "cpu" else "cuda", training.device, training.attention_kernel)
+    t.copies = kind.count
+    B, n, d = training.batch_size, training.sequence_length, model.d_model
+    with t.at("model.layers.mtp", "other"):
+        x = t.tensor((B, n, d), t.precision.weights)
+        both = [blocks.norm(t, implementation, model.norm, x, name) for name in ("enorm", "hnorm")]
+        x = blocks.linear(t, op.cat(t, *both), d, "eh_proj", bias=False)
+        layer = model.runs[-1].layers[-1]
+        if layer.experts and layer.experts.correction_bias == "buffer":  # the checkpoint, which is what is counted here, stores it
+            layer = replace(layer, experts=replace(layer.experts, correction_bias="parameter"))
+        x = decoder_layer(t, implementation, layer, Places(t, implementation, model, B, n), x)
+        blocks.norm(t, implementation, model.norm, x, "shared_head.norm")
+        if kind.copies_embedding:
+            t.weight("embed_tokens.weight", (model.padded_vocab_size, d), "copy of the token table: V · d_model")
+            t.weight("shared_head.head.weight", (model.padded_vocab_size, d), "copy of the head: V · d_model")
+    return tuple(t.parameters)
 
 
 def _embed(t: Tape, implementation: Implementation, model: Model, ids: Tensor) -> tuple[Tensor, Tensor]:
     """Return the embedded tokens [B, n, d_model] and the token table."""
+    width = model.d_model if model.embedding_dim is None else model.embedding_dim
     with t.at("embed_tokens", "embedding"):
-        table = t.weight("weight", (model.padded_vocab_size, model.d_model), "token table: V · d_model")
+        table = t.weight("weight", (model.padded_vocab_size, width), "token table: V · width")
         x = op.embedding(t, ids, table)
+        if model.embedding_scale:
+            x = op.scale(t, x)
+    if model.embedding_dim is not None:
+        with t.at("", "other"):
+            x = blocks.linear(t, x, model.d_model, "project_in", bias=False)
     with t.at("embed_positions", "position"):
         if model.positions.type == "learned":
             rows = model.context_length + model.positions.offset
@@ -88,7 +150,7 @@ def _run(t: Tape, implementation: Implementation, run: Run, places: Places, x: T
         for number, layer in enumerate(run.layers):
             label = "N" if first is None else _label(first + number, run.count, len(run.layers))
             with t.at(f"layers.{label}", "other"):
-                x = implementation.layer(t, partial(blocks.decoder_layer, t, implementation, layer, places), x, *places.all)
+                x = implementation.layer(t, partial(decoder_layer, t, implementation, layer, places), x, *places.all)
                 t.show("residual stream", x)
         return x
 

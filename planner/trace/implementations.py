@@ -6,7 +6,14 @@ from typing import TypeAlias
 
 from planner.trace.megatron import Megatron
 from planner.trace.pytorch import PyTorch, PyTorchEager
+from planner.trace.transformers import Transformers, TransformersEager
 
 Implementation: TypeAlias = PyTorch
 
-IMPLEMENTATIONS: dict[str, type[Implementation]] = {"pytorch": PyTorch, "pytorch-eager": PyTorchEager, "megatron": Megatron}
+IMPLEMENTATIONS: dict[str, type[Implementation]] = {
+    "pytorch": PyTorch,
+    "pytorch-eager": PyTorchEager,
+    "transformers": Transformers,
+    "transformers-eager": TransformersEager,
+    "megatron": Megatron,
+}

@@ -1,12 +1,13 @@
 """Attention in one operator: which kernel PyTorch picks, and what each keeps.
 
 Read from PyTorch 2.13: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and sdp_utils_cpp.cpp (the choice), attention.cpp and
-cuda/attention.cu (what is returned and saved). The GPU is of the A100's class.
+cuda/attention.cu (what is returned and saved). An A100-class GPU takes flash for half precision without a mask, an H100-class one cuDNN.
 """
 
 from __future__ import annotations
 
 from planner.trace import primitives as op
+from planner.trace.refusal import NotModelledError
 from planner.trace.sizes import Size, divide_up, minimum, structure
 from planner.trace.tape import Flops, Saved, Tape
 from planner.trace.tensor import BYTES, Dtype, Tensor
@@ -29,7 +30,7 @@ def fused_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | Non
 
 def with_kernel(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, dropout: bool) -> Tensor:
     """Attend with the kernel that PyTorch picks for inputs in the dtype of their products."""
-    name = kernel(t, q, k, bias, dropout=dropout)
+    name = kernel(t, (q, k, v), bias, dropout=dropout)
     if name == "math":
         return math_attention(t, q, k, v, bias, dropout=dropout)
     B, H, n, h = q.shape
@@ -39,6 +40,9 @@ def with_kernel(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *
             return one_kernel(t, name, (q, k, v), None, statistics)
         wide = (padded(t, q), padded(t, k), padded(t, v))
         return cut(t, one_kernel(t, name, wide, None, statistics), h)
+    if name == "cudnn_attention":
+        statistics = [t.tensor((B, H, n, 1), "float32", needs_grad=False), t.tensor((2,), "int64", needs_grad=False)]
+        return one_kernel(t, name, (q, k, v), None, statistics)
     if name == "efficient_attention":
         rows = divide_up(n, 32) * 32  # the kernel's alignment of its statistics
         statistics = [t.tensor((B, H, rows), "float32", needs_grad=False), t.tensor((2,), "int64", needs_grad=False)]
@@ -46,19 +50,31 @@ def with_kernel(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *
     return one_kernel(t, name, (q, k, v), bias, [t.tensor((B, H, n), "float32", needs_grad=False)])
 
 
-def kernel(t: Tape, q: Tensor, k: Tensor, bias: Tensor | None, *, dropout: bool) -> str:
-    """Return the name of the kernel for inputs in the dtype of their products: a matter of structure, even where head_dim decides."""
+def kernel(t: Tape, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, *, dropout: bool) -> str:
+    """Return the name of the kernel for inputs in the dtype of their products: a matter of structure, even where head_dim decides.
+
+    Raises NotModelledError for a kernel that was asked for and does not take these inputs.
+    """
+    q, k, v = qkv
+    head_dim, v_dim = structure(q.shape[-1]), structure(v.shape[-1])
     if t.device == "cpu":
-        return "math" if dropout else "flash_attention_for_cpu"
-    head_dim = structure(q.shape[-1])
-    if q.dtype != "float32" and bias is None and head_dim <= FLASH_WIDEST_HEAD:
-        return "flash_attention"
-    grouped = q.shape[1] != k.shape[1]
-    return "math" if grouped or head_dim * BYTES[q.dtype] % EFFICIENT_ALIGNMENT else "efficient_attention"
+        return "math" if dropout or head_dim != v_dim or t.attention_kernel == "math" else "flash_attention_for_cpu"
+    possible = {"math": "math"}
+    if q.shape[1] == k.shape[1] and not any(width * BYTES[q.dtype] % EFFICIENT_ALIGNMENT for width in (head_dim, v_dim)):
+        possible["efficient"] = "efficient_attention"
+    if q.dtype != "float32" and bias is None and head_dim == v_dim and head_dim <= FLASH_WIDEST_HEAD:
+        possible["flash"] = "flash_attention"
+        if head_dim % FLASH_ALIGNMENT == 0:
+            possible["cudnn"] = "cudnn_attention"
+    automatic = ["cudnn", "flash", "efficient", "math"] if t.gpu == "h100" else ["flash", "efficient", "math"]
+    for name in automatic if t.attention_kernel == "auto" else [t.attention_kernel]:
+        if name in possible:
+            return possible[name]
+    raise NotModelledError(f"the {t.attention_kernel} attention kernel does not take these inputs; those that do: {', '.join(possible)}")
 
 
 def one_kernel(t: Tape, name: str, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, statistics: list[Tensor]) -> Tensor:
-    """Attend in one kernel, whose output lies as q does.
+    """Attend in one kernel, whose output lies as q does; the memory-efficient one writes position by position.
 
     FLOPs forward 4·B·H·n²·h, backward 2.5 times that, since the scores are computed again (5 products for 2). Keeps q, k, v, the output and
     per row the log of the sum of exponentials; on CUDA also the state of the random number generator.
@@ -66,10 +82,11 @@ def one_kernel(t: Tape, name: str, qkv: tuple[Tensor, Tensor, Tensor], bias: Ten
     q, k, v = qkv
     B, H, n, h = q.shape
     made = t.tensor((B, H, n, v.shape[-1]), q.dtype)
-    made.by_head = q.by_head
+    made.by_head = q.by_head and name != "efficient_attention"
     products = 2 * B * H * n * n * (h + v.shape[-1])
     backward = 2 * B * H * n * n * (3 * h + 2 * v.shape[-1])
-    flops = Flops(products, products // 2, backward, "two products forward; backward five, the scores once more")
+    full, causal = op.windowed(t, products, n)
+    flops = Flops(products, full, causal, backward, "two products forward; backward five, the scores once more")
     saved = [Saved(q, "queries"), Saved(k, "keys"), Saved(v, "values"), Saved(made, "output")]
     saved += [Saved(tensor, what) for tensor, what in zip(statistics, (LOG_SUM, "random state"), strict=False)]
     if bias:

@@ -36,13 +36,14 @@ class Megatron(PyTorch):
         """Return the positions, a constant of the model."""
         return op.constant(t, (n,), "int64")
 
-    def attention(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+    def attention(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, *, softcap: bool = False) -> Tensor:
         """Attend by products: queries, keys and values 6·s·b·h, softmax 2·a·s²·b, its dropout 3·a·s²·b (section 4.1, self attention)."""
         B, _, n, h = q.shape
         scores = op.matmul(t, q, k.view(B, k.shape[1], h, n), pairs=True)
+        scores = self.capped(t, scores) if softcap else scores
         probabilities = self.drop(t, op.softmax(t, op.add(t, scores, bias) if bias else scores))
         return op.matmul(t, probabilities, v, pairs=True)
 
-    def loss(self, t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
+    def cross_entropy(self, t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
         """Return the cross entropy in float32: 4·s·b·v for the logits (section 4.3)."""
         return op.fused_cross_entropy(t, op.cast(t, logits, "float32"), targets)

@@ -5,8 +5,7 @@ Rotary: Su et al. 2021 (arXiv:2104.09864). ALiBi: Press et al. 2021 (arXiv:2108.
 
 from __future__ import annotations
 
-from planner.spec.records import Model
-from planner.trace import primitives as op
+from planner.spec.records import LatentAttention, Layer, Model
 from planner.trace.implementations import Implementation
 from planner.trace.sizes import Size
 from planner.trace.tape import Tape
@@ -14,32 +13,30 @@ from planner.trace.tensor import Tensor
 
 
 class Places:
-    """The tables that the layers of one forward pass read, each made at its first reader's request and kept once."""
+    """The tables that the layers of one forward pass read, made once."""
 
-    def __init__(self, t: Tape, implementation: Implementation, model: Model, n: Size) -> None:
+    def __init__(self, t: Tape, implementation: Implementation, model: Model, B: Size, n: Size) -> None:
         layers = [layer for run in model.runs for layer in run.layers]
         rotary = dict.fromkeys(layer.positions.rotary_dim for layer in layers if layer.positions.type == "rope")
-        heads = dict.fromkeys(layer.attention.n_heads for layer in layers if layer.positions.type == "alibi")
+        heads = dict.fromkeys(layer.attention.n_heads for layer in layers if layer.attention and layer.positions.type == "alibi")
+        windows = dict.fromkeys(layer.attention.window if layer.attention else None for layer in layers if attends(layer))
         with t.at("positions", "position"):
+            ids = implementation.position_ids(t, n)
             self.tables = {dim: implementation.rotary_tables(t, n, dim) for dim in rotary}
             self.biases = {H: implementation.alibi_bias(t, n, H) for H in heads}
-        self.all = (*(table for tables in self.tables.values() for table in tables), *self.biases.values())
+            self.masks = {window: implementation.mask(t, B, n) for window in windows}
+        self.keys_and_values: dict[tuple[Size, Size], tuple[Tensor, Tensor]] = {}  # of the latest layer that made them, by heads and width
+        self.per_layer: Tensor | None = None
+        tables = (table for tables in self.tables.values() for table in tables)
+        self.all = (*tables, *self.biases.values(), *(tensor for tensor in (ids, *self.masks.values()) if tensor))
 
-    def rotate(self, t: Tape, x: Tensor, rotary_dim: Size) -> Tensor:
-        """Return x · cos + rotate_half(x) · sin over the first rotary_dim of x [B, heads, n, head_dim].
+    def bias(self, layer: Layer) -> Tensor | None:
+        """Return what a layer adds to its scores: ALiBi's bias [1, H, n, n], or a mask [B, 1, n, n] that layers of one window share."""
+        if layer.attention and layer.positions.type == "alibi":
+            return self.biases[layer.attention.n_heads]
+        return self.masks[layer.attention.window if layer.attention else None]
 
-        The derivative needs the tables, never x.
-        """
-        cos, sin = self.tables[rotary_dim]
-        *outer, h = x.shape
-        whole = rotary_dim == h
-        turned = x if whole else op.split(t, x, (*outer, rotary_dim))[0]
-        half = rotary_dim // 2
-        first, second = op.split(t, turned, (*outer, half), (*outer, rotary_dim - half))
-        made = op.multiply(t, turned, cos)
-        made = op.add(t, made, op.multiply(t, op.cat(t, op.negate(t, second), first), sin))
-        return made if whole else op.cat(t, made, op.split(t, x, (*outer, h - rotary_dim))[0])
 
-    def slopes(self, H: Size) -> Tensor:
-        """Return the bias [1, H, n, n] that ALiBi adds to the scores, -inf above the diagonal."""
-        return self.biases[H]
+def attends(layer: Layer) -> bool:
+    """Return whether the layer has scores of queries and keys."""
+    return layer.attention is not None or any(isinstance(mixer, LatentAttention) for mixer in layer.mixers)

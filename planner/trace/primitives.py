@@ -8,7 +8,7 @@ Shapes are written [B, n, d]. Sources: derivatives.yaml and autocast_mode.h of P
 
 from __future__ import annotations
 
-from planner.trace.sizes import Size, exceeds_one, product
+from planner.trace.sizes import Size, exceeds_one, minimum, product
 from planner.trace.tape import Flops, Saved, Tape
 from planner.trace.tensor import Dtype, Tensor
 
@@ -66,7 +66,7 @@ def linear(t: Tape, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
     inputs = [x, w, b] if b else [x, w]
     made = t.tensor((*x.shape[:-1], w.shape[0]), x.dtype)
     forward = 2 * product(x.shape) * w.shape[0]
-    flops = Flops(forward, forward, 2 * forward if x.needs_grad else forward, "2 · rows · in · out")
+    flops = Flops(forward, forward, forward, 2 * forward if x.needs_grad else forward, "2 · rows · in · out")
     saved = [Saved(x, "input"), Saved(w, "weight" if w.leaf else "weight's copy in the compute dtype")]
     t.record("linear", inputs, [made], saved, flops, views_gradient=True, by=linear)
     return made
@@ -257,15 +257,34 @@ def heads_apart(B: Size, n: Size, heads: Size) -> Size:
 def matmul(t: Tape, a: Tensor, b: Tensor, *, pairs: bool) -> Tensor:
     """Multiply a [.., m, k] by b [.., k, p] -> [.., m, p]. Keeps both.
 
-    ``pairs``: the product runs over pairs (query, key), of which a causal mask needs half.
+    ``pairs``: the product runs over pairs (query, key), of which a causal mask lets half through.
     """
     b = lowered(t, b)
     a = lowered(t, a)
     made = t.tensor((*a.shape[:-1], b.shape[-1]), a.dtype)
     forward = 2 * product(a.shape) * b.shape[-1]
-    flops = Flops(forward, forward // 2 if pairs else forward, 2 * forward, "2 · batch · m · k · p")
+    full, causal = windowed(t, forward, made.shape[-2]) if pairs else (forward, forward)
+    flops = Flops(forward, full, causal, 2 * forward, "2 · batch · m · k · p")
     t.record("matmul", [a, b], [made], [Saved(a, "left factor"), Saved(b, "right factor")], flops, by=matmul)
     return made
+
+
+def windowed(t: Tape, square: Size, n: Size) -> tuple[Size, Size]:
+    """Return the FLOPs of twice the pairs that the mask lets through, and of the pairs, from those of the square of n.
+
+    A query sees ``window`` keys W, itself included: n·W - W²/2 pairs, of n² in the square. In chunks of W it sees those of its own chunk:
+    W²/2 pairs in each.
+    """
+    if t.window is None:
+        return square, square // 2
+    if t.chunked:
+        rest = n - n // t.window * t.window
+        pairs = n // t.window * t.window * t.window + rest * rest
+    else:
+        seen = minimum(n, t.window)
+        pairs = 2 * n * seen - seen * seen
+    full = square // (n * n) * pairs
+    return full, full // 2
 
 
 def matmul_by_head(t: Tape, a: Tensor, b: Tensor) -> Tensor:
@@ -371,3 +390,29 @@ def tanh(t: Tape, x: Tensor) -> Tensor:
     made = t.tensor(x.shape, x.dtype)
     t.record("tanh", [x], [made], [Saved(made, "output")], by=tanh)
     return made
+
+
+def fill(t: Tape, first: Tensor, second: Tensor, shape: tuple[Size, ...]) -> Tensor:
+    """Return an empty tensor of the first's dtype into which both are copied, the second for all heads. Keeps nothing."""
+    made = t.tensor(shape, first.dtype)
+    t.record("copy_", [first, second], [made], by=fill)
+    return made
+
+
+def block_linear(t: Tape, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    """Multiply each stretch of x [B, n, blocks·i] by its own matrix of w [blocks, i, i] and add b. 2·rows·blocks·i² FLOPs; keeps x."""
+    x, w = lowered(t, x), lowered(t, w)
+    made = t.tensor(x.shape, x.dtype)
+    forward = 2 * product(x.shape) * w.shape[-1]
+    flops = Flops(forward, forward, forward, 2 * forward, "2 · rows · blocks · in · out")
+    t.record("baddbmm", [x, w, b], [made], [Saved(x, "input"), Saved(w, "weight")], flops, by=block_linear)
+    return made
+
+
+def declared(t: Tape, x: Tensor, w: Tensor, uses: Size) -> None:
+    """Multiply each token by a tensor that the user declares, ``uses`` times. Its activations are the user's own and are not counted."""
+    forward = 2 * (product(x.shape) // x.shape[-1]) * product(w.shape) * uses
+    t.note("activations of tensors that the spec declares as extra")
+    t.record(
+        "declared by the spec", [x, w], [], (), Flops(forward, forward, forward, 2 * forward, "2 · tokens · elements · uses"), by=declared
+    )

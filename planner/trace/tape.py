@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from planner.trace.sizes import Size
+from planner.trace.sizes import Size, product
 from planner.trace.tensor import Dtype, Storage, Tensor
 
 
@@ -30,11 +30,16 @@ class Precision:
 
 @dataclass(frozen=True, slots=True)
 class Flops:
-    """FLOPs of one operator, a multiply-add being 2. ``causal`` counts only the pairs (query, key) that a causal mask lets through."""
+    """FLOPs of one operator, a multiply-add being 2.
+
+    ``forward`` and ``backward`` are what runs, as PyTorch's counter sees it; ``causal`` counts only the pairs (query, key) that the mask
+    lets through, and ``full`` twice those pairs: the square that a causal mask halves, or what a window leaves of it.
+    """
 
     forward: Size = 0
+    full: Size = 0
     causal: Size = 0
-    backward: Size = 0  # as PyTorch's counter sees it: a fused attention computes the scores again
+    backward: Size = 0
     why: str = ""
 
 
@@ -115,6 +120,7 @@ class Parameter:
     copies: Size
     component: str
     why: str
+    active: Size  # elements of one copy that one token uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +135,24 @@ class Shape:
 
 @dataclass(slots=True)
 class Tape:
-    """Records a forward pass. ``device`` is ``cuda`` or ``cpu``: whose kernels run."""
+    """Records a forward pass. ``device`` is ``cuda`` or ``cpu``: whose kernels run; ``gpu`` the class of the former.
+
+    ``window`` is the number of keys that a query of the attention now traced sees, None for all; ``chunked``: of its own chunk only.
+    """
 
     precision: Precision
     device: str = "cuda"
+    gpu: str = "a100"
+    attention_kernel: str = "auto"
+    window: Size | None = None
+    chunked: bool = False
     nodes: list[Node] = field(default_factory=list)
     parameters: list[Parameter] = field(default_factory=list)
     shapes: list[Shape] = field(default_factory=list)
     copies: Size = 1
     path: str = ""
     component: str = "other"
+    notes: list[str] = field(default_factory=list)  # what the figures leave out
 
     @contextmanager
     def at(self, name: str, component: str | None = None) -> Iterator[None]:
@@ -156,15 +170,26 @@ class Tape:
         yield
         self.precision = precision
 
+    @contextmanager
+    def limited_to(self, window: Size | None, *, chunked: bool = False) -> Iterator[None]:
+        """Count only pairs of a query and the keys in its window in what is traced inside."""
+        self.window, self.chunked = window, chunked
+        yield
+        self.window, self.chunked = None, False
+
     def tensor(self, shape: tuple[Size, ...], dtype: Dtype, *, needs_grad: bool = True) -> Tensor:
         """Return a tensor in a storage of its own."""
         return Tensor(shape, dtype, ((Storage(shape, dtype, self.path, self.component, self.copies), 1),), needs_grad=needs_grad)
 
-    def weight(self, name: str, shape: tuple[Size, ...], why: str, component: str | None = None) -> Tensor:
-        """Return a new parameter of the module that the tape stands in."""
-        made = self.tensor(shape, self.precision.weights)
+    def weight(self, name: str, shape: tuple[Size, ...], why: str, *, active: Size | None = None, dtype: Dtype | None = None) -> Tensor:
+        """Return a new parameter of the module that the tape stands in.
+
+        ``active`` of its elements serve one token, all if not said; ``dtype`` where the module insists on one whatever the model's.
+        """
+        made = self.tensor(shape, dtype or self.precision.weights)
         made.parts[0][0].leaf = True
-        self.parameters.append(Parameter(f"{self.path}.{name}", made, self.copies, component or self.component, why))
+        elements = product(shape) if active is None else active
+        self.parameters.append(Parameter(f"{self.path}.{name}", made, self.copies, self.component, why, elements))
         return made
 
     def record(
@@ -189,6 +214,11 @@ class Tape:
                 temporary, backward_temporary, passes_gradient, elementwise, views_gradient, by,
             )
         )  # fmt: skip
+
+    def note(self, sentence: str) -> None:
+        """Say what the figures leave out, once."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
 
     def show(self, what: str, tensor: Tensor) -> Tensor:
         """Put a tensor on the list of shapes worth showing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.spec.records import Layer, Model, Positions, Run
+from planner.verify.modules import attention_of, feed_forward_of
 
 D_MODEL = 64
 HEAD_DIM = 16
@@ -31,14 +32,14 @@ def twin(model: Model) -> Model:
 
 def small(layer: Layer) -> Layer:
     """Return the layer with small sizes."""
-    attention = layer.attention
+    attention, feed_forward = attention_of(layer), feed_forward_of(layer)
     kv_heads = min(attention.n_kv_heads, KV_HEADS)
     heads = kv_heads * min(attention.n_heads // attention.n_kv_heads, GROUP)
     partial = layer.positions.rotary_dim < attention.head_dim
     return replace(
         layer,
         attention=replace(attention, n_heads=heads, n_kv_heads=kv_heads, head_dim=HEAD_DIM),
-        feed_forward=replace(layer.feed_forward, d_ff=D_FF),
+        feed_forward=replace(feed_forward, d_ff=D_FF),
         positions=positions(layer.positions, HEAD_DIM // 2 if partial else HEAD_DIM),
     )
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from planner.capacity.records import ByteSum, Flops, FlopsCount, Kept, Memory, Parameters, PhasePeak, Plan, ShapeLine, Weight
+from planner.capacity.records import ByteSum, Flops, FlopsCount, Kept, LiveBytes, Memory, Parameters, PhasePeak, Plan, ShapeLine, Weight
 from planner.report.records import Planned
 from planner.spec.records import Attention, FeedForward, Layer, Model, Run, Scenario, Spec, Training
 
@@ -16,15 +16,18 @@ from planner.spec.records import Attention, FeedForward, Layer, Model, Run, Scen
 # embedding 104·4 = 416; positions 8·4 = 32; attention 3·(3·4·4 + 4·4) = 192; feed-forward 3·(4·16 + 16·4) = 384; norm 4
 # total 416 + 32 + 192 + 384 + 4 = 1028; padding 4·4 = 16
 WEIGHTS = (
-    Weight("model.embed_tokens.weight", (104, 4), 1, "embedding", "V × d_model"),
-    Weight("model.embed_positions.weight", (8, 4), 1, "position", "context_length × d_model"),
-    Weight("model.layers.N.self_attn.qkv_proj.weight", (12, 4), 3, "attention", "linear d_model -> 3·d_model"),
-    Weight("model.layers.N.self_attn.o_proj.weight", (4, 4), 3, "attention", "linear d_model -> d_model"),
-    Weight("model.layers.N.mlp.up_proj.weight", (16, 4), 3, "feed_forward", "linear d_model -> d_ff"),
-    Weight("model.layers.N.mlp.down_proj.weight", (4, 16), 3, "feed_forward", "linear d_ff -> d_model"),
-    Weight("model.norm.weight", (4,), 1, "norm", "d_model"),
+    Weight("model.embed_tokens.weight", (104, 4), 1, "embedding", "V × d_model", 4, 416),
+    Weight("model.embed_positions.weight", (8, 4), 1, "position", "context_length × d_model", 4, 32),
+    Weight("model.layers.N.self_attn.qkv_proj.weight", (12, 4), 3, "attention", "linear d_model -> 3·d_model", 4, 48),
+    Weight("model.layers.N.self_attn.o_proj.weight", (4, 4), 3, "attention", "linear d_model -> d_model", 4, 16),
+    Weight("model.layers.N.mlp.up_proj.weight", (16, 4), 3, "feed_forward", "linear d_model -> d_ff", 4, 64),
+    Weight("model.layers.N.mlp.down_proj.weight", (4, 16), 3, "feed_forward", "linear d_ff -> d_model", 4, 64),
+    Weight("model.norm.weight", (4,), 1, "norm", "d_model", 4, 4),
 )
-BY_COMPONENT = {"embedding": 416, "position": 32, "attention": 192, "feed_forward": 384, "norm": 4, "head": 0, "other": 0}
+BY_COMPONENT = {
+    "embedding": 416, "position": 32, "attention": 192, "feed_forward": 384, "ssm": 0, "experts": 0, "shared_experts": 0,
+    "router": 0, "norm": 4, "head": 0, "other": 0,
+}  # fmt: skip
 
 # AdamW in fp32: 4 + 4 + 8 = 16 bytes for each of 1028: 4112, 4112, 8224, together 16448
 STATES = (
@@ -35,7 +38,8 @@ STATES = (
 )
 # 600 + 400 + 832 + 4 + 128 = 1964
 ACTIVATIONS = {
-    "embedding": 0, "position": 0, "attention": 600, "feed_forward": 400, "norm": 0, "head": 0, "other": 0,
+    "embedding": 0, "position": 0, "attention": 600, "feed_forward": 400, "ssm": 0, "experts": 0, "shared_experts": 0,
+    "router": 0, "norm": 0, "head": 0, "other": 0,
     "logits": 832, "loss": 4, "inputs": 128,
 }  # fmt: skip
 PHASES = (
@@ -61,7 +65,7 @@ def plan() -> Plan:
         spec_path="specs/tiny.yaml",
         model=Model(100, 104, 8, 4, 3, (Run(3, (LAYER,)),)),
         training=Training(2, 8, tokens=TRAIN_TOKENS, precision="fp32", dropout=Fraction(1, 10)),
-        parameters=Parameters(WEIGHTS, 16, 1028, 1028, {**BY_COMPONENT}),  # type: ignore[dict-item]  # keys are components
+        parameters=Parameters(WEIGHTS, 16, 1028, 1028, {**BY_COMPONENT}, 0, 0),  # type: ignore[dict-item]  # keys are components
         memory=Memory(
             states=STATES,
             weights_bytes=4112,
@@ -75,6 +79,11 @@ def plan() -> Plan:
             logits_bytes=832,
             phases=PHASES,
             peak_bytes=24_672,
+            first_step_phases=PHASES,
+            first_step_peak_bytes=24_672,
+            live=LiveBytes(12_336, 14_300, 16_448),
+            step_counters_bytes=0,
+            buffers_bytes=0,
         ),
         flops=Flops(MATMUL, (MATMUL, SIX_ND), {"attention": 20_000, "feed_forward": 10_000, "head": 2896}),
         shapes=(ShapeLine("ids", "token ids", (2, 8), "int64", 1), ShapeLine("logits", "logits", (2, 8, 104), "float32", 1)),

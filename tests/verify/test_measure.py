@@ -12,6 +12,7 @@ import pytest
 
 from planner.spec.records import Attention, FeedForward, Implementation, Layer, Model, Norm, Positions, Precision, Recompute, Run, Training
 from planner.verify import measure, parameters
+from planner.verify.modules import attention_of
 from planner.verify.records import Device
 
 pytest.importorskip("torch", reason="the extra torch is not installed")
@@ -101,7 +102,8 @@ def test_a_row_per_kept_storage() -> None:
 
 
 LAYER = PLAIN.runs[0].layers[0]
-GQA = replace(LAYER.attention, n_heads=4, n_kv_heads=2, qkv="separate")
+ATTENTION = attention_of(LAYER)
+GQA = replace(ATTENTION, n_heads=4, n_kv_heads=2, qkv="separate")
 
 
 def changed(**changes: object) -> Model:
@@ -124,7 +126,7 @@ def test_the_kernels_that_a_gpu_picks() -> None:
     assert "float32 (2, 4, 9)" in kernel_of(changed(attention=GQA), "bf16")
     assert "float32 (2, 4, 9, 9)" in kernel_of(changed(attention=GQA), "fp32")
     # Heads that are no multiple of 8 wide are padded for flash.
-    odd = replace(LAYER.attention, head_dim=6)
+    odd = replace(ATTENTION, head_dim=6)
     assert "bfloat16 (2, 4, 9, 8)" in kernel_of(changed(attention=odd), "bf16")
 
 
@@ -142,7 +144,7 @@ SWITCHES: dict[str, dict[str, object]] = {
     "parallel, two norms": {"block": "parallel_two_norms"},
     "grouped": {"attention": GQA},
     "grouped, interleaved": {"attention": replace(GQA, qkv="fused_per_head")},
-    "norm on heads": {"attention": replace(LAYER.attention, qk_norm="head_dim")},
+    "norm on heads": {"attention": replace(ATTENTION, qk_norm="head_dim")},
     "norm on all heads": {"attention": replace(GQA, qk_norm="full_width")},
     "gated": {"feed_forward": FeedForward(24, gated=True, activation="silu")},
     "relu squared": {"feed_forward": FeedForward(24, activation="relu_squared")},

@@ -1,0 +1,68 @@
+"""A training step from start to end: what is alive, and where it peaks, in the first step and in every later one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from planner.capacity.peak import Moment, walk
+from planner.capacity.records import PHASES, LiveBytes, Phase, PhasePeak, Weight
+from planner.capacity.states import States
+from planner.spec.records import Training
+from planner.trace.decoder import Trace
+from planner.trace.sizes import Size, maximum, product
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Moments of the first step, which starts without optimizer state, and of every later one."""
+
+    first: tuple[Moment, ...]
+    later: tuple[Moment, ...]
+    live: LiveBytes  # of a later step
+
+
+def step(forward: Trace, weights: tuple[Weight, ...], training: Training, states: States) -> Step:
+    """Walk a training step on top of what is there from its start: weights, optimizer state, buffers and inputs.
+
+    Gradients are there from the start, too, where they are added up over several passes or in float32 beside 16-bit weights.
+    """
+    preallocated = training.gradient_accumulation > 1 or (training.precision == "bf16-master" and training.gradient_dtype == "fp32")
+    optimizer = states.optimizer + states.step_counters
+    stateless = states.weights + states.master_weights + forward.buffers_bytes + forward.inputs_bytes
+    stateless = stateless + (states.gradients if preallocated else 0)
+    start = stateless + optimizer
+    walked = walk(forward.nodes, preallocated=preallocated)
+    update = Moment(
+        "optimizer", f"{training.optimizer} step", start + walked.after_backward + _update_temporaries(weights, training, states)
+    )
+    return Step(
+        (*(Moment(moment.phase, moment.operator, stateless + moment.bytes) for moment in walked.moments), update),
+        (*(Moment(moment.phase, moment.operator, start + moment.bytes) for moment in walked.moments), update),
+        LiveBytes(start, start + walked.after_forward, start + walked.after_backward),
+    )
+
+
+def highest(moments: Iterable[Moment]) -> tuple[PhasePeak, ...]:
+    """Return for each phase the moment at which most bytes are alive."""
+    return tuple(_highest(phase, [moment for moment in moments if moment.phase == phase]) for phase in PHASES)
+
+
+def _highest(phase: Phase, moments: list[Moment]) -> PhasePeak:
+    found = max(moments, key=lambda moment: moment.bytes)
+    return PhasePeak(phase, found.operator, found.bytes)
+
+
+def _update_temporaries(weights: tuple[Weight, ...], training: Training, states: States) -> Size:
+    """Return the bytes that Adam's update needs beside its state.
+
+    None where it is fused, a list of all roots in one go (foreach), or two tensors of the largest weight's size (for-loop).
+    """
+    if training.optimizer not in {"adamw", "adam"} or training.optimizer_kernel == "fused":
+        return 0
+    moment = states.optimizer // 2
+    if training.optimizer_kernel == "foreach":
+        return moment
+    elements = sum(weight.params for weight in weights)
+    largest = maximum(*(product(weight.shape) for weight in weights))
+    return 2 * largest * (moment // elements)

@@ -1,0 +1,119 @@
+"""Attention of queries, keys and values by head: projections, norms, positions, gates, and how they meet.
+
+x is [B, n, d_model], heads are [B, heads, n, head_dim].
+"""
+
+from __future__ import annotations
+
+from planner.spec.records import Attention, Layer, Norm
+from planner.trace import primitives as op
+from planner.trace.blocks import linear, norm
+from planner.trace.implementations import Implementation
+from planner.trace.positions import Places
+from planner.trace.routing import sigmoid
+from planner.trace.sizes import exceeds_one
+from planner.trace.tape import Tape
+from planner.trace.tensor import Tensor
+
+
+def attention(t: Tape, implementation: Implementation, kind: Attention, layer: Layer, places: Places, x: Tensor) -> Tensor:
+    """Multi-head attention over [B, n, d_model]; n_kv_heads keys and values serve n_heads queries."""
+    B, n, d_model = x.shape
+    H = kind.n_heads
+    with t.at("self_attn", "attention"):
+        q, k, v = heads(t, implementation, kind, layer, places, x)
+        t.show("queries by head", q)
+        t.show("keys by head", k)
+        t.show("values by head", v)
+        t.show("scores", Tensor((B, H, n, n), q.dtype, ()))
+        if kind.sinks:
+            t.weight("sinks", (H,), "sinks: heads")
+            t.note("what attention sinks add to the activations")
+        with t.limited_to(kind.window, chunked=kind.chunked):
+            mixed = implementation.core(t, q, k, v, places.bias(layer), softcap=kind.logit_softcap)
+        if kind.differential:
+            mixed = subtracted(t, kind, mixed)
+        if kind.output_norm:
+            mixed = norm(t, implementation, Norm(layer.norm.type, bias=False), mixed, "attn_sub_norm")
+        if kind.output_gate != "none":
+            mixed = gated(t, kind, x, mixed)
+        out = linear(t, t.show("heads joined", mixed), d_model, "o_proj", bias=kind.o_bias)
+        out = implementation.drop(t, out)
+        op.hold(t, x, q, k, v, mixed)
+        return out
+
+
+def heads(
+    t: Tape, implementation: Implementation, kind: Attention, layer: Layer, places: Places, x: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries [B, H, n, h], keys [B, K, n, h] and values [B, K, n, v], normed and rotated."""
+    B, n, _ = x.shape
+    H, K, h = kind.n_heads, kind.n_kv_heads, kind.head_dim
+    q, k, v = projections(t, kind, x)
+    qk_norm = Norm(layer.norm.type, weight=True, bias=False)
+    if kind.qk_norm == "full_width":
+        joined = exceeds_one(K) if kind.qkv == "fused_per_head" else None
+        q, k = (op.contiguous(t, part, joined).view(B, n, part.shape[2]) for part in (q, k))
+        q, k = norm(t, implementation, qk_norm, q, "q_norm"), norm(t, implementation, qk_norm, k, "k_norm")
+    q, k, v = q.view(B, H, n, h), k.view(B, K, n, h), v.view(B, K, n, v.shape[2] // K)
+    if kind.qk_norm in {"head_dim", "per_head"}:
+        before = q, k
+        per_head = kind.qk_norm == "per_head"
+        q = norm(t, implementation, qk_norm, q, "q_norm", heads=H if per_head else None)
+        if not kind.shared_kv:
+            k = norm(t, implementation, qk_norm, k, "k_norm", heads=K if per_head else None)
+        op.hold(t, *before)
+    if layer.positions.type == "rope":
+        before = q, k
+        tables, interleaved = places.tables[layer.positions.rotary_dim], kind.qkv == "fused_per_head"
+        q = implementation.rotate(t, q, tables, interleaved=interleaved)
+        if not kind.shared_kv:
+            k = implementation.rotate(t, k, tables, interleaved=interleaved)
+        op.hold(t, *before)
+    if kind.shared_kv:
+        k, v = places.keys_and_values[K, h]
+    else:
+        places.keys_and_values[K, h] = k, v
+    return q, k, v
+
+
+def projections(t: Tape, kind: Attention, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries [B, n, H·h], keys [B, n, K·h] and values [B, n, K·v]: of one projection each, or views of a common one.
+
+    A common projection that goes by key heads has each one's queries, key and value in a row, out of which queries are copied. Where keys
+    and values are an earlier layer's, the queries stand in for them.
+    """
+    B, n, _ = x.shape
+    H, K, h = kind.n_heads, kind.n_kv_heads, kind.head_dim
+    values = K * (h if kind.v_head_dim is None else kind.v_head_dim)
+    if kind.qkv == "separate" or kind.shared_kv or kind.keys_as_values:
+        q = linear(t, x, H * h, "q_proj", bias=kind.q_bias)
+        if kind.shared_kv:
+            return q, q.view(B, n, K * h), q.view(B, n, values)
+        k = linear(t, x, K * h, "k_proj", bias=kind.k_bias)
+        return q, k, k if kind.keys_as_values else linear(t, x, values, "v_proj", bias=kind.v_bias)
+    qkv = linear(t, x, (H + K) * h + values, "qkv_proj", bias=kind.q_bias)
+    q, k, v = op.split(t, qkv, (B, n, H * h), (B, n, K * h), (B, n, values))
+    if kind.qkv == "fused_per_head":
+        q.interleaved = k.interleaved = v.interleaved = True
+        q = op.contiguous(t, q, exceeds_one(K)) if H != K else q
+    return q, k, v
+
+
+def gated(t: Tape, kind: Attention, x: Tensor, mixed: Tensor) -> Tensor:
+    """Multiply the heads by the sigmoid of a projection of x: element by element, or one number for each head."""
+    B, n, width = mixed.shape
+    if kind.output_gate == "element":
+        return op.multiply(t, mixed, sigmoid(t, linear(t, x, width, "gate_proj", bias=False)))
+    gate = sigmoid(t, linear(t, x, kind.n_heads, "gate_proj", bias=False))
+    by_head = mixed.view(B, n, kind.n_heads, width // kind.n_heads)
+    return op.multiply(t, by_head, gate.view(B, n, kind.n_heads, 1)).view(B, n, width)
+
+
+def subtracted(t: Tape, kind: Attention, mixed: Tensor) -> Tensor:
+    """Subtract the second half of the heads from the first, weighted by four learned vectors, and normalise without weights."""
+    B, n, width = mixed.shape
+    for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"):
+        t.weight(name, (kind.head_dim,), "lambda: head_dim")
+    first, second = op.split(t, mixed, (B, n, width // 2), (B, n, width // 2))
+    return op.add(t, first, op.scale(t, second))
