@@ -446,7 +446,7 @@ def minicpm3(c: Reader) -> SpecModel:
     model = sizes(c, context=32768)
     bias = c.flag("attention_bias", default=False)
     v = c.size("v_head_dim", default=max(model["d_model"] // model["n_heads"], 1))
-    return _latent_dense(c, model, latent_of(c, model, q_rank=768, kv_rank=256, nope=64, rope_dim=32, v=v, bias=bias))
+    return _latent_dense(c, model, latent_of(c, q_rank=768, kv_rank=256, nope=64, rope_dim=32, v=v, bias=bias))
 
 
 def youtu(c: Reader) -> SpecModel:
@@ -454,7 +454,7 @@ def youtu(c: Reader) -> SpecModel:
     c.ignore("embedding_initializer_range")
     model = sizes(c, context=131072)
     bias = c.flag("attention_bias", default=False)
-    return _latent_dense(c, model, latent_of(c, model, q_rank=1536, kv_rank=512, nope=128, rope_dim=64, v=128, bias=bias))
+    return _latent_dense(c, model, latent_of(c, q_rank=1536, kv_rank=512, nope=128, rope_dim=64, v=128, bias=bias))
 
 
 def _latent_dense(c: Reader, model: SpecModel, latent: SpecModel) -> SpecModel:
@@ -504,6 +504,8 @@ def doge(c: Reader) -> SpecModel:
         {"name": "self_attn.A", "shape": ["n_kv_heads"], "component": "attention"},
         {"name": "self_attn.dt_proj", "shape": ["n_kv_heads", "n_kv_heads*head_dim"], "component": "attention", "uses": 1},
     ]
+    if attention["bias"]:
+        extra.append({"name": "self_attn.dt_proj_bias", "shape": ["n_kv_heads"], "component": "attention"})
     window = window_of(c, None)
     return with_layers(model, by_layer(windows([SLIDING] * model["n_layers"], window), [{"extra": extra}] * model["n_layers"]))
 

@@ -95,8 +95,7 @@ def gemma3n(c: Reader) -> SpecModel:
 def gemma4(c: Reader) -> SpecModel:
     """Read Gemma 4's text model: full layers have wider heads, may use keys as values, and half of the layers may share theirs."""
     c.require("use_bidirectional_attention", "vision", False)
-    c.ignore("enable_moe_block", "per_layer_config", "expert_intermediate_size", "query_pre_attn_scalar")
-    c.require("per_layer_config")
+    c.ignore("expert_intermediate_size", "query_pre_attn_scalar")
     model = _base(c, softcap=softcap_of(c, "final_logit_softcapping"), d_ff=c.size("intermediate_size"), context=131072)
     n = model["n_layers"]
     kinds = layer_kinds(c, n, every(6, n))
@@ -105,17 +104,36 @@ def gemma4(c: Reader) -> SpecModel:
     keys_as_values = c.flag("attention_k_eq_v", default=False)
     wide = c.size("global_head_dim", default=512)
     heads = c.count("num_global_key_value_heads")
-    full: SpecModel = {"head_dim": wide, "positions": rope(c, wide, fraction=0.25, kind=FULL)}
-    if keys_as_values:
-        full |= {"attention": {"keys_as_values": True}} | ({"n_kv_heads": heads} if heads else {})
+    full: SpecModel = {"attention": {"keys_as_values": True}} if keys_as_values else {}
     double = c.flag("use_double_wide_mlp", default=False)
     reuse: SpecModel = {"attention": {"shared_kv": True}} | ({"d_ff": 2 * model["d_ff"]} if double else {})
-    layers = by_layer(windows(kinds, window_of(c, 512), full=full), [reuse if one else {} for one in shared])
+    wide_layer = (wide, heads if keys_as_values else 0)
+    geometry = _geometry(c, kinds, (model["head_dim"], 0), wide_layer)
+    layers = by_layer(windows(kinds, window_of(c, 512), full=full), geometry, [reuse if one else {} for one in shared])
     model |= _per_layer_embedding(c, 256)
     if c.flag("enable_moe_block", default=False):
         model, layers = _with_experts(c, model, layers)
     c.ignore("num_experts", "top_k_experts", "moe_intermediate_size")
     return with_layers(model, layers)
+
+
+def _geometry(c: Reader, kinds: list[str], sliding: tuple[int, int], full: tuple[int, int]) -> list[SpecModel]:
+    """Return head_dim, key heads and rotation of each layer: by its kind, or as ``per_layer_config`` says for it."""
+    given = c.section("per_layer_config")
+    layers: list[SpecModel] = []
+    for number, kind in enumerate(kinds):
+        head_dim, heads = full if kind == FULL and not given.config else sliding
+        own = given.section(str(number))
+        head_dim = own.size("head_dim", default=head_dim)
+        heads = own.count("num_key_value_heads", default=heads)
+        own.refuse_unread()
+        layer: SpecModel = {"n_kv_heads": heads} if heads else {}
+        if head_dim != sliding[0]:
+            layer |= {"head_dim": head_dim}
+        if kind == FULL:
+            layer |= {"positions": rope(c, head_dim, fraction=0.25, kind=FULL)}
+        layers.append(layer)
+    return layers
 
 
 def _with_experts(c: Reader, model: SpecModel, layers: list[SpecModel]) -> tuple[SpecModel, list[SpecModel]]:

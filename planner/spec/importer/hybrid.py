@@ -549,7 +549,7 @@ def _lfm_model(c: Reader, attention: SpecModel, **settings: Any) -> SpecModel:  
 
 
 def lfm2(c: Reader) -> SpecModel:
-    """Read LFM2: short convolutions, attention in the layers of ``full_attn_idxs``; widths are two thirds of what is written, rounded up."""
+    """Read LFM2: short convolutions, attention where ``full_attn_idxs`` says; widths are two thirds of what is written, rounded up."""
     model = _convolutions(c, _lfm_model(c, {}), 3)
     n = model["n_layers"]
     d_ff = c.size("block_ff_dim", "intermediate_size")

@@ -294,7 +294,7 @@ def latent_model(
     return {
         **model,
         "mixer": "latent_attention",
-        "latent_attention": latent_of(c, model, q_rank=q_rank, kv_rank=kv_rank, nope=nope, rope_dim=rope_dim, v=v, bias=bias),
+        "latent_attention": latent_of(c, q_rank=q_rank, kv_rank=kv_rank, nope=nope, rope_dim=rope_dim, v=v, bias=bias),
         "d_ff": c.size("intermediate_size"),
         "feed_forward": gated(c, bias=c.flag("mlp_bias", default=False)),
         "norm": norm_of("rmsnorm"),
@@ -605,11 +605,11 @@ def longcat_flash(c: Reader) -> SpecModel:
 
     512 experts compute; the router knows 256 more that return what they are given.
     """
-    c.ignore("routed_scaling_factor", "num_hidden_layers", "router_bias", "zero_expert_type", "mla_scale_q_lora", "mla_scale_kv_lora")
+    c.ignore("routed_scaling_factor", "num_hidden_layers", "zero_expert_type", "mla_scale_q_lora", "mla_scale_kv_lora")
     c.ignore("attention_method", "n_group", "topk_group", "norm_topk_prob")
     c.require("zero_expert_type", "identity")
     c.require("router_bias", False)
-    double = c.size("num_layers", "num_hidden_layers")
+    double = c.size("num_layers")
     model: SpecModel = {
         "vocab_size": c.size("vocab_size"),
         "context_length": c.size("max_position_embeddings", default=131072),
@@ -618,7 +618,7 @@ def longcat_flash(c: Reader) -> SpecModel:
         "n_heads": c.size("num_attention_heads"),
     }
     bias = c.flag("attention_bias", default=False)
-    latent = latent_of(c, model, q_rank=1536, kv_rank=512, nope=128, rope_dim=64, v=128, bias=bias)
+    latent = latent_of(c, q_rank=1536, kv_rank=512, nope=128, rope_dim=64, v=128, bias=bias)
     experts = experts_of(
         c,
         count=ROUTED,

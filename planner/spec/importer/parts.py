@@ -162,13 +162,10 @@ def shared_of(width: int, *, gate: bool = False) -> SpecModel | None:
     return {"d_ff": width, "gate": True} if gate else {"d_ff": width}
 
 
-def latent_of(
-    c: Reader, model: SpecModel, *, q_rank: int | None, kv_rank: int, nope: int, rope_dim: int, v: int, bias: bool = False
-) -> SpecModel:
+def latent_of(c: Reader, *, q_rank: int | None, kv_rank: int, nope: int, rope_dim: int, v: int, bias: bool = False) -> SpecModel:
     """Return latent attention; the numbers are the class's own. A null ``q_lora_rank`` means that queries are projected directly."""
     rank = None if "q_lora_rank" in c.config and c.value("q_lora_rank") is None else c.value("q_lora_rank") or q_rank
-    c.require("num_key_value_heads", model["n_heads"])
-    c.ignore("qk_head_dim", "head_dim", "rope_interleave")
+    c.ignore("num_key_value_heads", "qk_head_dim", "head_dim", "rope_interleave")
     made: SpecModel = {} if rank is None else {"q_rank": c.positive("q_lora_rank", rank)}
     return {
         **made,
