@@ -8,13 +8,17 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import planner
 
 if TYPE_CHECKING:
+    from datetime import date
+
+    from planner.report.records import Planned
+    from planner.review.records import Review
     from planner.spec.problems import Problem
     from planner.spec.records import Spec
     from planner.verify.records import Check, Row
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 FINE, FINDING, FAILURE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 
 _FORMATS = ("csv", "md", "json")
+_REVIEW_FORMATS = ("text", "md", "json", "github", "sarif", "junit")
 _NOT_READ = ("folder", "no-specs", "not-found", "unreadable")  # problems of the command line, not of a spec
 
 _EPILOG = """\
@@ -34,11 +39,13 @@ examples:
   planner show specs/gpt2-small.yaml --set training.batch_size=16
   planner verify specs/*.yaml                   does PyTorch count the same parameters?
   planner verify specs/gpt2-small.yaml --all    and keep, compute and hold the same?
+  planner diff --base origin/main               what a change of specs costs, why, and whether it is allowed
+  planner init my-model --from llama            a first spec, budgets, hooks; --ci github: a workflow that reviews
   planner schema > spec.schema.json             the JSON Schema, for editors
 
 exit codes:
   0    fine
-  1    a finding: an invalid spec, a claim under expect that fails, a stale report, a difference from PyTorch
+  1    a finding: an invalid spec, a claim under expect that fails, a broken budget, a stale report, a difference from PyTorch
   2    the tool could not do its job: a usage error, no such spec, a file that cannot be written
   130  interrupted; 141: the reader of standard output went away
 
@@ -48,7 +55,19 @@ Data goes to standard output, all else to standard error. Colors are for termina
 _RUN = """\
 Check all specs, plan every scenario, write the reports, and print a table. All errors of all specs are told, and with any of them, or
 with a claim under expect that fails, nothing is written. Reports are written whole or not at all, their rows sorted by model.
-Under --set, claims under expect are not checked: they are about the spec as it stands.
+Under --set, claims under expect are not checked: they are about the spec as it stands. Budgets of planner.yaml are told in the end.
+"""
+
+_DIFF = """\
+Compare the specs of the work tree with those of a git revision, computed anew by today's formulas: what changed, which line moved it, and
+whether budgets, claims and names still hold. Without SPEC, what planner.yaml names under specs, or the folder specs. The base is the merge
+base with the main branch; --base REF is that revision, --base REF... the merge base with it. Models are matched by name. Nothing in the
+work tree or the repository changes. Exit code 1: a finding that is more than a warning.
+"""
+
+_INIT = """\
+Write a commented spec, planner.yaml, hooks for pre-commit, and the schemas for editors; with --ci github a workflow that reviews pull
+requests. What stands there already is left as it is, unless --force says otherwise.
 """
 
 _VERIFY = """\
@@ -152,7 +171,16 @@ def _parser() -> argparse.ArgumentParser:
     _add_set(verify)
     verify.set_defaults(command=_verify)
 
-    schema = commands.add_parser("schema", help="print the JSON Schema of a spec", description="Print the JSON Schema.", allow_abbrev=False)
+    diff = commands.add_parser("diff", help="review what a change costs", description=_DIFF, allow_abbrev=False)
+    _add_diff(diff)
+    diff.set_defaults(command=_diff)
+
+    init = commands.add_parser("init", help="begin: a spec, budgets, hooks, a workflow", description=_INIT, allow_abbrev=False)
+    _add_init(init)
+    init.set_defaults(command=_init)
+
+    schema = commands.add_parser("schema", help="print a JSON Schema", description="Print a JSON Schema.", allow_abbrev=False)
+    schema.add_argument("of", choices=("spec", "policy"), nargs="?", default="spec", help="of a spec, or of planner.yaml (default: spec)")
     schema.set_defaults(command=_schema)
     return parser
 
@@ -165,6 +193,30 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="a value on top of the spec, as training.batch_size=16; repeatable"
     )
+
+
+def _add_diff(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("specs", metavar="SPEC", nargs="*", help="files, folders or globs (default: what planner.yaml names)")
+    base = parser.add_mutually_exclusive_group()
+    base.add_argument("--base", metavar="REF", help="a git revision; REF... is the merge base with it (default: that with the main branch)")
+    base.add_argument("--base-report", metavar="FILE", type=Path, help="compare with a saved capacity.json instead")
+    parser.add_argument("--format", choices=_REVIEW_FORMATS, default="text", help="of what is printed (default: text)")
+    parser.add_argument(
+        "--output", metavar="FORMAT=FILE", type=_output, action="append", default=[], help="write a file in a format as well; repeatable"
+    )
+    parser.add_argument("--links", metavar="URL", default="", help="where the files are on the web; makes places in Markdown links")
+    parser.add_argument("--today", metavar="DATE", type=_date, help="the day on which waivers are in force (default: today, UTC)")
+    codes = parser.add_mutually_exclusive_group()
+    codes.add_argument("--exit-code", action="store_true", help="exit 1 on any change")
+    codes.add_argument("--exit-zero", action="store_true", help="exit 0 whatever is found")
+
+
+def _add_init(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", nargs="?", default="my-model", help="of the model and its file (default: my-model)")
+    parser.add_argument("--from", metavar="ORIGIN", dest="origin", default="gpt2", help="gpt2, llama, or a config.json (default: gpt2)")
+    parser.add_argument("--ci", choices=("github",), help="write a workflow too")
+    parser.add_argument("--action", metavar="USES", default="OWNER/modelplan@v0.1.0", help="where the workflow's action is")
+    parser.add_argument("--force", action="store_true", help="replace what stands there")
 
 
 def _formats(text: str) -> tuple[str, ...]:
@@ -195,7 +247,7 @@ def _run(arguments: argparse.Namespace) -> int:
         wrong = outdated(arguments.output, reports)
         for path, how in wrong.items():
             _say(f"{path.as_posix()} is {how}; planner run writes it")
-        return FINDING if wrong else FINE
+        return max(FINDING if wrong else FINE, _tell_standing(models))
     try:
         write(arguments.output, reports)
     except OSError as error:
@@ -204,6 +256,84 @@ def _run(arguments: argparse.Namespace) -> int:
     plans = [plan for model in models for plan in model.plans]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     sys.stdout.write(terminal.overview(plans, terminal.style(sys.stdout), width))
+    return _tell_standing(models)
+
+
+def _tell_standing(models: Sequence[Planned]) -> int:
+    """Tell what planner.yaml does not allow, and give the exit code that it calls for."""
+    from planner.report.terminal import printable
+    from planner.review import standing, telling
+
+    found = standing.findings(models, Path.cwd(), _today())
+    for finding in found:
+        sys.stderr.write(f"{printable(telling.line(finding))}\n")
+    return FINDING if any(finding.severity == "error" for finding in found) else FINE
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    from functools import partial
+
+    from planner.report import terminal
+    from planner.report.write import write
+    from planner.review.diff import Request, ReviewError, review
+    from planner.review.formats import FORMATS
+    from planner.review.markdown import markdown
+    from planner.review.text import text
+
+    request = Request(tuple(arguments.specs), arguments.base, arguments.base_report, arguments.today or _today())
+    try:
+        told = review(request, Path.cwd())
+    except ReviewError as error:
+        return _fail(f"diff: {error}")
+    formats: dict[str, Callable[[Review], str]] = {**FORMATS, "md": partial(markdown, blob=arguments.links)}
+    for form, path in arguments.output:
+        write(path.parent, {path.name: formats[form](told).encode(errors="backslashreplace")})
+    printed = text(told, terminal.style(sys.stdout)) if arguments.format == "text" else formats[arguments.format](told)
+    sys.stdout.write(printed)
+    if arguments.exit_zero:
+        return FINE
+    return FINDING if told.failed or (arguments.exit_code and told.changed) else FINE
+
+
+def _output(text: str) -> tuple[str, Path]:
+    form, _, path = text.partition("=")
+    if form not in _REVIEW_FORMATS or not path:
+        raise argparse.ArgumentTypeError(f"{text!r} is not FORMAT=FILE with a format of {', '.join(_REVIEW_FORMATS)}")
+    return form, Path(path)
+
+
+def _date(text: str) -> date:
+    from datetime import date
+
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no day as year-month-day") from None
+
+
+def _today() -> date:
+    from datetime import UTC, datetime
+
+    return datetime.now(UTC).date()
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    from planner.review import init
+
+    folder = Path.cwd()
+    try:
+        files = init.files(arguments.name, arguments.origin, arguments.ci, arguments.action)
+    except init.InitError as error:
+        return _fail(f"init: {error}")
+    kept = [] if arguments.force else init.standing(folder, files)
+    if init.spec_file(arguments.name) in kept:
+        return _fail(f"init: {init.spec_file(arguments.name)} is there already, so nothing is written; --force replaces it")
+    init.write(folder, {name: text for name, text in files.items() if name not in kept})
+    _say(f"wrote {', '.join(name for name in files if name not in kept)}")
+    if kept:
+        _say(f"left as they are: {', '.join(kept)}; --force replaces them")
+    if arguments.ci and arguments.action.startswith("OWNER/"):
+        _say("in the workflow, replace OWNER/modelplan by the repository that has the action")
     return FINE
 
 
@@ -275,12 +405,12 @@ def _progress(text: str) -> None:
         sys.stderr.flush()
 
 
-def _schema(_: argparse.Namespace) -> int:
+def _schema(arguments: argparse.Namespace) -> int:
     import json
 
     from planner import spec
 
-    sys.stdout.write(json.dumps(spec.schema(), indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(spec.schema(arguments.of), indent=2, ensure_ascii=False) + "\n")
     return FINE
 
 

@@ -163,6 +163,11 @@ def _copies(copies: int) -> str:
     return f"× {copies}" if copies > 1 else ""
 
 
+def waivers(spec: Spec) -> Section:
+    """Tell which budgets the model may exceed, why, and for how long."""
+    return Section("Waivers", notes=tuple(f"{one.budget}, until {one.until}: {one.reason}" for one in spec.waivers))
+
+
 def not_counted(plan: Plan) -> Section:
     """Tell what the figures leave out."""
     return Section("Not counted", notes=plan.not_counted)

@@ -52,7 +52,7 @@ def _spec(spec: Spec) -> Json:
     """Return a spec as written, with what it extends beneath it, as far as figures rest on it; None for one that was made, not read."""
     if spec.written is None:
         return None
-    sections = {key: node for key, node in spec.written.items().items() if key in ("model", "training", "scenarios")}
+    sections = {key: node for key, node in spec.written.items().items() if key in ("tags", "model", "training", "scenarios", "waivers")}
     return {"name": spec.name, **{key: _node(node, properties(inlined())[key]) for key, node in sections.items()}}
 
 

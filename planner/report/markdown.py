@@ -103,7 +103,7 @@ def _details(model: Planned) -> Iterator[str]:
     yield f"- Spec: {escape(paths.shown(spec.path))}"
     for source in spec.sources:
         yield f"- Source: {_link(source)}"
-    for section in (breakdown.parameters(base), breakdown.model_settings(spec)):
+    for section in (breakdown.parameters(base), breakdown.model_settings(spec), breakdown.waivers(spec)):
         yield from _section(section, "###")
     for plan in model.plans:
         yield ""

@@ -29,6 +29,7 @@ def tree(spec: Spec, plan: Plan, extra: Sequence[Section] = (), style: Style = P
         breakdown.expectations(plan),
         *extra,
         breakdown.not_counted(plan),
+        breakdown.waivers(spec),
         Section("Sources", notes=spec.sources),
     )
     shown = [section for section in sections if section.rows or section.notes]

@@ -46,11 +46,13 @@ def compare(base: Side, head: Side, terms: Terms) -> Review:
     held = [
         _held(head.specs[model.name], model, terms) for model in models if model.name in head.specs and _is_held(model, base, head, terms)
     ]
-    found = (*map(rules.of_problem, head.problems), *rules.findings(held, terms.policy, terms.today, terms.from_root))
+    broken, standings = rules.findings(held, terms.policy, terms.today, terms.from_root)
+    found = (*map(rules.of_problem, head.problems), *broken)
     return Review(
         base=terms.base,
         models=tuple(sorted(models, key=lambda model: _rank(model, found))),
         findings=found,
+        standings=standings,
         waivers=rules.waivers(head.specs[name] for name in sorted(head.specs)),
         notes=(*terms.notes, *_base_notes(base)),
         formulas=_formulas(base),

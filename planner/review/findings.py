@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from datetime import date
 from fractions import Fraction
 
+from planner.capacity.records import Plan
 from planner.report import claims, units
 from planner.report.columns import CLAIMABLE
 from planner.report.records import Planned
 from planner.review import quantity
 from planner.review.policy import SIZE_LABEL, Budget, Limit, Policy
-from planner.review.records import Figures, Finding
-from planner.review.wayout import WayOut, ways_out
+from planner.review.records import Figures, Finding, Severity, Standing
+from planner.review.wayout import WayOut, find_ways_out
 from planner.spec.problems import Problem
 from planner.spec.records import Place, Spec, Waiver
 
@@ -33,14 +34,25 @@ class Held:
     places: dict[str, Place]  # by figure and "": where a finding about it is shown, named from the root
 
 
-def findings(held: Iterable[Held], policy: Policy, today: date, from_root: Callable[[str], str]) -> tuple[Finding, ...]:
-    """Return everything that is not allowed about models, most grave first."""
+def findings(
+    held: Iterable[Held], policy: Policy, today: date, from_root: Callable[[str], str]
+) -> tuple[tuple[Finding, ...], tuple[Standing, ...]]:
+    """Return everything that is not allowed about models, most grave first, and how each stands to each budget that is for it."""
     found: list[Finding] = []
+    standings: list[Standing] = []
     for model in held:
-        own = [*_labels(model, policy), *_claims(model, from_root), *_budgets(model, policy, sum(map(_has_way_out, found)))]
-        found += [_waived(finding, model.planned.spec, today) for finding in own]
-        found += _unknown_waivers(model, policy, from_root)
-    return tuple(sorted(found, key=lambda one: ("error", "warning", "waived").index(one.severity)))
+        spec = model.planned.spec
+        for budget, plan, broken in _budgets(model, policy, ways_out=sum(map(_is_of_budget, found)) < WAYS_OUT):
+            told = [_waived(finding, spec, today) for finding in broken]
+            worst = min((finding.severity for finding in told), key=_SEVERITIES.index, default=None)
+            standings.append(Standing(spec.name, plan.scenario, budget.name, worst or "kept"))
+            found += told
+        found += [_waived(finding, spec, today) for finding in _labels(model, policy)]
+        found += [*_claims(model, from_root), *_unknown_waivers(model, policy, from_root)]
+    return tuple(sorted(found, key=lambda one: _SEVERITIES.index(one.severity))), tuple(standings)
+
+
+_SEVERITIES: tuple[Severity, ...] = ("error", "warning", "waived")
 
 
 def of_problem(problem: Problem) -> Finding:
@@ -48,36 +60,35 @@ def of_problem(problem: Problem) -> Finding:
     return Finding(problem.code, "error", problem.message, problem.place, hint=problem.hint)
 
 
-def _has_way_out(finding: Finding) -> bool:
+def _is_of_budget(finding: Finding) -> bool:
     return finding.rule.startswith("budget:")
 
 
-def _budgets(model: Held, policy: Policy, before: int) -> Iterator[Finding]:
-    spec = model.planned.spec
+def _budgets(model: Held, policy: Policy, *, ways_out: bool) -> Iterator[tuple[Budget, Plan, list[Finding]]]:
+    """Yield each budget that is for a scenario, with its limits that are broken."""
     for plan in model.planned.plans:
         for budget in policy.budgets:
-            if not budget.covers(spec, plan.scenario):
-                continue
-            value = CLAIMABLE[budget.figure].read(plan)
-            was = model.before.get(plan.scenario, {}).get(budget.figure)
-            if not isinstance(value, int):
-                continue
-            for limit in budget.limits:
-                worth = _worth(limit, was)
-                if worth is not None and (value < worth if limit.kind == "min" else value > worth):
-                    out: tuple[WayOut, ...] = ()
-                    if limit.kind != "min" and before < WAYS_OUT:
-                        out = ways_out(spec, plan.scenario, budget.figure, worth)
-                    yield Finding(
-                        rule=f"budget:{budget.name}",
-                        severity=budget.severity,
-                        message=_broken(budget, limit, value, worth),
-                        place=model.places.get(budget.figure, model.places[""]),
-                        model=spec.name,
-                        scenario=plan.scenario,
-                        hint="; ".join(filter(None, (_said(out), budget.message))),
-                    )
-                    before += 1
+            if budget.covers(model.planned.spec, plan.scenario):
+                yield budget, plan, list(_broken(model, plan, budget, ways_out=ways_out))
+
+
+def _broken(model: Held, plan: Plan, budget: Budget, *, ways_out: bool) -> Iterator[Finding]:
+    value = CLAIMABLE[budget.figure].read(plan)
+    was = model.before.get(plan.scenario, {}).get(budget.figure)
+    for limit in budget.limits:
+        worth = _worth(limit, was)
+        if worth is None or not isinstance(value, int) or (value >= worth if limit.kind == "min" else value <= worth):
+            continue
+        out = find_ways_out(model.planned.spec, plan.scenario, budget.figure, worth) if ways_out and limit.kind != "min" else ()
+        yield Finding(
+            rule=f"budget:{budget.name}",
+            severity=budget.severity,
+            message=_message(budget, limit, value, worth),
+            place=model.places.get(budget.figure, model.places[""]),
+            model=plan.name,
+            scenario=plan.scenario,
+            hint="; ".join(filter(None, (_said(out), budget.message))),
+        )
 
 
 def _worth(limit: Limit, before: int | None) -> Fraction | None:
@@ -87,7 +98,7 @@ def _worth(limit: Limit, before: int | None) -> Fraction | None:
     return None if before is None else before + limit.amount.of(before)
 
 
-def _broken(budget: Budget, limit: Limit, value: int, worth: Fraction) -> str:
+def _message(budget: Budget, limit: Limit, value: int, worth: Fraction) -> str:
     """Say by how much a figure is beyond its limit, in a unit that shows it."""
     column = CLAIMABLE[budget.figure]
     whole = -(-worth.numerator // worth.denominator) if limit.kind == "min" else worth.numerator // worth.denominator
@@ -146,9 +157,9 @@ def _off(said: str, label: Fraction, counted: int) -> str:
 
 
 def _waived(finding: Finding, spec: Spec, today: date) -> Finding:
-    """Return the finding under the spec's waiver, if it has one for it: waived until its last day, and in force again after that."""
+    """Return the finding as the spec's waiver makes it: waived up to the last day, in force again after that."""
     waiver = next((one for one in spec.waivers if finding.rule in (f"budget:{one.budget}", one.budget)), None)
-    if waiver is None or finding.rule == "expect":
+    if waiver is None:
         return finding
     if today > waiver.until:
         return replace(finding, hint="; ".join(filter(None, (f"its waiver ended on {waiver.until}", finding.hint))))

@@ -91,6 +91,16 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """How a scenario of a model stands to one limit of a budget."""
+
+    model: str
+    scenario: str
+    budget: str
+    state: Literal["kept", "error", "warning", "waived"]
+
+
+@dataclass(frozen=True, slots=True)
 class FormulaChange:
     """A figure of the base report that today's code computes otherwise from the same spec."""
 
@@ -105,11 +115,12 @@ class FormulaChange:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """All that ``planner diff`` has to say. Models are sorted: those with findings first, then changed ones, then the others, by name."""
+    """All that ``planner diff`` has to say. Models with findings come first, then changed ones, then the others, by name."""
 
     base: str  # what was compared with, for people
     models: tuple[Model, ...]
     findings: tuple[Finding, ...]
+    standings: tuple[Standing, ...] = ()  # of the models that were held against budgets
     waivers: tuple[tuple[str, Waiver], ...] = ()  # of all models, by model
     notes: tuple[str, ...] = ()
     formulas: tuple[FormulaChange, ...] = ()

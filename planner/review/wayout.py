@@ -23,7 +23,7 @@ class WayOut:
     largest: int | None
 
 
-def ways_out(spec: Spec, scenario: str, figure: str, limit: Fraction) -> tuple[WayOut, ...]:
+def find_ways_out(spec: Spec, scenario: str, figure: str, limit: Fraction) -> tuple[WayOut, ...]:
     """Return the settings that can bring a figure of a scenario down to its limit, exactly, by bisection over plans.
 
     A setting that does not move the figure is left out, and so is the number of layers where the layers are several runs.

@@ -94,8 +94,10 @@ def projections(t: Tape, kind: Attention, x: Tensor) -> tuple[Tensor, Tensor, Te
         return q, k, k if kind.keys_as_values else linear(t, x, values, "v_proj", bias=kind.v_bias)
     qkv = linear(t, x, (H + K) * h + values, "qkv_proj", bias=kind.q_bias)
     q, k, v = op.split(t, qkv, (B, n, H * h), (B, n, K * h), (B, n, values))
-    grouped = kind.qkv == "fused_per_head" and H != K
-    return op.contiguous(t, q, exceeds_one(K)) if grouped else q, k, v
+    if kind.qkv == "fused_per_head":
+        q.interleaved = k.interleaved = v.interleaved = True
+        q = op.contiguous(t, q, exceeds_one(K)) if H != K else q
+    return q, k, v
 
 
 def gated(t: Tape, kind: Attention, x: Tensor, mixed: Tensor) -> Tensor:

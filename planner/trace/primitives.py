@@ -83,6 +83,7 @@ def add(t: Tape, a: Tensor, b: Tensor) -> Tensor:
 def multiply(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     """Multiply element by element, broadcasting. Keeps each factor whose other factor needs a gradient."""
     made = t.tensor(_broadcast(a, b), promote(a, b), needs_grad=a.needs_grad or b.needs_grad)
+    made.by_head = a.by_head
     saved = [Saved(kept, "factor") for kept, other in ((b, a), (a, b)) if other.needs_grad]
     t.record("multiply", [a, b], [made], saved, elementwise=True, by=multiply)
     return made
@@ -118,10 +119,14 @@ def square(t: Tape, x: Tensor) -> Tensor:
 
 
 def dropout(t: Tape, x: Tensor) -> Tensor:
-    """Zero elements at random. Keeps a mask of one byte an element; the CPU keeps the scaled noise in x's dtype instead."""
+    """Zero elements at random. Keeps a mask of one byte an element; the CPU multiplies by scaled noise in x's dtype, and keeps that."""
+    if t.device == "cpu":
+        noise = t.tensor(x.shape, x.dtype, needs_grad=False)
+        t.record("noise", [], [noise], by=dropout)
+        return multiply(t, x, noise)
     made = like(t, x)
-    mask = t.tensor(x.shape, "bool" if t.device == "cuda" else x.dtype, needs_grad=False)
-    t.record("dropout", [x], [made, mask], [Saved(mask, "mask" if t.device == "cuda" else "noise")], by=dropout)
+    mask = t.tensor(x.shape, "bool", needs_grad=False)
+    t.record("dropout", [x], [made, mask], [Saved(mask, "mask")], by=dropout)
     return made
 
 
@@ -184,9 +189,13 @@ def constant(t: Tape, shape: tuple[Size, ...], dtype: Dtype) -> Tensor:
 
 
 def softmax(t: Tape, x: Tensor) -> Tensor:
-    """Normalise exponentials over the last dimension. Keeps its output; in float32 under autocast on CUDA."""
-    x = raised(t, x)
-    made = like(t, x)
+    """Normalise exponentials over the last dimension. Keeps its output.
+
+    In float32 under autocast on CUDA, whose kernel reads float16 as it is (Softmax.cpp, half_to_float).
+    """
+    reads_half = t.precision.autocast and t.device == "cuda" and x.dtype == "float16"
+    x = x if reads_half else raised(t, x)
+    made = like(t, x, "float32" if reads_half else x.dtype)
     t.record("softmax", [x], [made], [Saved(made, "probabilities")], by=softmax)
     return made
 
@@ -316,9 +325,9 @@ def _apart(x: Tensor) -> Size | None:
 
 
 def _shared(x: Tensor) -> Size | None:
-    """Return 1 where x lies in a storage of another size, of which it is a part or which it repeats, else 0; None where it never does."""
+    """Return 1 where x's rows are parts of wider rows, or all one, else 0; None where they never are."""
     others = [times for storage, times in x.parts if product(storage.shape) != product(x.shape)]
-    return sum(others) if others else None
+    return sum(others) if others and not x.interleaved else None
 
 
 def log_softmax(t: Tape, logits: Tensor) -> Tensor:

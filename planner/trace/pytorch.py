@@ -40,6 +40,8 @@ class PyTorch:
         """Normalise [.., d] in one kernel; the CPU has none for the root mean square."""
         if kind.type == "layernorm":
             return op.layer_norm(t, x, weight, bias)
+        if kind.unit_offset and weight:
+            weight = op.shift(t, weight)
         return op.rms_norm(t, x, weight) if t.device == "cuda" else self.plain_rms_norm(t, x, weight)
 
     def plain_rms_norm(self, t: Tape, x: Tensor, weight: Tensor | None) -> Tensor:

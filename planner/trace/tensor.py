@@ -34,10 +34,10 @@ class Tensor:
 
     ``parts`` pairs each storage with 1 or 0 (a size): whether the tensor lies in it. A view shares its base's storage; one of all its
     elements shares its gradient too, and names it as its ``origin``. Heads [B, H, n, h] lie in memory as [B, n, H, h], the way projections
-    make them, unless ``by_head``.
+    make them, unless ``by_head``; ``interleaved`` ones are every few of the heads of a wider tensor.
     """
 
-    __slots__ = ("by_head", "cast_copy", "dtype", "needs_grad", "origin", "parts", "shape")
+    __slots__ = ("by_head", "cast_copy", "dtype", "interleaved", "needs_grad", "origin", "parts", "shape")
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Tensor:
     ) -> None:
         self.shape, self.dtype, self.parts, self.needs_grad = shape, dtype, parts, needs_grad
         self.origin: Tensor = origin or self
-        self.by_head = False
+        self.by_head = self.interleaved = False
         self.cast_copy: Tensor | None = None  # autocast's cached copy of a weight
 
     @property
@@ -65,4 +65,6 @@ class Tensor:
 
     def view(self, *shape: Size) -> Tensor:
         """Return the same elements in another shape and in the same storage."""
-        return Tensor(shape, self.dtype, self.parts, needs_grad=self.needs_grad, origin=self.origin)
+        seen = Tensor(shape, self.dtype, self.parts, needs_grad=self.needs_grad, origin=self.origin)
+        seen.interleaved = self.interleaved
+        return seen

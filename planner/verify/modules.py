@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import fields
 
 import torch
 from torch import Tensor, nn
@@ -47,41 +46,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 class UnbuildableError(CannotMeasureError):
     """The spec asks for something that these modules cannot build; the message names it."""
-
-
-# Fields of the records that these modules build; any other must be as it is left out.
-_BUILT_OF_MODEL = {field.name for field in fields(Model)} - {"embedding_dim", "per_layer_embedding", "prediction", "extra"}
-_BUILT_OF_LAYER = {"attention", "feed_forward", "positions", "norm", "norm_placement", "block"}
-_BUILT_OF_ATTENTION = {"n_heads", "n_kv_heads", "head_dim", "qkv", "q_bias", "k_bias", "v_bias", "o_bias", "qk_norm", "logit_softcap"}
-_BUILT_OF_FEED_FORWARD = {"d_ff", "gated", "activation", "gate_bias", "up_bias", "down_bias"}
-
-
-def refuse_unbuildable(model: Model) -> None:
-    """Raise ``UnbuildableError`` for the first part of a model that these modules do not have."""
-    _refuse(model, _BUILT_OF_MODEL, "a model")
-    for layer in (layer for run in model.runs for layer in run.layers):
-        _refuse(layer, _BUILT_OF_LAYER, "a layer")
-        attention, feed_forward = built_parts(layer)
-        _refuse(attention, _BUILT_OF_ATTENTION, "an attention")
-        _refuse(feed_forward, _BUILT_OF_FEED_FORWARD, "a feed-forward")
-        if attention.qk_norm == "per_head":
-            raise UnbuildableError("query and key norms with a vector for each head: these modules have one for all heads")
-        if layer.norm_placement not in PLACEMENTS:
-            raise UnbuildableError(f"norms placed {layer.norm_placement!r}: these modules place them {', '.join(PLACEMENTS)}")
-
-
-def built_parts(layer: Layer) -> tuple[Attention, FeedForward]:
-    """Return a layer's attention and feed-forward. Raises ``UnbuildableError`` where it has no such part."""
-    if layer.attention is None or layer.feed_forward is None:
-        missing = "attention" if layer.attention is None else "dense feed-forward"
-        raise UnbuildableError(f"a layer without {missing}: these modules build layers of attention and a dense feed-forward")
-    return layer.attention, layer.feed_forward
-
-
-def _refuse(record: Model | Layer | Attention | FeedForward, built: set[str], what: str) -> None:
-    for field in fields(record):
-        if field.name not in built and getattr(record, field.name) != field.default:
-            raise UnbuildableError(f"{what} with {field.name}: these modules have no such part")
 
 
 class Module(nn.Module):
@@ -164,6 +128,50 @@ def sinusoids(n: int, width: int, device: torch.device, dtype: torch.dtype) -> T
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)[:, :width].to(dtype)
 
 
+def attention_of(layer: Layer) -> Attention:
+    """Return the layer's attention. Raises UnbuildableError for any other way of mixing tokens."""
+    if layer.attention is None or layer.mixers:
+        raise UnbuildableError("these modules mix tokens by attention of heads only, and not beside another mixer")
+    return layer.attention
+
+
+def feed_forward_of(layer: Layer) -> FeedForward:
+    """Return the layer's feed-forward. Raises UnbuildableError for experts, and for a layer without either."""
+    if layer.feed_forward is None or layer.experts is not None:
+        raise UnbuildableError("these modules have one feed-forward in each layer, and no experts")
+    return layer.feed_forward
+
+
+def refuse_what_cannot_be_built(model: Model, training: Training) -> None:
+    """Raise UnbuildableError, which names it, for a part of the spec that these modules do not have."""
+    layers = [layer for run in model.runs for layer in run.layers]
+    attentions = [attention_of(layer) for layer in layers]
+    parts = {
+        "embedding_scale": model.embedding_scale,
+        "embedding_dim": model.embedding_dim is not None,
+        "per_layer_embedding": model.per_layer_embedding is not None,
+        "extra": bool(model.extra) or any(layer.extra for layer in layers),
+        "norm.placement: after_residual": any(layer.norm_placement == "after_residual" for layer in layers),
+        "feed_forward.hidden_norm": any(feed_forward_of(layer).hidden_norm for layer in layers),
+        "feed_forward.type: rwkv": any(feed_forward_of(layer).channel_mix for layer in layers),
+        "attention.window": any(kind.window is not None for kind in attentions),
+        "attention.output_gate": any(kind.output_gate != "none" for kind in attentions),
+        "attention.v_head_dim": any(kind.v_head_dim not in {None, kind.head_dim} for kind in attentions),
+        "attention.qk_norm: per_head": any(kind.qk_norm == "per_head" for kind in attentions),
+        "attention.sinks": any(kind.sinks for kind in attentions),
+        "attention.output_norm": any(kind.output_norm for kind in attentions),
+        "attention.keys_as_values": any(kind.keys_as_values for kind in attentions),
+        "attention.shared_kv": any(kind.shared_kv for kind in attentions),
+        "attention.differential": any(kind.differential for kind in attentions),
+        "training.attention_kernel": training.attention_kernel != "auto",
+        "training.device: h100": training.device == "h100",
+        "training.loss: cross_entropy_shifted": training.loss == "cross_entropy_shifted",
+    }
+    for name, asked in parts.items():
+        if asked:
+            raise UnbuildableError(f"these modules do not build {name}")
+
+
 class SelfAttention(Module):
     """Causal attention, (B, n, d) to (B, n, d)."""
 
@@ -171,7 +179,7 @@ class SelfAttention(Module):
 
     def __init__(self, model: Model, layer: Layer, training: Training, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
-        record, _ = built_parts(layer)
+        record = attention_of(layer)
         self.record = record
         self.rope = layer.positions.type == "rope"
         self.rotary_dim = layer.positions.rotary_dim
@@ -300,7 +308,7 @@ class Block(Module):
         if self.kind != "sequential" and layer.norm_placement != "before":
             raise UnbuildableError(f"a {self.kind} block with norms placed {layer.norm_placement!r}: only 'before' is defined")
         self.self_attn = SelfAttention(model, layer, training, device, dtype)
-        self.mlp = MLP(model.d_model, built_parts(layer)[1], float(training.dropout), device, dtype)
+        self.mlp = MLP(model.d_model, feed_forward_of(layer), float(training.dropout), device, dtype)
         self.norms = PLACEMENTS[layer.norm_placement]
         for name in self.norms[:1] if self.kind == "parallel_one_norm" else self.norms:
             if name:
@@ -329,6 +337,7 @@ class Decoder(Module):
 
     def __init__(self, model: Model, training: Training, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
+        refuse_what_cannot_be_built(model, training)
         self.record, self.dtype = model, dtype
         self.dropout = float(training.dropout)
         self.recompute_blocks = training.recompute == "full"
@@ -342,7 +351,7 @@ class Decoder(Module):
         self.layers = nn.ModuleList(Block(model, layer, training, device, dtype) for layer in layers)
         self.norm = make_norm(model.d_model, model.norm, device, dtype) if model.final_norm else None
         self.tables = dict.fromkeys(
-            ("rope", layer.positions.rotary_dim) if layer.positions.type == "rope" else ("alibi", built_parts(layer)[0].n_heads)
+            ("rope", layer.positions.rotary_dim) if layer.positions.type == "rope" else ("alibi", attention_of(layer).n_heads)
             for layer in layers
             if layer.positions.type in ("rope", "alibi")
         )
@@ -358,8 +367,6 @@ class Decoder(Module):
         """Return the last hidden states (B, n, d) of token ids (B, n)."""
         n = ids.shape[1]
         x = self.embed_tokens(ids)
-        if self.record.embedding_scale:
-            x = x * self.record.d_model**0.5
         if self.embed_positions is not None:
             positions = torch.arange(self.offset, self.offset + n, dtype=torch.long, device=ids.device)
             x = x + self.embed_positions(positions)
@@ -379,7 +386,6 @@ class CausalLM(Module):
 
     def __init__(self, model: Model, training: Training, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
-        refuse_unbuildable(model)
         self.model = Decoder(model, training, device, dtype)
         self.lm_head = nn.Linear(model.d_model, model.padded_vocab_size, bias=model.head_bias, device=device, dtype=dtype)
         self.softcap = model.logit_softcap

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.spec.records import Layer, Model, Positions, Run
-from planner.verify.modules import built_parts
+from planner.verify.modules import attention_of, feed_forward_of
 
 D_MODEL = 64
 HEAD_DIM = 16
@@ -31,8 +31,8 @@ def twin(model: Model) -> Model:
 
 
 def small(layer: Layer) -> Layer:
-    """Return the layer with small sizes. Raises ``UnbuildableError`` where it has other parts than attention and a feed-forward."""
-    attention, feed_forward = built_parts(layer)
+    """Return the layer with small sizes."""
+    attention, feed_forward = attention_of(layer), feed_forward_of(layer)
     kv_heads = min(attention.n_kv_heads, KV_HEADS)
     heads = kv_heads * min(attention.n_heads // attention.n_kv_heads, GROUP)
     partial = layer.positions.rotary_dim < attention.head_dim

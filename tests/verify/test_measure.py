@@ -27,6 +27,7 @@ from planner.spec.records import (
     Training,
 )
 from planner.verify import measure, parameters
+from planner.verify.modules import attention_of
 from planner.verify.records import Device
 
 pytest.importorskip("torch", reason="the extra torch is not installed")
@@ -116,7 +117,7 @@ def test_a_row_per_kept_storage() -> None:
 
 
 LAYER = PLAIN.runs[0].layers[0]
-ATTENTION = LAYER.attention or Attention(0, 0, 0)
+ATTENTION = attention_of(LAYER)
 GQA = replace(ATTENTION, n_heads=4, n_kv_heads=2, qkv="separate")
 
 
@@ -188,13 +189,13 @@ def test_a_model_that_cannot_be_built_is_named() -> None:
 @pytest.mark.parametrize(
     ("part", "named"),
     [
-        ({"attention": None, "mixers": (ShortConvolution(32, 3),)}, "mixers"),
-        ({"feed_forward": None}, "without dense feed-forward"),
-        ({"attention": None}, "without attention"),
-        ({"experts": Experts(4, 2, 8)}, "experts"),
+        ({"attention": None, "mixers": (ShortConvolution(32, 3),)}, "attention of heads only"),
+        ({"feed_forward": None}, "one feed-forward in each layer"),
+        ({"attention": None}, "attention of heads only"),
+        ({"experts": Experts(4, 2, 8)}, "no experts"),
         ({"attention": replace(GQA, window=4)}, "window"),
         ({"attention": replace(GQA, sinks=True)}, "sinks"),
-        ({"attention": replace(GQA, qk_norm="per_head")}, "each head"),
+        ({"attention": replace(GQA, qk_norm="per_head")}, "per_head"),
         ({"feed_forward": FeedForward(24, hidden_norm=True)}, "hidden_norm"),
         ({"norm_placement": "after_residual"}, "after_residual"),
         ({"extra": (Extra("x", (3,), "other"),)}, "extra"),

@@ -1,0 +1,138 @@
+"""What a run of GitHub Actions says of itself, in its environment and its event file, and what the action makes of it.
+
+``python -m planner.review.actions base`` prints the revision to compare with. ``outputs FOLDER`` prints what the review in the folder comes
+to, as ``name=value`` lines. ``comment FOLDER`` reads the review and the pull request's comments there, writes ``body.json``, and prints
+``create``, ``update ID`` or ``none REASON``. Everything that it goes by comes from the environment; it talks to nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Environment = Mapping[str, str]
+
+MODES = ("always", "on-change", "on-finding", "never")
+MOST = 65_536  # characters that GitHub takes in a comment
+_MARKER = re.compile(r"<!-- modelplan-review id=(?P<id>[\w.-]*) run=(?P<run>\d{1,18})\.(?P<attempt>\d{1,9}) -->")
+_ID = re.compile(r"[\w.-]{1,100}")
+_REVISION = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_NONE = "0" * 40  # GitHub's word for the parent of a branch's first commit
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run of a workflow; of two, the one with the greater number began later, and of one, the greater attempt."""
+
+    number: int
+    attempt: int
+
+    def is_older_than(self, other: Run) -> bool:
+        """Whether the other run began later."""
+        return (self.number, self.attempt) < (other.number, other.attempt)
+
+
+def event(environment: Environment) -> Mapping[str, Any]:
+    """Return the event that started the run."""
+    path = environment.get("GITHUB_EVENT_PATH")
+    read: Any = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
+    return read if isinstance(read, dict) else {}
+
+
+def base(environment: Environment) -> str:
+    """Return the revision to compare with: the merge base with a pull request's target, or what a push began at; empty: the default."""
+    told = event(environment)
+    pull, queue = told.get("pull_request") or {}, told.get("merge_group") or {}
+    for commit in ((pull.get("base") or {}).get("sha"), queue.get("base_sha")):
+        if commit and _REVISION.fullmatch(str(commit)):
+            return f"{commit}..."
+    before = str(told.get("before") or _NONE)
+    return before if _REVISION.fullmatch(before) and before != _NONE and not pull else ""
+
+
+def pull_request(environment: Environment) -> int | None:
+    """Return the number of the pull request that the run is for."""
+    number = (event(environment).get("pull_request") or {}).get("number")
+    return number if isinstance(number, int) else None
+
+
+def outputs(review: Mapping[str, Any]) -> dict[str, str]:
+    """Return the action's outputs."""
+    errors = sum(finding["severity"] == "error" for finding in review["findings"])
+    return {"changed": str(review["changed"]), "findings": str(errors), "failed": "true" if review["failed"] else "false"}
+
+
+def comment(review: Mapping[str, Any], report: str, comments: Sequence[Mapping[str, Any]], environment: Environment) -> tuple[str, str]:
+    """Decide what becomes of the comment: ``create``, ``update ID`` or ``none REASON``, and its body.
+
+    The comment is found by its hidden first line, among those of bots: a person's comment is never touched. One that a later run wrote
+    stays. Whatever the mode but ``never``, a comment that is there is kept up to date, lest it tell of what is no longer so.
+    """
+    mode, name = environment.get("MODELPLAN_COMMENT", "on-change"), environment.get("MODELPLAN_COMMENT_ID", "default")
+    if mode not in MODES:
+        raise ValueError(f"comment is {mode!r}; it can be {', '.join(MODES)}")
+    if not _ID.fullmatch(name):
+        raise ValueError("comment-id is made of letters, digits, dots, hyphens and underscores")
+    own = Run(int(environment.get("GITHUB_RUN_NUMBER", "0")), int(environment.get("GITHUB_RUN_ATTEMPT", "1")))
+    body = f"<!-- modelplan-review id={name} run={own.number}.{own.attempt} -->\n{report}"
+    if mode == "never":
+        return "none comments are switched off", body
+    if len(body) >= MOST:
+        return "none the report is longer than a comment may be", body
+    there = next(((one, run) for one, run in _ours(comments, name)), None)
+    if there is not None:
+        one, run = there
+        return ("none a later run has commented" if own.is_older_than(run) else f"update {int(one['id'])}"), body
+    wanted = {"always": True, "on-change": review["changed"] or review["findings"], "on-finding": review["findings"]}[mode]
+    return ("create" if wanted else "none there is nothing to tell"), body
+
+
+def _ours(comments: Sequence[Mapping[str, Any]], name: str) -> Iterator[tuple[Mapping[str, Any], Run]]:
+    for one in comments:
+        first = str(one.get("body") or "").split("\n", 1)[0].strip()
+        marker = _MARKER.fullmatch(first)
+        if marker and marker["id"] == name and (one.get("user") or {}).get("type") == "Bot":
+            yield one, Run(int(marker["run"]), int(marker["attempt"]))
+
+
+def pages(text: str) -> list[Mapping[str, Any]]:
+    """Return the comments in what ``gh api --paginate`` prints: one JSON array, or one for each page."""
+    decoder, found, at = json.JSONDecoder(), list[Mapping[str, Any]](), 0
+    while at < len(text):
+        page, end = decoder.raw_decode(text, at)
+        found += [one for one in page if isinstance(one, dict)]
+        at = len(text) - len(text[end:].lstrip())
+    return found
+
+
+def main(arguments: Sequence[str], environment: Environment) -> int:
+    """Do what the arguments say; see above."""
+    what, folder = arguments[0], Path(arguments[1] if len(arguments) > 1 else ".")
+    if what == "base":
+        told = base(environment)
+    elif what == "pull-request":
+        told = str(pull_request(environment) or "")
+    else:
+        review = json.loads((folder / "review.json").read_text(encoding="utf-8"))
+        if what == "outputs":
+            told = "\n".join(f"{name}={value}" for name, value in outputs(review).items())
+        else:
+            report = (folder / "review.md").read_text(encoding="utf-8")
+            try:
+                told, body = comment(review, report, pages((folder / "comments.json").read_text(encoding="utf-8")), environment)
+            except ValueError as error:
+                sys.stderr.write(f"{error}\n")
+                return 2
+            (folder / "body.json").write_text(json.dumps({"body": body}), encoding="utf-8")
+    sys.stdout.write(f"{told}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

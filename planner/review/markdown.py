@@ -1,0 +1,188 @@
+"""A review as the comment of a pull request: GitHub-flavoured Markdown that stays under GitHub's limit.
+
+What does not fit is dropped in this order: the names of unchanged models; the folded tables of figures, the last model's first; why figures
+changed, the last model's first; waivers and notes; rows of the overview, the last first; findings, the last first. A last line says what is
+missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+from planner.report import units
+from planner.report.markdown import escape
+from planner.review import quantity, telling
+from planner.review.records import FIGURES, Edit, Finding, Model, Review, Row
+from planner.spec.records import Place
+
+LIMIT = 65_000  # GitHub takes 65,536 characters
+_RESERVE = 700  # for the last line, and for what closes a table
+_MARKS = {"error": "❌", "warning": "⚠️", "waived": "🔕", "kept": "✅"}
+
+
+@dataclass(slots=True)
+class _Room:
+    """How many characters are left, and what has been left out."""
+
+    left: int
+    missing: dict[str, int] = field(default_factory=dict)
+
+    def fit(self, parts: Iterable[str], what: str) -> list[str]:
+        """Return as many of the parts, from the first, as fit; the others are noted as missing."""
+        kept: list[str] = []
+        for part in parts:
+            size = _size(part) + 1
+            if what in self.missing or size > self.left:
+                self.missing[what] = self.missing.get(what, 0) + 1
+            else:
+                self.left -= size
+                kept.append(part)
+        return kept
+
+
+def markdown(review: Review, blob: str = "", limit: int = LIMIT) -> str:
+    """Write the comment; it ends with a line feed. ``blob`` is where the files of this revision are on the web, and makes places links."""
+    head = [*_head(review)]
+    room = _Room(limit - sum(_size(line) + 1 for line in head) - _RESERVE)
+    findings = room.fit((_finding(finding, blob) for finding in review.findings), "findings")
+    rows = room.fit((_overview(review, model, row) for model in review.changed for row in _rows(model)), "rows of the overview")
+    notes = room.fit(_notes(review), "waivers and notes")
+    told = {model.name: "\n".join(_why(model, blob)) for model in review.changed}
+    why = room.fit((text for text in told.values() if text), "explanations")
+    folded = room.fit(("\n".join(_details(model)) for model in review.changed if model.rows), "tables of figures")
+    unchanged = room.fit(_unchanged(review), "lists of unchanged models")
+    sections = [
+        "\n".join(head),
+        _section("Findings", [_line(("", "finding", "where")), _line(("---",) * 3), *findings] if findings else []),
+        _section("Changes", [*_heading(review), *rows] if rows else []),
+        _section("Why", why, gap="\n\n"),
+        "\n\n".join(folded),
+        "\n".join(notes),
+        "\n".join(unchanged),
+        _missing(room.missing),
+    ]
+    return "\n\n".join(filter(None, sections)) + "\n"
+
+
+def _size(text: str) -> int:
+    """Count characters as GitHub may: those beyond the basic plane are two."""
+    return len(text.encode("utf-16-le")) // 2
+
+
+def _head(review: Review) -> Iterator[str]:
+    yield "## Model capacity"
+    yield ""
+    yield f"**{escape(telling.summary(review))}** {escape(telling.verdict(review))}".rstrip()
+    yield ""
+    yield f"Compared with {escape(review.base)}. B is 10⁹, GiB is 2³⁰ bytes, a multiply-add is 2 FLOPs; memory is that of one device."
+
+
+def _section(title: str, parts: Sequence[str], gap: str = "\n") -> str:
+    return f"### {title}\n\n{gap.join(parts)}" if parts else ""
+
+
+def _finding(finding: Finding, blob: str) -> str:
+    return _line((_MARKS[finding.severity], escape(telling.finding(finding)), _place(finding.place, blob)))
+
+
+def _rows(model: Model) -> Sequence[Row]:
+    return model.rows or (Row("base", "unchanged", {}, {}),)
+
+
+def _heading(review: Review) -> Iterator[str]:
+    figures = [telling.HEADLINES[figure] for figure in telling.headlines(review)]
+    yield _line(("model", *figures, "budget"))
+    yield _line(("---", *("--:" for _ in figures), "---"))
+
+
+def _overview(review: Review, model: Model, row: Row) -> str:
+    plain = model.status in ("changed", "new", "removed") and not model.note and not model.moved_from
+    name = f"**{escape(telling.label(model, row))}**" + ("" if plain else f"<br>{escape(telling.status(model))}")
+    cells = (telling.cell(row, figure) for figure in telling.headlines(review))
+    budgets = (f"{_MARKS[standing]} {escape(budget)}" for budget, standing in telling.budget(review, model, row))
+    return _line((name, *(f"{cell.figure}<br>{cell.change}" if cell.change else cell.figure for cell in cells), "<br>".join(budgets)))
+
+
+def _why(model: Model, blob: str) -> Iterator[str]:
+    """Yield what moved the figures of a changed model, as a list."""
+    if not model.edits:
+        return
+    yield f"**{escape(model.name)}**"
+    yield ""
+    if not any(row.changes for row in model.rows):
+        yield from (f"- {_edit(edit, blob)}: no figure changed" for edit in model.edits)
+    for row in model.rows:
+        scenario = f" ({escape(row.scenario)})" if row.scenario != "base" else ""
+        for reason in telling.reasons(model, row, telling.HEADLINES):
+            said = " and ".join(_edit(edit, blob) for edit in reason.edits) or "only together"
+            moves = ", ".join(f"{name} {by}" for name, by in reason.moves)
+            yield f"- {said}{scenario}: {moves}"
+
+
+def _edit(edit: Edit, blob: str) -> str:
+    setting, values, _ = telling.edit(edit)
+    return f"<code>{escape(setting)}</code> {escape(values)}{f', {_place(edit.place, blob)}' if edit.place else ''}"
+
+
+def _details(model: Model) -> Iterator[str]:
+    """Yield every figure of a changed model, folded."""
+    yield "<details>"
+    yield f"<summary>{escape(model.name)}, figure by figure</summary>"
+    if len(model.edits) > 1:
+        yield ""
+        yield from (f"{number}. {_edit(edit, '')}" for number, edit in enumerate(model.edits, 1))
+    for row in model.rows:
+        if row.status == "unchanged":
+            continue
+        yield ""
+        if len(model.rows) > 1 or row.scenario != "base":
+            yield f"Scenario {escape(row.scenario)}:"
+            yield ""
+        yield from _figures(model, row)
+    yield ""
+    yield "</details>"
+
+
+def _figures(model: Model, row: Row) -> Iterator[str]:
+    if row.before is None or row.after is None:
+        yield _line(("figure", row.status, "exactly"))
+        yield _line(("---", "--:", "--:"))
+        for name, value in (row.after or row.before or {}).items():
+            if value:
+                yield _line((name, quantity.say(FIGURES[name], value), units.exact(value)))
+        return
+    yield _line(("figure", "before", "after", "change", "moved by"))
+    yield _line(("---", "--:", "--:", "--:", "---"))
+    for change in row.changes:
+        before, after = quantity.pair(FIGURES[change.figure], change.before, change.after)
+        yield _line((change.figure, before, after, telling.said(change), telling.moved_by(change, model)))
+
+
+def _notes(review: Review) -> Iterator[str]:
+    yield from (f"- 🔕 {escape(telling.waiver(*waiver))}" for waiver in review.waivers)
+    yield from (f"- A formula changed, not the model: {escape(telling.formula(formula))}" for formula in review.formulas)
+    yield from (f"- {escape(note)}" for note in review.notes)
+
+
+def _unchanged(review: Review) -> Iterator[str]:
+    same = telling.unchanged(review)
+    if same and review.changed:
+        yield f"<details>\n<summary>{len(same)} unchanged</summary>\n\n{', '.join(map(escape, same))}\n\n</details>"
+
+
+def _missing(missing: dict[str, int]) -> str:
+    if not missing:
+        return ""
+    said = ", ".join(f"{units.exact(number)} {what}" for what, number in missing.items())
+    return f"_Left out to stay under GitHub's limit: {said}. All of it is in the JSON that the run keeps, and in that of `planner diff`._"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _place(place: Place, blob: str) -> str:
+    shown = escape(telling.where(place))
+    return f'<a href="{blob}/{quote(place.file)}#L{place.line}">{shown}</a>' if blob and place.line else shown

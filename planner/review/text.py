@@ -1,0 +1,69 @@
+"""A review for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from planner.report.terminal import PLAIN, Style, printable, table
+from planner.review import quantity, telling
+from planner.review.records import FIGURES, Model, Review, Row
+
+
+def text(review: Review, style: Style = PLAIN) -> str:
+    """Write the whole review; it ends with a line feed."""
+    return "\n".join(_lines(review, style)) + "\n"
+
+
+def _lines(review: Review, style: Style) -> Iterator[str]:
+    yield f"Against {printable(review.base)}: {telling.summary(review)} {telling.verdict(review)}".rstrip()
+    for model in review.changed:
+        yield ""
+        yield from _model(review, model, style)
+    if review.findings:
+        yield ""
+        yield style.bold("Findings")
+        for finding in review.findings:
+            yield printable(f"  {telling.line(finding)}")
+    yield from _list("Waivers", [telling.waiver(*waiver) for waiver in review.waivers], style)
+    yield from _list("Changed formulas: the same spec, counted otherwise", list(map(telling.formula, review.formulas)), style)
+    yield from _list("Notes", list(review.notes), style)
+    if review.changed:
+        yield from _list("Unchanged", telling.unchanged(review), style)
+
+
+def _list(title: str, lines: list[str], style: Style) -> Iterator[str]:
+    if lines:
+        yield ""
+        yield style.bold(title)
+        yield from (printable(f"  {line}") for line in lines)
+
+
+def _model(review: Review, model: Model, style: Style) -> Iterator[str]:
+    yield style.bold(printable(f"{model.name} ({model.path}): {telling.status(model)}"))
+    for number, edit in enumerate(model.edits, 1):
+        setting, values, place = telling.edit(edit)
+        yield printable(f"  {number}. {setting} {values}{f', {place}' if place else ''}")
+    for row in model.rows:
+        if row.status == "unchanged":
+            yield f"  {printable(row.scenario)}: no figure changed"
+            continue
+        if len(model.rows) > 1 or row.scenario != "base":
+            yield printable(f"  scenario {row.scenario}")
+        yield from (f"  {line}" for line in table(*_table(model, row), style))
+        for budget, state in telling.budget(review, model, row):
+            yield printable(f"  budget {budget}: {'kept' if state == 'kept' else f'exceeded ({state})'}")
+    if not model.rows and model.edits:
+        yield "  no figure changed"
+
+
+def _table(model: Model, row: Row) -> tuple[Sequence[str], str, list[Sequence[str]]]:
+    lines: list[Sequence[str]] = []
+    if row.before is None or row.after is None:
+        values = row.after or row.before or {}
+        lines += [(name, quantity.say(FIGURES[name], value), row.status) for name, value in values.items() if value]
+        return ("figure", "", ""), "lrl", lines
+    for change in row.changes:
+        before, after = quantity.pair(FIGURES[change.figure], change.before, change.after)
+        lines.append((change.figure, before, "→", after, telling.said(change), telling.moved_by(change, model)))
+    moved = "moved by" if any(line[-1] for line in lines) else ""
+    return ("figure", "before", "", "after", "change", moved), "lrlrll", lines
