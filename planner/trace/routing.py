@@ -5,7 +5,7 @@ S = tokens · top_k is the number of (token, expert) pairs. Indices are int64 an
 
 from __future__ import annotations
 
-from planner.trace.primitives import promote
+from planner.trace.primitives import like, promote
 from planner.trace.sizes import Size, product
 from planner.trace.tape import Flops, Saved, Tape
 from planner.trace.tensor import Tensor
@@ -13,7 +13,7 @@ from planner.trace.tensor import Tensor
 
 def sigmoid(t: Tape, x: Tensor) -> Tensor:
     """Apply 1 / (1 + exp(-x)). Keeps its output."""
-    made = t.tensor(x.shape, x.dtype)
+    made = like(t, x)
     t.record("sigmoid", [x], [made], [Saved(made, "output")], by=sigmoid)
     return made
 
