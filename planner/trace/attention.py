@@ -29,6 +29,8 @@ def attention(t: Tape, implementation: Implementation, kind: Attention, layer: L
         if kind.sinks:
             t.weight("sinks", (H,), "sinks: heads")
             t.note("what attention sinks add to the activations")
+        if kind.differential:
+            v = twice_as_wide(t, v)
         with t.limited_to(kind.window, chunked=kind.chunked):
             mixed = implementation.core(t, q, k, v, places.bias(layer), softcap=kind.logit_softcap)
         if kind.differential:
@@ -108,6 +110,13 @@ def gated(t: Tape, kind: Attention, x: Tensor, mixed: Tensor) -> Tensor:
     gate = sigmoid(t, linear(t, x, kind.n_heads, "gate_proj", bias=False))
     by_head = mixed.view(B, n, kind.n_heads, width // kind.n_heads)
     return op.multiply(t, by_head, gate.view(B, n, kind.n_heads, 1)).view(B, n, width)
+
+
+def twice_as_wide(t: Tape, v: Tensor) -> Tensor:
+    """Return values of which each head holds two, for both softmaxes: a copy (transformers 5.24, models/diffllama)."""
+    made = t.tensor((*v.shape[:-1], 2 * v.shape[-1]), v.dtype)
+    t.record("repeat", [v], [made], by=twice_as_wide)
+    return made
 
 
 def subtracted(t: Tape, kind: Attention, mixed: Tensor) -> Tensor:

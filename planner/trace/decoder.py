@@ -62,8 +62,12 @@ def trace(model: Model, training: Training) -> Trace:
         bias = t.weight("bias", (model.padded_vocab_size,), "bias: V") if model.head_bias else None
         logits = t.show("logits", op.linear(t, t.show("final hidden states", x), head, bias))
     with t.at("loss", "logits"):
-        implementation.loss(t, logits, targets)
-        op.hold(t, x)
+        if implementation.loss_inside:
+            implementation.loss(t, logits, targets)
+            op.hold(t, x)
+        else:
+            op.hold(t, x)
+            implementation.loss(t, logits, targets)
     return Trace(
         tuple(t.nodes),
         tuple(t.parameters),
@@ -150,7 +154,7 @@ def _run(t: Tape, implementation: Implementation, run: Run, places: Places, x: T
         for number, layer in enumerate(run.layers):
             label = "N" if first is None else _label(first + number, run.count, len(run.layers))
             with t.at(f"layers.{label}", "other"):
-                x = implementation.layer(t, partial(decoder_layer, t, implementation, layer, places), x, *places.all)
+                x = implementation.layer(t, partial(decoder_layer, t, implementation, layer, places), x, *places.of(layer))
                 t.show("residual stream", x)
         return x
 

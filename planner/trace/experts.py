@@ -20,12 +20,18 @@ def experts(t: Tape, implementation: Implementation, kind: Experts, x: Tensor) -
     with t.at("mlp", "experts"):
         flat = x.view(B * n, d)
         weights, places = router(t, kind, flat)
-        inner = flat if kind.latent_dim is None else blocks.linear(t, flat, kind.latent_dim, "latent_down", bias=False)
+        inner = flat if kind.latent_dim is None else latent(t, flat, kind.latent_dim, "latent_down")
         routed = grouped(t, implementation, kind, inner, weights, places)
         if kind.latent_dim is not None:
-            routed = blocks.linear(t, routed, d, "latent_up", bias=False)
+            routed = latent(t, routed, d, "latent_up")
         routed = routed.view(B, n, d)
     return routed if kind.shared_d_ff is None else op.add(t, routed, shared(t, implementation, kind, kind.shared_d_ff, x))
+
+
+def latent(t: Tape, x: Tensor, outputs: Size, name: str) -> Tensor:
+    """Project to or from the width at which the experts work: one matrix for all of them."""
+    with t.at("", "other"):
+        return blocks.linear(t, x, outputs, name, bias=False)
 
 
 def router(t: Tape, kind: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -55,28 +61,44 @@ def grouped(t: Tape, implementation: Implementation, kind: Experts, x: Tensor, w
     tokens, k = places.shape
     d = x.shape[1]
     with t.at("experts"):
-        sources, forth, back, ends = routing.order(t, places, kind.count)
+        S = routed_rows(kind, tokens)
+        sources, forth, back, ends = routing.order(t, places, S, kind.count)
         chosen = routing.rows(t, x, sources)
         share = routing.rows(t, weights.view(tokens * k), forth)
         hidden = projected(t, kind, chosen, ends, "gate_up_proj" if kind.gated else "up_proj", kind.d_ff * (2 if kind.gated else 1))
         if kind.gated:
-            gate, up = op.split(t, hidden, (tokens * k, kind.d_ff), (tokens * k, kind.d_ff))
+            gate, up = op.split(t, hidden, (S, kind.d_ff), (S, kind.d_ff))
             hidden = implementation.gated(t, kind.activation, gate, lambda: up)
         else:
             hidden = implementation.activation(t, kind.activation, hidden)
         out = projected(t, kind, hidden, ends, "down_proj", d)
-        weighted = op.multiply(t, out, share.view(tokens * k, 1))
+        weighted = op.multiply(t, out, share.view(S, 1))
         summed = routing.sum_over_choices(t, routing.rows(t, weighted, back), tokens)
         return op.cast(t, summed, x.dtype)
 
 
+def routed_rows(kind: Experts, tokens: Size) -> Size:
+    """Return the rows that all experts compute: top_k for each token, less those that go to empty experts, times the capacity factor.
+
+    The load is taken as balanced over real and empty experts.
+    """
+    factor = kind.capacity_factor
+    pairs = tokens * kind.top_k * kind.count * factor.numerator
+    return pairs // ((kind.count + kind.empty) * factor.denominator)
+
+
 def projected(t: Tape, kind: Experts, x: Tensor, ends: Tensor, name: str, outputs: Size) -> Tensor:
     """Project the sorted rows with each expert's matrix, and add its bias."""
-    active = outputs * x.shape[1] * kind.top_k
+    active = kind.count * outputs * x.shape[1] * kind.top_k // (kind.count + kind.empty)
     w = t.weight(name, (kind.count, outputs, x.shape[1]), "experts · out · in", active=active)
     made = routing.grouped_linear(t, x, w, ends, outputs)
     if kind.bias:
-        b = t.weight(f"{name}_bias", (kind.count, outputs), "bias: experts · out", active=outputs * kind.top_k)
+        b = t.weight(
+            f"{name}_bias",
+            (kind.count, outputs),
+            "bias: experts · out",
+            active=kind.count * outputs * kind.top_k // (kind.count + kind.empty),
+        )
         made = op.add(t, made, routing.rows(t, b, ends).view(1, outputs))
     return made
 
@@ -87,6 +109,7 @@ def shared(t: Tape, implementation: Implementation, kind: Experts, d_ff: Size, x
     with t.at("mlp", "shared_experts"):
         made = blocks.feed_forward(t, implementation, ff, x, name="shared_experts", component="shared_experts")
         if kind.shared_gate:
-            gate = routing.sigmoid(t, blocks.linear(t, x, 1, "shared_expert_gate", bias=False))
+            with t.at("", "router"):
+                gate = routing.sigmoid(t, blocks.linear(t, x, 1, "shared_expert_gate", bias=False))
             made = op.multiply(t, gate, made)
         return made

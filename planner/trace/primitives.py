@@ -98,14 +98,14 @@ def scale(t: Tape, x: Tensor) -> Tensor:
 
 def pointwise(t: Tape, name: str, x: Tensor) -> Tensor:
     """Apply a function whose derivative needs its input (gelu, silu)."""
-    made = t.tensor(x.shape, x.dtype)
+    made = like(t, x)
     t.record(name, [x], [made], [Saved(x, "input")], by=pointwise)
     return made
 
 
 def relu(t: Tape, x: Tensor) -> Tensor:
     """Apply max(x, 0). Keeps its output."""
-    made = t.tensor(x.shape, x.dtype)
+    made = like(t, x)
     t.record("relu", [x], [made], [Saved(made, "output")], by=relu)
     return made
 
@@ -113,7 +113,7 @@ def relu(t: Tape, x: Tensor) -> Tensor:
 def square(t: Tape, x: Tensor) -> Tensor:
     """Square. Keeps its input, of which the derivative makes two copies; autocast runs powers in float32."""
     x = raised(t, x)
-    made = t.tensor(x.shape, x.dtype)
+    made = like(t, x)
     t.record("pow", [x], [made], [Saved(x, "input")], backward_temporary=2 * x.bytes, by=square)
     return made
 
@@ -136,7 +136,7 @@ def layer_norm(t: Tape, x: Tensor, weight: Tensor | None, bias: Tensor | None) -
     In float32 under autocast on CUDA. The CPU keeps the statistics in the wider dtype of the input and the weight.
     """
     x = raised(t, x)
-    made = t.tensor(x.shape, x.dtype)
+    made = like(t, x)
     precise = "float32" if t.device == "cuda" else promote(x, weight) if weight else x.dtype
     statistics = t.tensor((2, *x.shape[:-1]), precise, needs_grad=False)
     inputs = [tensor for tensor in (x, weight, bias) if tensor]
@@ -151,7 +151,7 @@ def rms_norm(t: Tape, x: Tensor, weight: Tensor | None) -> Tensor:
     In float32 under autocast on CUDA.
     """
     x = raised(t, x)
-    made = t.tensor(x.shape, x.dtype)
+    made = like(t, x)
     root = t.tensor((*x.shape[:-1], 1), "float32", needs_grad=False)
     saved = [Saved(x, "input"), Saved(root, "reciprocal root mean square"), *([Saved(weight, "weight")] if weight else [])]
     t.record("rms_norm", [x, *([weight] if weight else [])], [made, root], saved, by=rms_norm)
@@ -160,7 +160,7 @@ def rms_norm(t: Tape, x: Tensor, weight: Tensor | None) -> Tensor:
 
 def fused_norm(t: Tape, x: Tensor, name: str, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """Normalise in one kernel whose statistics are left out of account. Keeps x."""
-    made = t.tensor(x.shape, x.dtype)
+    made = like(t, x)
     t.record(name, [tensor for tensor in (x, weight, bias) if tensor], [made], [Saved(x, "input")], by=fused_norm)
     return made
 
@@ -219,7 +219,7 @@ def cat(t: Tape, *pieces: Tensor) -> Tensor:
 
 def negate(t: Tape, x: Tensor) -> Tensor:
     """Return -x. Keeps nothing."""
-    made = t.tensor(x.shape, x.dtype)
+    made = like(t, x)
     t.record("neg", [x], [made], by=negate)
     return made
 
@@ -365,7 +365,7 @@ def _broadcast(a: Tensor, b: Tensor) -> tuple[Size, ...]:
 
 def shift(t: Tape, x: Tensor) -> Tensor:
     """Add a constant. Keeps nothing."""
-    made = t.tensor(x.shape, x.dtype, needs_grad=x.needs_grad)
+    made = like(t, x)
     t.record("shift", [x], [made], by=shift)
     return made
 
@@ -380,14 +380,14 @@ def mean(t: Tape, x: Tensor) -> Tensor:
 def rsqrt(t: Tape, x: Tensor) -> Tensor:
     """Take the reciprocal square root. Keeps its output; autocast runs it in float32."""
     x = raised(t, x)
-    made = t.tensor(x.shape, x.dtype)
+    made = like(t, x)
     t.record("rsqrt", [x], [made], [Saved(made, "output")], by=rsqrt)
     return made
 
 
 def tanh(t: Tape, x: Tensor) -> Tensor:
     """Take the hyperbolic tangent. Keeps its output."""
-    made = t.tensor(x.shape, x.dtype)
+    made = like(t, x)
     t.record("tanh", [x], [made], [Saved(made, "output")], by=tanh)
     return made
 
@@ -402,7 +402,7 @@ def fill(t: Tape, first: Tensor, second: Tensor, shape: tuple[Size, ...]) -> Ten
 def block_linear(t: Tape, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     """Multiply each stretch of x [B, n, blocks·i] by its own matrix of w [blocks, i, i] and add b. 2·rows·blocks·i² FLOPs; keeps x."""
     x, w = lowered(t, x), lowered(t, w)
-    made = t.tensor(x.shape, x.dtype)
+    made = like(t, x)
     forward = 2 * product(x.shape) * w.shape[-1]
     flops = Flops(forward, forward, forward, 2 * forward, "2 · rows · blocks · in · out")
     t.record("baddbmm", [x, w, b], [made], [Saved(x, "input"), Saved(w, "weight")], flops, by=block_linear)

@@ -26,6 +26,7 @@ class PyTorch:
         self.dropout = training.dropout > 0
         self.recompute = training.recompute
         self.loss_kind = training.loss
+        self.loss_inside = True  # whether the model's own forward pass makes the loss, with its last hidden states still at hand
         self.keep_logits = training.keep_logits
         self.kv_cache = training.kv_cache
         self.precision = self.dtypes(training.precision)

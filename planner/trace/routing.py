@@ -1,19 +1,19 @@
 """The operators that send tokens to experts and back: top-k, gathers by index, grouped matrix products.
 
-S = tokens · top_k is the number of (token, expert) pairs. Indices are int64 and are kept by what reads with them.
+S is the number of (token, expert) pairs, tokens · top_k where all experts are real. Indices are int64 and are kept by what reads with them.
 """
 
 from __future__ import annotations
 
-from planner.trace.primitives import promote
-from planner.trace.sizes import Size, product
+from planner.trace.primitives import like, promote
+from planner.trace.sizes import Size
 from planner.trace.tape import Flops, Saved, Tape
 from planner.trace.tensor import Tensor
 
 
 def sigmoid(t: Tape, x: Tensor) -> Tensor:
     """Apply 1 / (1 + exp(-x)). Keeps its output."""
-    made = t.tensor(x.shape, x.dtype)
+    made = like(t, x)
     t.record("sigmoid", [x], [made], [Saved(made, "output")], by=sigmoid)
     return made
 
@@ -49,9 +49,8 @@ def normalize(t: Tape, scores: Tensor) -> Tensor:
     return made
 
 
-def order(t: Tape, places: Tensor, count: Size) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sort the pairs by expert: the token of each pair, the order, its inverse, all [S], and the end of each expert's rows [E]."""
-    S = product(places.shape)
+def order(t: Tape, places: Tensor, S: Size, count: Size) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Sort S pairs by expert: the token of each pair, the order, its inverse, all [S], and the end of each expert's rows [E]."""
     tokens, forth, back = (t.tensor((S,), "int64", needs_grad=False) for _ in range(3))
     ends = t.tensor((count,), "int32", needs_grad=False)
     t.record("sort", [places], [tokens, forth, back, ends], by=order)

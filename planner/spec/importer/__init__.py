@@ -5,8 +5,20 @@ class that the type names (transformers 5.24, or the code published with the wei
 type without a function, a size that is missing and a value that the spec language cannot say are refused by name.
 """
 
-from planner.spec.importer.families import SUPPORTED
+from planner.spec.importer.families import REFUSED, SUPPORTED
 from planner.spec.importer.huggingface import from_huggingface, read_huggingface
 from planner.spec.importer.reader import Imported, UnsupportedConfigError
+from planner.spec.importer.sources import is_config, read_config
+from planner.spec.importer.write import spec_text
 
-__all__ = ["SUPPORTED", "Imported", "UnsupportedConfigError", "from_huggingface", "read_huggingface"]
+__all__ = [
+    "REFUSED",
+    "SUPPORTED",
+    "Imported",
+    "UnsupportedConfigError",
+    "from_huggingface",
+    "is_config",
+    "read_config",
+    "read_huggingface",
+    "spec_text",
+]

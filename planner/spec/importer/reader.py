@@ -24,11 +24,13 @@ class Imported:
     read: tuple[str, ...] = ()  # keys of the configuration that the model was made of
     not_understood: tuple[str, ...] = ()  # keys that nobody here has read, and that do not sound like a part of the model
     notes: tuple[str, ...] = ()  # what the spec says otherwise than the configuration, or not at all
+    further: SpecModel = field(default_factory=dict)  # what the configuration says of training
 
     @property
     def training(self) -> SpecModel:
-        """The ``training`` that the model needs: no fused attention caps its scores."""
-        return {"implementation": "pytorch-eager"} if self.model.get("attention", {}).get("logit_softcap") else {}
+        """The ``training`` that was read, and what the model needs: no fused attention caps its scores."""
+        eager = {"implementation": "pytorch-eager"} if self.model.get("attention", {}).get("logit_softcap") else {}
+        return self.further | eager
 
 
 # Keys that change neither what a model stores nor which operators it runs.

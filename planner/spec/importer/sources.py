@@ -1,0 +1,161 @@
+"""What kind of configuration a text is, and what it says."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from planner.spec.importer.gpt import looks_like_litgpt, looks_like_nanogpt, read_litgpt, read_nanogpt
+from planner.spec.importer.huggingface import read_huggingface
+from planner.spec.importer.megatron import looks_like_megatron, read_megatron
+from planner.spec.importer.reader import Imported, UnsupportedConfigError
+from planner.spec.nodes import UNREADABLE, Node, Source
+from planner.spec.source import STDIN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ARGUMENT = re.compile(r"(?:^|\s)--([A-Za-z][\w-]*)")  # --num-layers 24
+_PRINTED = re.compile(r"^\s*(\w+) \.{2,} (.*?)\s*$", re.MULTILINE)  # num_layers ...... 24, as Megatron-LM prints its arguments
+_PARTS = ("model", "language_model", "model_parallel", "args")  # where a YAML of Megatron-LM's arguments may keep them
+
+
+def read_config(text: str, file: str) -> Imported:
+    """Return what a configuration says.
+
+    ``file`` is its name, which helps to tell JSON from Python. Raises UnsupportedConfigError with one line that says what is wrong.
+    """
+    config = _parsed(text, file)
+    if not isinstance(config, Mapping):
+        raise UnsupportedConfigError(f"a configuration is a mapping of names to values, this is {_kind(config)}")
+    if "model_type" in config:
+        return read_huggingface(config)
+    for part in (config, *(config[name] for name in _PARTS if isinstance(config.get(name), Mapping)), _flattened(config)):
+        if looks_like_megatron(part):
+            return read_megatron(part)
+        if looks_like_litgpt(part):
+            return read_litgpt(part)
+        if looks_like_nanogpt(part):
+            return read_nanogpt(part)
+    if isinstance(config.get("model"), Mapping):
+        raise UnsupportedConfigError("this is a spec already, or a configuration that is not known here")
+    raise UnsupportedConfigError(
+        "there is no `model_type`, so the meaning of the other keys is not known; Megatron-LM's arguments are told by num_layers, "
+        "hidden_size and num_attention_heads, those of nanoGPT and LitGPT by n_layer, n_head and n_embd"
+    )
+
+
+def is_config(source: Source) -> bool:
+    """Say whether a file that was named as a spec is a configuration: JSON that has a ``model_type`` and is no spec."""
+    if not (source.file.endswith(".json") or (source.file == STDIN and source.text.lstrip().startswith("{"))):
+        return False
+    try:
+        config = json.loads(source.text)
+    except (ValueError, RecursionError):
+        return source.file.endswith(".json")
+    return not isinstance(config, dict) or "model" not in config
+
+
+def _parsed(text: str, file: str) -> Any:  # noqa: ANN401  # what a file holds
+    if "\0" in text:
+        raise UnsupportedConfigError("this is binary, not a configuration")
+    start = text.lstrip()[:1]
+    if not start:
+        raise UnsupportedConfigError("the file is empty")
+    if start in "{[" or file.endswith(".json"):
+        return _json(text)
+    if file.endswith(".py"):
+        return dict(_assignments(text))
+    if _ARGUMENT.search(text) and not re.search(r"^\w+:", text, re.MULTILINE):
+        return dict(_arguments(text.split()))
+    if len(_PRINTED.findall(text)) > 2:  # noqa: PLR2004 - fewer name no model
+        return {name: _literal(value) for name, value in _PRINTED.findall(text)}
+    return _yaml(text, file)
+
+
+def _json(text: str) -> Any:  # noqa: ANN401
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        cut = " (the file seems to be cut off)" if error.pos >= len(text.rstrip()) else ""
+        raise UnsupportedConfigError(f"line {error.lineno}, column {error.colno}: this is no JSON: {error.msg}{cut}") from None
+    except RecursionError:
+        raise UnsupportedConfigError("the values are nested too deeply for a configuration") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise UnsupportedConfigError(f"this is no JSON of a configuration: {str(error).split(';')[0]}") from None
+
+
+def _yaml(text: str, file: str) -> Any:  # noqa: ANN401
+    from planner.spec.problems import SpecError
+    from planner.spec.yaml12 import parse
+
+    try:
+        tree, problems = parse(Source(file, text))
+    except SpecError as error:
+        problems = tuple(error.problems)
+    if problems:
+        raise UnsupportedConfigError(f"line {problems[0].place.line}: this is neither JSON nor YAML: {problems[0].message}")
+    return _plain(tree)
+
+
+def _plain(node: Node) -> Any:  # noqa: ANN401
+    if isinstance(node.value, dict):
+        return {key: _plain(value) for key, value in node.value.items()}
+    if isinstance(node.value, list):
+        return [_plain(value) for value in node.value]
+    if isinstance(node.value, (str, int, bool, type(None))):
+        return node.value
+    return None if node.value is UNREADABLE else _literal(node.text)
+
+
+def _literal(text: str) -> Any:  # noqa: ANN401
+    """Return the number, truth value, list or None that Python's text means; any other text as it is."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+        return text
+
+
+def _arguments(words: list[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the arguments of a command line, by the names that they have once parsed; an argument without a value is a switch."""
+    name, values = "", list[str]()
+    for word in [*words, "--"]:
+        if not word.startswith("--"):
+            values += [word] if word != "\\" else []
+            continue
+        if name:
+            joined = [_literal(value.strip("'\"")) for value in values]
+            yield name, True if not joined else joined[0] if len(joined) == 1 else joined
+        head, equals, value = word[2:].partition("=")
+        name, values = head.replace("-", "_"), [value] if equals else []
+
+
+def _assignments(text: str) -> Iterator[tuple[str, Any]]:
+    """Yield the assignments of plain values in a Python file, which is read and never run."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise UnsupportedConfigError(f"this is no Python: {str(error).splitlines()[0]}") from None
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            try:
+                yield statement.targets[0].id, ast.literal_eval(statement.value)
+            except (ValueError, TypeError, MemoryError, RecursionError):
+                continue
+
+
+def _flattened(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a mapping of sections (model_parallel, language_model, …) as one."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        flat |= value if isinstance(value, Mapping) else {key: value}
+    return flat
+
+
+def _kind(value: object) -> str:
+    return {list: "a list", str: "a text", type(None): "nothing"}.get(type(value), "a single value")

@@ -1,0 +1,230 @@
+"""An imported model as the text of a spec, with comments that name the keys that it came from."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from planner.spec.importer.reader import Imported, SpecModel
+
+_WIDTH = 120
+_PLAIN = re.compile(r"[A-Za-z_][\w./+-]*")
+_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
+
+# The keys of a configuration that may stand behind a setting, if they were read.
+_ORIGINS: Mapping[str, tuple[str, ...]] = {
+    "vocab_size": ("padded_vocab_size", "vocab_size_override"),
+    "context_length": (
+        "max_position_embeddings", "n_positions", "model_max_length", "max_seq_len", "seq_length", "position_bias_max_distance",
+        "block_size",
+    ),
+    "d_model": ("hidden_size", "n_embd", "n_embed"),
+    "n_layers": ("num_hidden_layers", "n_layer", "num_layers", "layers_block_type", "hybrid_override_pattern"),
+    "n_heads": ("num_attention_heads", "n_head", "num_heads", "attention_heads"),
+    "n_kv_heads": ("num_key_value_heads", "num_kv_heads", "multi_query", "num_query_groups", "n_query_groups"),
+    "head_dim": ("head_dim", "attention_head_dim", "dim_head", "kv_channels", "head_size"),
+    "d_ff": (
+        "intermediate_size", "ffn_dim", "n_inner", "dff", "dim_ff", "ffn_hidden_size", "block_ff_dim", "intermediate_size_mlp",
+        "shared_intermediate_size", "expansion_ratio", "ffn_proj_factor", "intermediate_multiple_size",
+    ),
+    "embedding_dim": ("word_embed_proj_dim",),
+    "attention": (
+        "attention_bias", "qkv_bias", "use_qkv_bias", "use_qk_norm", "qk_layernorm", "sliding_window", "attn_logit_softcapping",
+        "v_head_dim", "no_bias", "use_bias", "attention_window_size", "bias", "add_bias_linear", "attn_output_gate", "gating",
+    ),
+    "latent_attention": ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "index_topk"),
+    "mamba": ("expand", "mamba_expand", "state_size", "mamba_d_state", "conv_kernel", "mamba_d_conv", "time_step_rank", "mamba_dt_rank"),
+    "mamba2": (
+        "mamba_d_ssm", "mamba_num_heads", "mamba_head_dim", "mamba_n_heads", "mamba_d_head", "mamba_d_state", "ssm_state_size", "n_groups",
+        "mamba_n_groups", "mamba_rms_norm", "num_heads", "expand",
+    ),
+    "gated_delta_net": (
+        "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim",
+    ),
+    "kimi_delta_attention": ("linear_attn_config", "linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim"),
+    "rg_lru": ("lru_width", "conv1d_width"),
+    "rwkv": ("attention_hidden_size",),
+    "short_convolution": ("conv_L_cache", "conv_bias"),
+    "mlstm": ("num_heads", "qk_dim_factor", "v_dim_factor"),
+    "feed_forward": ("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act", "mlp_bias", "swiglu", "mlp_class_name"),
+    "experts": (
+        "num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k",
+        "moe_num_experts", "moe_intermediate_size", "moe_router_topk", "n_shared_experts", "num_shared_experts",
+        "shared_expert_intermediate_size", "norm_topk_prob", "moe_latent_size", "zero_expert_num", "ffn_config",
+    ),
+    "norm": ("use_post_norm", "do_layer_norm_before", "use_sandwich_norm", "normalization", "norm_class_name"),
+    "block": ("use_parallel_residual", "parallel_attn", "new_decoder_architecture", "parallel_residual"),
+    "positions": ("partial_rotary_factor", "rotary_pct", "rotary_dim", "alibi", "position_embedding_type", "rotary_percent"),
+    "head": ("tie_word_embeddings", "tie_embedding", "final_logit_softcapping", "lm_head_bias", "untie_embeddings_and_output_weights"),
+    "per_layer_embedding": ("vocab_size_per_layer_input", "hidden_size_per_layer_input"),
+    "prediction": ("num_nextn_predict_layers", "mtp_num_hidden_layers", "mtp_num_layers"),
+    "layers": (
+        "layer_types", "mlp_layer_types", "first_k_dense_replace", "no_rope_layers", "mlp_only_layers", "decoder_sparse_step",
+        "hybrid_override_pattern", "layers_block_type", "full_attn_idxs", "attn_layer_period", "expert_layer_period", "block_types",
+        "attention_types", "indexer_types", "num_attention_heads_per_layer", "num_dense_layers", "num_kv_shared_layers", "moe_layer_freq",
+        "sliding_window", "attn_layer_indices",
+    ),
+}  # fmt: skip
+_SIZES = ("vocab_size", "pad_vocab_to_multiple_of", "context_length", "d_model", "n_layers", "n_heads", "n_kv_heads", "head_dim", "d_ff")
+_ONCE = ("embedding_norm", "embedding_scale", "embedding_dim", "final_norm", "head", "per_layer_embedding", "prediction", "extra")
+
+
+def spec_text(
+    imported: Imported,
+    name: str,
+    *,
+    source: str = "",
+    schema: str = "",
+    description: str = "",
+    expect: Mapping[str, int] | None = None,
+    comments: bool = True,
+) -> str:
+    """Return a spec as YAML: a line for each size and each part, what each came from, and what was not understood."""
+    lines = [f"# yaml-language-server: $schema={schema}"] if schema else []
+    if comments:
+        lines += _remarks(imported)
+    lines.append(f"name: {_scalar(name)}")
+    lines += [f"description: {_scalar(description)}"] if description else []
+    lines += [f"source: {_scalar(source)}"] if source else []
+    lines += ["model:", *_model(imported, comments=comments)]
+    if imported.training:
+        lines += ["training:", *(f"  {key}: {_scalar(value)}" for key, value in imported.training.items())]
+    if expect:
+        lines += ["expect:", *(f"  {key}: {value}" for key, value in expect.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _remarks(imported: Imported) -> Iterator[str]:
+    yield f"# Imported from a configuration of type {imported.model_type}. Comments name the keys that a line was made of."
+    for note in imported.notes:
+        yield from textwrap.wrap(f"Note: {note}.", _WIDTH, initial_indent="# ", subsequent_indent="#   ")
+    if imported.not_understood:
+        text = f"Not understood, and not taken to be about the model: {', '.join(imported.not_understood)}."
+        yield from textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False)
+
+
+def _model(imported: Imported, *, comments: bool) -> Iterator[str]:
+    model = spare(imported.model)
+    layers = [key for key in model if key not in (*_SIZES, *_ONCE, "layers")]
+    groups = ([key for key in _SIZES if key in model], layers, [key for key in _ONCE if key in model])
+    for number, group in enumerate(groups):
+        if number == len(groups) - 1 and "layers" in model:
+            yield from _layers(model["layers"], _origin("layers", imported) if comments else "")
+        for key in group:
+            yield from _setting(key, model[key], _origin(key, imported) if comments else "")
+
+
+def _origin(key: str, imported: Imported) -> str:
+    return ", ".join(name for name in _ORIGINS.get(key, ()) if name in imported.read and name != key)
+
+
+def _setting(key: str, value: Any, origin: str) -> Iterator[str]:  # noqa: ANN401  # a spec's value
+    comment = f"  # {origin}" if origin else ""
+    line = f"  {key}: {_flow(value)}"
+    if key == "extra":
+        yield f"  {key}:{comment}"
+        yield from (f"    - {_flow(tensor)}" for tensor in value)
+    elif len(line) + len(comment) <= _WIDTH or not comment:
+        yield line + comment
+    else:
+        yield from textwrap.wrap(origin, _WIDTH - 4, initial_indent="  # ", subsequent_indent="  #   ")
+        yield line
+
+
+def _layers(runs: list[SpecModel], origin: str) -> Iterator[str]:
+    yield "  layers:"
+    if origin:
+        yield from textwrap.wrap(origin, _WIDTH - 4, initial_indent="    # ", subsequent_indent="    #   ")
+    for run in runs:
+        yield from _run(run)
+
+
+def _run(run: SpecModel) -> Iterator[str]:
+    line = f"    - {_flow(run)}"
+    if len(line) <= _WIDTH:
+        yield line
+        return
+    for number, (key, value) in enumerate(run.items()):
+        start = "    - " if number == 0 else "      "
+        if key in ("layers", "extra") and isinstance(value, list):
+            yield f"{start}{key}:"
+            for element in value:
+                yield from _element(element)
+        else:
+            yield f"{start}{key}: {_flow(value)}"
+
+
+def _element(element: SpecModel) -> Iterator[str]:
+    """Spell out one layer of a group, or one tensor."""
+    tensors = element.get("extra")
+    if not isinstance(tensors, list):
+        yield f"        - {_flow(element)}"
+        return
+    first = {key: value for key, value in element.items() if key != "extra"}
+    start = "        - "
+    for key, value in first.items():
+        yield f"{start}{key}: {_flow(value)}"
+        start = "          "
+    yield f"{start}extra:"
+    yield from (f"            - {_flow(tensor)}" for tensor in tensors)
+
+
+def spare(model: SpecModel) -> SpecModel:
+    """Return the model without what it would be anyway."""
+    from planner.spec.language import leaves
+
+    per_layer = {key for run in model.get("layers", []) for layer in (run, *run.get("layers", [])) for key in layer}
+    derived = {
+        "n_kv_heads": model.get("n_heads") if not per_layer & {"n_heads", "n_kv_heads"} else None,
+        "head_dim": _divided(model) if not per_layer & {"n_heads", "head_dim", "d_model"} else None,
+        "d_ff": 4 * model["d_model"] if _is_plain(model) and "d_ff" not in per_layer else None,
+    }
+    defaults = {key.removeprefix("model."): part.get("default") for key, part in leaves().items() if key.startswith("model.")}
+    made: SpecModel = {}
+    for key, value in model.items():
+        if key in derived and value == derived[key]:
+            continue
+        kept = _without_defaults(key, value, defaults) if isinstance(value, dict) else value
+        if kept == {} or (key in defaults and kept == defaults[key]) or (key == "positions" and kept == "learned"):
+            continue
+        made[key] = kept
+    return made
+
+
+def _is_plain(model: SpecModel) -> bool:
+    feed_forward = model.get("feed_forward", {})
+    return isinstance(feed_forward, dict) and feed_forward.get("type", "plain") == "plain"
+
+
+def _divided(model: SpecModel) -> int | None:
+    if not model.get("n_heads") or model["d_model"] % model["n_heads"]:
+        return None
+    quotient: int = model["d_model"] // model["n_heads"]
+    return quotient
+
+
+def _without_defaults(key: str, value: SpecModel, defaults: Mapping[str, Any]) -> SpecModel:
+    kept: SpecModel = {}
+    for name, inner in value.items():
+        dotted = f"{key}.{name}"
+        shorthand = name == "bias" and inner is True and defaults.get(f"{dotted}.q", defaults.get(f"{dotted}.up")) is True
+        if not shorthand and not (dotted in defaults and defaults[dotted] == inner and type(defaults[dotted]) is type(inner)):
+            kept[name] = inner
+    return kept
+
+
+def _flow(value: Any) -> str:  # noqa: ANN401  # a spec's value
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_flow(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str:  # noqa: ANN401  # a spec's value
+    if isinstance(value, str):
+        return value if (_PLAIN.fullmatch(value) or value.startswith("https://")) and value.lower() not in _WORDS else json.dumps(value)
+    return json.dumps(value)
