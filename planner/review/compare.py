@@ -61,7 +61,8 @@ def compare(base: Side, head: Side, terms: Terms) -> Review:
 
 def _renamed(base: Side, head: Side) -> dict[str, str]:
     """Return new names with the old ones of models that are otherwise as they were, where there is no doubt which is which."""
-    gone = [spec for name, spec in base.specs.items() if name not in head.specs]
+    unreadable = {problem.place.file for problem in head.problems}
+    gone = [spec for name, spec in base.specs.items() if name not in head.specs and spec.path not in unreadable]
     come = [spec for name, spec in head.specs.items() if name not in base.specs]
     pairs = [(new, old) for new in come for old in gone if same(new, old)] if len(come) * len(gone) <= 10**6 else []
     return {

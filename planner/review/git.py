@@ -17,6 +17,8 @@ _SAFE = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "protocol.allow=nev
 _LINK = "120000"
 _MISSING_HISTORY = "fetch its history: git fetch --unshallow; in GitHub Actions, give actions/checkout fetch-depth: 0"
 
+_PARTIAL = "git has not got all files of the base; if this clone is partial, fetch what it lacks: git fetch --refetch --no-filter"
+
 
 class GitError(Exception):
     """What hinders the reading of a base, and what to do about it, in a sentence."""
@@ -55,6 +57,8 @@ def base_commit(repo: Repository, ref: str | None) -> tuple[str, str]:
 
     Raises GitError, which says what to do.
     """
+    if _commit(repo, "HEAD") is None:
+        raise GitError("there is no commit yet to compare with")
     if ref is None:
         main = next((name for name in MAIN if _commit(repo, name)), None)
         if main is None:
@@ -72,10 +76,7 @@ def _merge_base(repo: Repository, ref: str) -> tuple[str, str]:
     commit = _commit(repo, ref)
     if commit is None:
         raise GitError(_hint(repo, f"there is no revision {ref!r}", "name a branch, a tag or a commit"))
-    head = _commit(repo, "HEAD")
-    if head is None:
-        raise GitError("there is no commit yet to compare with")
-    told = _git(repo.root, "merge-base", head, commit)
+    told = _git(repo.root, "merge-base", "HEAD", commit)
     found = told.stdout.decode("ascii", "replace").split()
     if told.returncode or not found:
         raise GitError(_hint(repo, f"HEAD and {ref} have no common commit", "name a base: --base REF"))
@@ -132,7 +133,7 @@ def _entries(folder: Path, commit: str) -> tuple[list[_Entry], dict[str, str]]:
     """Return the files and links of a commit, and the commits of its submodules by their path."""
     told = _git(folder, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
     if told.returncode:
-        raise GitError(f"git cannot list {commit}: {_reason(told)}")
+        raise GitError(_PARTIAL if b"promisor" in told.stderr else f"git cannot list {commit}: {_reason(told)}")
     entries, submodules = [], {}
     for line in filter(None, told.stdout.split(b"\0")):
         told_of, _, name = line.partition(b"\t")
@@ -153,11 +154,11 @@ def _contents(folder: Path, oids: list[str]) -> Iterator[bytes]:
         return
     told = _git(folder, "cat-file", "--batch", given="\n".join(oids).encode() + b"\n")
     data, at = told.stdout, 0
-    for oid in oids:
+    for _ in oids:
         end = data.find(b"\n", at)
         head = data[at:end].split()
         if told.returncode or end < 0 or len(head) != 3:  # noqa: PLR2004 - object, type, size
-            raise GitError(f"git has not got the object {oid}; if this clone is partial, fetch what it lacks: git fetch --refetch")
+            raise GitError(_PARTIAL)
         size = int(head[2])
         yield data[end + 1 : end + 1 + size]
         at = end + 1 + size + 1

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.review.side import POLICY
-from planner.spec.huggingface import UnsupportedConfigError, from_huggingface
+from planner.spec.importer import UnsupportedConfigError, from_huggingface
 from planner.spec.language import schema
 from planner.spec.source import LIMIT
 

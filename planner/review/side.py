@@ -72,8 +72,8 @@ def revision(
     ``others`` name more specs, which are read but are not among the side's paths: a model may come from there.
     """
     with _snapshot(files) as folder:
-        meant, _ = find(folder / pattern for pattern in patterns)
-        chosen, _ = find([*meant, *(folder / pattern for pattern in others)])
+        meant = _there(folder, patterns)
+        chosen = (*meant, *(file for file in _there(folder, others) if file not in meant))
         known = {spec.path: spec for spec in head.values() if spec.path in unchanged}
         names = {file: _relative(file, folder) for file in chosen if _relative(file, folder) != POLICY}
         read, problems = specs_room.read([file for file, name in names.items() if name not in known])
@@ -144,6 +144,12 @@ def _snapshot(files: Mapping[str, bytes]) -> Iterator[Path]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         yield folder
+
+
+def _there(folder: Path, patterns: Iterable[str]) -> tuple[str, ...]:
+    """Return the files below a folder that the patterns name; a pattern that names none is no problem."""
+    found, _ = find(folder / pattern for pattern in patterns)
+    return tuple(file for file in found if Path(file).is_file())
 
 
 def _within(spec: Spec, folder: Path) -> bool:

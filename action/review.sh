@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Reviews the specs: annotations to the log, the report to the step's summary and to a folder, what it comes to as outputs.
+# Python runs isolated (-I): a pull request's own files are data here, never modules.
+set -euo pipefail
+folder="$(mktemp -d "$RUNNER_TEMP/modelplan-review.XXXXXX")"
+base="${MODELPLAN_BASE:-}"
+[[ -n "$base" ]] || base="$("$MODELPLAN_PYTHON" -I -m planner.review.actions base)"
+
+arguments=(--exit-zero --format github)
+for format in md json sarif junit; do
+  suffix="${format/junit/xml}"
+  arguments+=(--output "$format=$folder/review.$suffix")
+done
+[[ -z "$base" ]] || arguments+=("--base=$base")
+[[ -z "${GITHUB_SHA:-}" ]] || arguments+=("--links=${GITHUB_SERVER_URL:-https://github.com}/$GITHUB_REPOSITORY/blob/$GITHUB_SHA")
+specs=()
+while IFS= read -r line; do
+  line="${line%$'\r'}"
+  [[ -z "$line" ]] || specs+=("$line")
+done <<< "${MODELPLAN_SPECS:-}"
+
+if ! "$MODELPLAN_PYTHON" -I -m planner diff "${arguments[@]}" -- "${specs[@]+"${specs[@]}"}" 2> "$folder/said"; then
+  said="$(tail -n 1 "$folder/said")"
+  cat "$folder/said" >&2
+  printf '::error title=Model capacity::%s\n' "${said//%/%25}"
+  printf '## Model capacity\n\nThere is no report:\n\n```\n%s\n```\n' "${said//\`/}" >> "$GITHUB_STEP_SUMMARY"
+  exit 2
+fi
+cat "$folder/said" >&2
+cat "$folder/review.md" >> "$GITHUB_STEP_SUMMARY"
+printf 'folder=%s\n' "$folder" >> "$GITHUB_OUTPUT"
+"$MODELPLAN_PYTHON" -I -m planner.review.actions outputs "$folder" >> "$GITHUB_OUTPUT"

@@ -1,0 +1,277 @@
+"""Budgets, waivers, claims and names: what is found, how it is told, and the way out, tried out one by one."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+import planner
+from planner.report.columns import CLAIMABLE
+
+from .conftest import LAYER_PARAMS, TINY_PARAMS, Repo, Review, figures, spec
+
+
+def budget(figure: str, **limits: str) -> str:
+    said = "".join(f"    {key}: {value}\n" for key, value in limits.items())
+    return f"budgets:\n  - name: cap\n    figure: {figure}\n{said}"
+
+
+def found(review: Review, rule: str) -> list[dict[str, object]]:
+    return [finding for finding in review["findings"] if finding["rule"] == rule]
+
+
+def test_a_budget_that_is_met_exactly_is_kept(repo: Repo) -> None:
+    repo.write(spec(n_layers="3"))
+    repo.write(budget("params_total", max=str(TINY_PARAMS + LAYER_PARAMS)), "planner.yaml")
+    review = repo.review()
+    assert (review["findings"], review["failed"]) == ([], False)
+    assert review["budgets"] == [{"model": "tiny", "scenario": "base", "budget": "cap", "state": "kept"}]
+
+
+def test_a_budget_that_is_missed_by_one_says_so(repo: Repo) -> None:
+    repo.write(spec(n_layers="3"))
+    repo.write(budget("params_total", max=str(TINY_PARAMS + LAYER_PARAMS - 1)), "planner.yaml")
+    (finding,) = repo.review()["findings"]
+    assert finding["message"] == "params_total is 164,928, 1 more than the 164927 that cap allows (planner.yaml:4)"
+    assert finding["place"] == {"file": "specs/tiny.yaml", "line": 6, "column": 13}
+    assert repo.run("diff")[0] == 1
+    assert repo.run("diff", "--exit-zero")[0] == 0
+
+
+def test_a_budget_of_bytes_that_is_missed_by_one_byte_says_bytes(repo: Repo) -> None:
+    repo.write(spec(batch_size="4000"))
+    peak = figures(repo.review())["peak_bytes"]["after"]
+    repo.write(budget("peak_bytes", max=str(peak - 1)), "planner.yaml")
+    (finding,) = repo.review()["findings"]
+    assert finding["message"] == f"peak_bytes is {peak:,}, 1 B more than the {peak - 1} that cap allows (planner.yaml:4)"
+
+
+def fits(path: Path, setting: str, value: int, figure: str, limit: int) -> bool:
+    """Whether the tiny model with 3 layers and one more setting changed stays within a limit, planned anew from its text."""
+    other = path.with_name("tried.yaml")
+    other.write_text(spec(**({"n_layers": "3"} | {setting: str(value)})), encoding="utf-8")
+    read = CLAIMABLE[figure].read(planner.plan(planner.load(other)))
+    other.unlink()
+    return isinstance(read, int) and read <= limit
+
+
+@pytest.mark.parametrize(("figure", "share"), [("peak_bytes", 0.8), ("activations_bytes", 0.5), ("params_total", 0.9)])
+def test_the_way_out_is_the_largest_that_fits(repo: Repo, figure: str, share: float) -> None:
+    path = repo.write(spec(n_layers="3"))
+    value = CLAIMABLE[figure].read(planner.plan(planner.load(path)))
+    assert isinstance(value, int)
+    limit = int(value * share)
+    repo.write(budget(figure, max=str(limit)), "planner.yaml")
+    (finding,) = repo.review()["findings"]
+    expected = []
+    for setting, now in (("batch_size", 3), ("sequence_length", 10), ("n_layers", 3)):
+        candidates = [one for one in range(1, now) if fits(path, setting, one, figure, limit)]
+        moves = fits(path, setting, 1, figure, value - 1)
+        if moves and candidates:
+            expected.append(f"{setting} {max(candidates)}")
+    assert expected
+    assert finding["hint"] == f"the largest that fits, all else as it is: {' or '.join(expected)}"
+
+
+def test_where_nothing_fits_it_says_so(repo: Repo) -> None:
+    repo.write(spec(n_layers="3"))
+    repo.write(budget("params_total", max="1000"), "planner.yaml")
+    assert repo.review()["findings"][0]["hint"] == "no value of n_layers alone makes it fit"
+
+
+def test_the_way_out_of_a_scenario_is_the_scenarios(repo: Repo) -> None:
+    repo.write(spec() + "scenarios:\n  - {name: big, batch_size: 100}\n")
+    base = figures_of(repo, "base")["peak_bytes"]
+    big = figures_of(repo, "big")["peak_bytes"]
+    repo.write(budget("peak_bytes", max=str((base + big) // 2), message="Ask us."), "planner.yaml")
+    (finding,) = repo.review()["findings"]
+    assert finding["scenario"] == "big"
+    largest = int(str(finding["hint"]).split("batch_size ")[1].split(" ")[0])
+    assert 3 < largest < 100
+    assert str(finding["hint"]).endswith("; Ask us.")
+    for value, kept in ((largest, True), (largest + 1, False)):
+        repo.write(spec() + f"scenarios:\n  - {{name: big, batch_size: {value}}}\n")
+        assert (repo.review()["findings"] == []) is kept
+
+
+def figures_of(repo: Repo, scenario: str) -> dict[str, int]:
+    plan = planner.plan(planner.load(repo.root / "specs/tiny.yaml"), scenario)
+    return {"peak_bytes": plan.memory.peak_bytes}
+
+
+def test_an_increase_is_against_the_base(repo: Repo) -> None:
+    repo.write(spec(n_layers="3"))
+    share = 100 * LAYER_PARAMS / TINY_PARAMS  # 43.49 %
+    assert 43.4 < share < 43.5
+    repo.write(budget("params_total", max_increase="43.4%"), "planner.yaml")
+    (finding,) = repo.review()["findings"]
+    assert "an increase of 43.4%, which is the most that cap allows" in finding["message"]
+    repo.write(budget("params_total", max_increase="43.5%"), "planner.yaml")
+    assert repo.review()["findings"] == []
+    repo.write(budget("params_total", max_increase=str(LAYER_PARAMS - 1)), "planner.yaml")
+    (finding,) = repo.review()["findings"]
+    assert "params_total is 164,928, 1 more than 164,927" in finding["message"]
+    assert "largest that fits, all else as it is: n_layers 2" in finding["hint"]
+
+
+def test_a_new_model_has_nothing_to_grow_from(repo: Repo) -> None:
+    repo.write(spec("new", n_layers="9"), "specs/new.yaml")
+    repo.write(budget("params_total", max_increase="0"), "planner.yaml")
+    assert repo.review()["findings"] == []
+
+
+def test_a_least_is_kept_too(repo: Repo) -> None:
+    repo.write(spec(n_layers="1"))
+    repo.write(budget("params_total", min="100k"), "planner.yaml")
+    (finding,) = repo.review()["findings"]
+    assert finding["message"] == "params_total is 64.96 k, 35.04 k less than the 100k that cap asks for (planner.yaml:4)"
+    assert finding["hint"] == ""
+
+
+def test_whom_a_budget_is_for(repo: Repo) -> None:
+    for name, tags in (("a-one", "[x]"), ("a-two", "[y, z]"), ("b-one", "[z]")):
+        repo.write(spec(name, n_layers="5") + f"tags: {tags}\nscenarios: [{{name: more, batch_size: 9}}]\n", f"specs/{name}.yaml")
+
+    def covered(**terms: str) -> set[tuple[object, object]]:
+        repo.write(budget("params_total", max="0", **terms), "planner.yaml")
+        return {(one["model"], one["scenario"]) for one in found(repo.review("specs/a-*", "specs/b-*"), "budget:cap")}
+
+    every = {(name, scenario) for name in ("a-one", "a-two", "b-one") for scenario in ("base", "more")}
+    assert covered() == every
+    assert covered(models="['a-*']") == {one for one in every if one[0] != "b-one"}
+    assert covered(tags="[z, nobody]") == {one for one in every if one[0] != "a-one"}
+    assert covered(models="['a-*']", tags="[z]") == {("a-two", "base"), ("a-two", "more")}
+    assert covered(scenarios="[m*]", models="[b-one]") == {("b-one", "more")}
+
+
+def test_a_warning_is_told_and_fails_nothing(repo: Repo) -> None:
+    repo.write(spec(n_layers="3"))
+    repo.write(budget("params_total", max="0", severity="warning"), "planner.yaml")
+    code, out, _ = repo.run("diff", "--format", "github")
+    assert code == 0
+    assert "::warning file=specs/tiny.yaml,line=6" in out
+
+
+def test_models_that_did_not_change_are_not_held_again_unless_the_policy_changed(repo: Repo) -> None:
+    repo.write(budget("params_total", max="0"), "planner.yaml")
+    assert len(repo.review()["findings"]) == 1
+    base = repo.commit()
+    assert repo.review("--base", base)["findings"] == []
+    repo.write(spec("other", n_layers="5"), "specs/other.yaml")
+    assert {one["model"] for one in repo.review("--base", base)["findings"]} == {"other"}
+
+
+WAIVED = "waivers: [{budget: cap, reason: until the optimizer is sharded, until: 2027-01-31}]\n"
+
+
+def test_a_waiver_holds_until_its_last_day_and_every_report_shows_it(repo: Repo) -> None:
+    repo.write(spec(n_layers="3") + WAIVED)
+    repo.write(budget("params_total", max="1000"), "planner.yaml")
+    code, out, _ = repo.run("diff", "--today", "2027-01-31", "--format", "md")
+    assert code == 0
+    assert "🔕 cap |" in out
+    assert "waived until 2027-01-31: until the optimizer is sharded" in out
+    assert "tiny may exceed cap until 2027-01-31: until the optimizer is sharded" in out
+    code, out, _ = repo.run("diff", "--today", "2027-02-01")
+    assert code == 1
+    assert "its waiver ended on 2027-01-31; no value of n_layers" in out
+    assert repo.run("run", "specs")[0] in (0, 1)
+    assert "cap, until 2027-01-31: until the optimizer is sharded" in (repo.root / "reports/capacity.md").read_text(encoding="utf-8")
+    assert "cap, until 2027-01-31: until the optimizer is sharded" in repo.run("show", "specs/tiny.yaml")[1]
+
+
+def test_waivers_of_models_that_did_not_change_are_shown_too(repo: Repo) -> None:
+    repo.write(spec() + WAIVED)
+    repo.write(budget("params_total", max="1000"), "planner.yaml")
+    base = repo.commit()
+    repo.write(spec("other", n_layers="1"), "specs/other.yaml")
+    told = repo.review("--base", base, "--today", "2027-01-01")
+    assert told["waivers"][0]["model"] == "tiny"
+    assert told["waivers"][0]["waiver"]["until"] == "2027-01-31"
+
+
+def test_a_waiver_for_no_budget_is_a_warning(repo: Repo) -> None:
+    repo.write(spec() + WAIVED)
+    (finding,) = repo.review()["findings"]
+    assert (finding["severity"], finding["place"]["line"]) == ("warning", 12)
+    assert finding["message"] == "the waiver is for 'cap', and planner.yaml has no such budget"
+
+
+@pytest.mark.parametrize("until", ["2027-02-30", "soon", "2027-1-1", "20270101", "２０２７-01-01"])
+def test_a_waiver_ends_on_a_day_of_the_calendar(repo: Repo, until: str) -> None:
+    repo.write(spec() + f"waivers: [{{budget: cap, reason: r, until: '{until}'}}]\n")
+    code, _, err = repo.run("validate", "specs")
+    assert code == 1
+    assert f"error[date]: waivers[0].until cannot be '{until}'; write a day as year-month-day: 2027-01-31" in err
+
+
+def test_a_spec_that_is_extended_hands_down_neither_waivers_nor_tags(repo: Repo) -> None:
+    repo.write(spec() + WAIVED + "tags: [production]\n")
+    path = repo.write("name: child\nextends: tiny.yaml\n", "specs/child.yaml")
+    loaded, parent = planner.load(path), planner.load(repo.root / "specs/tiny.yaml")
+    assert (loaded.waivers, loaded.tags) == ((), ())
+    assert (parent.waivers[0].until, parent.tags) == (date(2027, 1, 31), ("production",))
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "says"),
+    [
+        ("mine-7m", 140, "the name says 7m, but params_total is 7.013 M"),  # within a tenth: no finding
+        ("mine-5m", 140, "the name says 5m, but params_total is 7.013 M, 40.3 % more"),
+        ("mine-8B-chat", 140, "the name says 8B, but params_total is 7.013 M, 99.9 % less"),
+        ("5M_mine", 140, "the name says 5M, but params_total is 7.013 M, 40.3 % more"),
+        ("mine-7m-a2m", 140, "the name says a2m, but params_active is 7.013 M, 250.6 % more"),
+        ("mine-7m-1b", 140, ""),  # the first size is the model's
+        ("mixture-8x5m", 140, ""),  # which experts times which size is nobody's sum
+        ("adam-8bit", 140, ""),
+        ("mine-4k", 140, ""),
+        ("v5", 140, ""),
+    ],
+)
+def test_a_size_in_a_name_is_held_against_what_it_counts(repo: Repo, name: str, layers: int, says: str) -> None:
+    # 14,976 + 140·49,984 = 7,012,736
+    repo.write(spec(name, n_layers=str(layers)), "specs/labelled.yaml")
+    labels = found(repo.review(), "size_label")
+    if name == "mine-7m":
+        assert labels == []
+        return
+    assert [finding["message"] for finding in labels] == ([says] if says else [])
+    if says:
+        assert labels[0]["place"] == {"file": "specs/labelled.yaml", "line": 1, "column": 7}
+        assert labels[0]["severity"] == "warning"
+
+
+def test_how_labels_are_held_is_up_to_the_policy_and_to_waivers(repo: Repo) -> None:
+    waiver = "waivers: [{budget: size_label, reason: the family's name, until: 2027-01-31}]\n"
+    repo.write(spec("mine-5m", n_layers="140"), "specs/labelled.yaml")
+    cases = {"{severity: error}": ["error"], "{severity: 'off'}": [], "{tolerance: 50%}": [], "{tolerance: 40%}": ["warning"]}
+    for policy, severities in cases.items():
+        repo.write(f"size_label: {policy}\n", "planner.yaml")
+        assert [finding["severity"] for finding in found(repo.review(), "size_label")] == severities
+    repo.write(spec("mine-5m", n_layers="140") + waiver, "specs/labelled.yaml")
+    assert [finding["severity"] for finding in found(repo.review("--today", "2027-01-01"), "size_label")] == ["waived"]
+
+
+def test_a_claim_that_fails_is_a_finding_at_its_line(repo: Repo) -> None:
+    repo.write(spec() + f"expect: {{params_total: {TINY_PARAMS + 1}}}\n")
+    (finding,) = repo.review()["findings"]
+    assert (finding["rule"], finding["severity"], finding["model"]) == ("expect", "error", "tiny")
+    assert finding["place"] == {"file": "specs/tiny.yaml", "line": 12, "column": 24}
+    assert finding["message"] == "params_total is 114,944, but the spec expects 114,945, which is 1 more"
+
+
+def test_a_run_tells_broken_budgets_and_writes_its_reports(repo: Repo) -> None:
+    repo.write(budget("params_total", max="1000", message="Ask us."), "planner.yaml")
+    code, out, err = repo.run("run", "specs")
+    assert code == 1
+    assert "tiny" in out
+    assert err.splitlines()[-1] == (
+        "specs/tiny.yaml:1: error[budget:cap]: tiny: params_total is 114.9 k, 113.9 k more than the 1000 that cap allows (planner.yaml:4); "
+        "no value of n_layers alone makes it fit; Ask us."
+    )
+    assert (repo.root / "reports/capacity.csv").exists()
+    assert repo.run("run", "specs", "--check")[0] == 1
+    repo.write(budget("params_total", max="1M"), "planner.yaml")
+    assert repo.run("run", "specs", "--check")[0] == 0
