@@ -5,11 +5,11 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint unit bench readme format clean
+.PHONY: help run test lint unit bench readme catalogue format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(VENV)/package ## set up, plan every spec of the catalogue, write reports/
 	$(BIN)/planner run specs/*.yaml
@@ -29,6 +29,9 @@ bench: $(VENV)/package ## time it against what it cannot avoid, side by side in 
 
 readme: $(VENV)/package ## bring what the README shows up to date
 	$(BIN)/python tools/readme.py
+
+catalogue: $(VENV)/package ## write specs/catalog from the published configurations
+	$(BIN)/python tools/catalogue.py
 
 format: $(VENV)/dev ## let ruff format the code and fix what it can
 	$(BIN)/ruff check --fix .

@@ -124,7 +124,10 @@ def _model(imported: Imported, *, comments: bool) -> Iterator[str]:
 
 
 def _origin(key: str, imported: Imported) -> str:
-    return ", ".join(name for name in _ORIGINS.get(key, ()) if name in imported.read and name != key)
+    names = [name for name in _ORIGINS.get(key, ()) if name in imported.read]
+    if key == "context_length" and not names and key not in imported.read:
+        return "not in the configuration: a default of its type"
+    return ", ".join(name for name in names if name != key)
 
 
 def _setting(key: str, value: Any, origin: str) -> Iterator[str]:  # noqa: ANN401  # a spec's value
