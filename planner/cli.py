@@ -40,6 +40,8 @@ examples:
   planner verify specs/*.yaml                   does PyTorch count the same parameters?
   planner verify specs/gpt2-small.yaml --all    and keep, compute and hold the same?
   planner diff --base origin/main               what a change of specs costs, why, and whether it is allowed
+  planner import config.json -o specs/mine.yaml a Hugging Face, Megatron-LM, LitGPT or nanoGPT configuration as a spec
+  planner list llama                            the published models of the catalogue; extends: catalog/NAME starts from one
   planner init my-model --from llama            a first spec, budgets, hooks; --ci github: a workflow that reviews
   planner schema > spec.schema.json             the JSON Schema, for editors
 
@@ -83,6 +85,14 @@ _CHECKS: dict[Check, str] = {
     "optimizer": "bytes that the optimizer of a small twin holds after a step",
     "loss": "the logits' shape and the first loss of a small twin",
 }
+
+_IMPORT = """\
+Say somebody's configuration as a spec: a Hugging Face config.json (a composite one by its text part), Megatron-LM's arguments (YAML, a
+command line, or as it prints them), a LitGPT model_config.yaml, nanoGPT's settings. Every key that was not understood is listed. What
+changes the counts and is not known is refused, with exit code 1 and one line that names it; nothing is read as the nearest known type.
+planner run, show and validate take a config.json as it is, too.
+"""
+_LIST = "List the models of the catalogue by name, with their parameters: planner run takes them by path, extends by this name."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -179,10 +189,32 @@ def _parser() -> argparse.ArgumentParser:
     _add_init(init)
     init.set_defaults(command=_init)
 
+    import_ = commands.add_parser(
+        "import",
+        help="read somebody's configuration",
+        description=_IMPORT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_import(import_)
+    import_.set_defaults(command=_import)
+
+    list_ = commands.add_parser("list", help="find a published model", description=_LIST, allow_abbrev=False)
+    list_.add_argument("pattern", metavar="PATTERN", nargs="?", default="", help="part of a name or of a family (default: all)")
+    list_.set_defaults(command=_list)
+
     schema = commands.add_parser("schema", help="print a JSON Schema", description="Print a JSON Schema.", allow_abbrev=False)
     schema.add_argument("of", choices=("spec", "policy"), nargs="?", default="spec", help="of a spec, or of planner.yaml (default: spec)")
     schema.set_defaults(command=_schema)
     return parser
+
+
+def _add_import(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", metavar="CONFIG", help="a file, a folder with a config.json, or - for standard input")
+    parser.add_argument("-o", "--output", metavar="SPEC", type=Path, help="the spec to write (default: standard output)")
+    parser.add_argument("--name", metavar="NAME", help="of the model (default: the file's or the folder's)")
+    parser.add_argument("--source", metavar="URL", help="where the configuration comes from (default: what it says itself)")
+    parser.add_argument("--force", action="store_true", help="replace a spec that is there already")
 
 
 def _add_specs(parser: argparse.ArgumentParser) -> None:
@@ -403,6 +435,53 @@ def _progress(text: str) -> None:
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    from planner.report.write import write
+    from planner.spec import importer
+    from planner.spec.problems import SpecError
+
+    output: Path | None = arguments.output
+    if output and output.exists() and not arguments.force:
+        return _fail(f"{output.as_posix()} is there already, so nothing is written; --force replaces it")
+    try:
+        file = importer.locate(arguments.config)
+        imported, address = importer.import_file(file)
+    except SpecError as error:
+        return _tell(error.problems)
+    except importer.UnsupportedConfigError as error:
+        _say(f"{'standard input' if arguments.config == '-' else arguments.config}: {error}")
+        return FINDING
+    for note in imported.notes:
+        _say(f"note: {note}")
+    if imported.not_understood:
+        _say(f"not understood, and not taken to be about the model: {', '.join(imported.not_understood)}")
+    name = arguments.name or importer.name_of(file, output.name if output else None)
+    text = importer.spec_text(imported, name, source=arguments.source or address)
+    if output is None:
+        sys.stdout.write(text)
+        return FINE
+    write(output.parent, {output.name: text.encode()})
+    _say(f"wrote {output.as_posix()}")
+    return FINE
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from planner.report import units
+    from planner.spec import catalogue
+
+    found = catalogue.entries(arguments.pattern)
+    if not found:
+        near = catalogue.nearest(arguments.pattern)
+        _say(f"the catalogue has no {arguments.pattern!r}" + (f"; the nearest names are {', '.join(near)}" if near else ""))
+        return FINDING
+    rows = [(f"catalog/{one.name}", units.count(one.params_total), units.count(one.params_active), one.title) for one in found]
+    rows.insert(0, ("name", "params", "active", "model"))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for row in rows:
+        sys.stdout.write(f"{row[0]:{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]}\n")
+    return FINE
 
 
 def _schema(arguments: argparse.Namespace) -> int:

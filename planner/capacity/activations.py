@@ -11,6 +11,8 @@ from planner.trace.tensor import Storage, Tensor
 
 OWN_LINES = ("inputs", "logits", "loss")
 """Components of what belongs to no part of the model, shown as lines of their own."""
+EARLY_GRADIENTS = "gradients"
+"""Component of gradients that a fused loss makes in the forward pass: alive like what is kept, but no activations."""
 
 
 @dataclass(slots=True)
@@ -34,7 +36,7 @@ class Keeping:
 class KeptStorages:
     """What a trace keeps: real storages, and the stand-ins for what enters a repeated stretch that keeps its input."""
 
-    keepings: list[Keeping]
+    keepings: list[Keeping]  # activations only
     times: dict[Storage, Size]  # of real storages and of stand-ins
 
 
@@ -48,7 +50,8 @@ def kept(nodes: Iterable[Node]) -> KeptStorages:
     for node in nodes:
         collector.collect(node)
     times = {storage: keeping.times for storage, keeping in collector.found.items()}
-    return KeptStorages(list(collector.found.values()), {**times, **collector.entering})
+    activations = [keeping for keeping in collector.found.values() if keeping.component != EARLY_GRADIENTS]
+    return KeptStorages(activations, {**times, **collector.entering})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,5 +93,5 @@ class _Collector:
             if known is not None:
                 known.times = maximum(known.times, times)
                 continue
-            owner = storage.component if storage.component in OWN_LINES else component
+            owner = storage.component if storage.component in {*OWN_LINES, EARLY_GRADIENTS} else component
             self.found[storage] = Keeping(storage, path, what, owner, times, storage.copies)

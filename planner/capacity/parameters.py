@@ -6,7 +6,6 @@ from planner.capacity.records import COMPONENTS, Component, Parameters, Weight
 from planner.spec.records import Model
 from planner.trace.decoder import Trace
 from planner.trace.sizes import Size, product
-from planner.trace.tensor import BYTES
 
 
 def parameters(trace: Trace, model: Model) -> Parameters:
@@ -18,7 +17,7 @@ def parameters(trace: Trace, model: Model) -> Parameters:
             stored.copies,
             _component(stored.component),
             stored.why,
-            BYTES[stored.tensor.dtype],
+            stored.always_float32,
             stored.active,
         )
         for stored in trace.parameters

@@ -188,8 +188,7 @@ class _Backward:
             if isinstance(node, Operation):
                 self.operation(node, holders, stays)
             elif isinstance(node, Checkpoint):
-                self.checkpoint(node)
-                self.release(node.inputs, holders, stays)
+                self.checkpoint(node, holders, stays)
             else:
                 self.repeat(node, holders, stays)
 
@@ -260,15 +259,17 @@ class _Backward:
             if not holders[storage]:
                 self.result.live = self.result.live - storage.bytes * stays[storage]
 
-    def checkpoint(self, node: Checkpoint) -> None:
-        """Run the stretch again when the first kept tensor is asked for, then backward."""
+    def checkpoint(self, node: Checkpoint, holders: dict[Storage, int], stays: dict[Storage, Size]) -> None:
+        """Run the stretch again when the first kept tensor is asked for, then backward; its inputs go when the last one is handed over."""
         inputs = {storage for tensor in node.inputs for storage, _ in tensor.parts}
         inside = {storage: times for storage, times in kept(node.body).times.items() if storage not in inputs}
-        holders = _holders(node.body)
-        asks = _last_keeper(node.body) + 1
-        self.steps(node.body[asks:], holders, inside)
+        inside_holders = _holders(node.body)
+        first, last = _keepers(node.body)
+        self.steps(node.body[last + 1 :], inside_holders, inside)
         _Forward(self.result, node.body, inside, "backward").run_first(len(recomputed(node)))
-        self.steps(node.body[:asks], holders, inside)
+        self.steps(node.body[first : last + 1], inside_holders, inside)
+        self.release(node.inputs, holders, stays)
+        self.steps(node.body[:first], inside_holders, inside)
 
     def repeat(self, node: Repeat, holders: dict[Storage, int], stays: dict[Storage, Size]) -> None:
         live_before, first_moment = self.result.live, len(self.result.moments)
@@ -291,7 +292,7 @@ def recomputed(node: Checkpoint) -> tuple[Node, ...]:
     An operator that keeps only its inputs hands them over before its kernel runs, so that the last one's kernel is spared.
     """
     operations = [inner for inner in node.body if isinstance(inner, Operation)]
-    last = _last_keeper(operations)
+    _, last = _keepers(operations)
     if last < 0:
         return ()
     made = {storage for tensor in operations[last].outputs for storage, _ in tensor.parts}
@@ -299,9 +300,10 @@ def recomputed(node: Checkpoint) -> tuple[Node, ...]:
     return tuple(operations[: last + (1 if keeps_output else 0)])
 
 
-def _last_keeper(nodes: Sequence[Node]) -> int:
-    """Return the place of the last operation that keeps something; -1 where none does."""
-    return max((number for number, node in enumerate(nodes) if isinstance(node, Operation) and node.saved), default=-1)
+def _keepers(nodes: Sequence[Node]) -> tuple[int, int]:
+    """Return the places of the first and of the last operation that keeps something; 0 and -1 where none does."""
+    places = [number for number, node in enumerate(nodes) if isinstance(node, Operation) and node.saved]
+    return (places[0], places[-1]) if places else (0, -1)
 
 
 def _holders(nodes: Iterable[Node]) -> dict[Storage, int]:

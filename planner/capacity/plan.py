@@ -64,6 +64,7 @@ def memory(forward: Trace, weights: tuple[Weight, ...], training: Training, mode
         first_step_phases=first_phases,
         first_step_peak_bytes=max(phase.peak_bytes for phase in first_phases),
         live=a_step.live,
+        average_bytes=model_states.average,
         step_counters_bytes=model_states.step_counters,
         buffers_bytes=forward.buffers_bytes,
     )

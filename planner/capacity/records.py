@@ -29,7 +29,7 @@ class Weight:
     copies: int
     component: Component
     formula: str  # what it is, e.g. "linear d_model -> d_ff"
-    bytes_each: int  # of one element of the weight in memory
+    always_float32: bool  # whether its module insists on it, whatever the model's dtype
     active_each: int  # elements of one copy that one token uses: top_k of the experts
 
     @property
@@ -101,7 +101,7 @@ class Memory:
     master_weights_bytes: int
     gradients_bytes: int
     optimizer_bytes: int
-    model_states_bytes: int  # the sum of the four above
+    model_states_bytes: int  # the sum over states: the four above, and an average of the weights
     kept: tuple[Kept, ...]
     activations_bytes: int  # all that the forward pass leaves behind for backward: the sum over kept
     activations_by_component: dict[str, int]  # COMPONENTS, then "logits", "loss", "inputs"; sums to activations_bytes
@@ -111,6 +111,7 @@ class Memory:
     first_step_phases: tuple[PhasePeak, ...]  # of the first step, whose optimizer state appears at its end
     first_step_peak_bytes: int
     live: LiveBytes
+    average_bytes: int  # a moving average of the weights
     step_counters_bytes: int  # four bytes a tensor, in no part of the model states
     buffers_bytes: int  # tensors of the model that are no parameters
 

@@ -14,6 +14,7 @@ from planner.trace.sizes import Size, divide_up, minimum, product
 
 WEIGHT_BYTES = {"fp32": 4, "bf16-autocast": 4, "fp16-autocast": 4, "bf16-master": 2, "bf16": 2}
 MASTER_BYTES = 4
+EMA_BYTES = {"none": 0, "bf16": 2, "fp32": 4}
 BLOCK = 256  # bitsandbytes: elements that share one float32 scale
 SMALLEST_QUANTIZED = 4096  # bitsandbytes' min_8bit_size: smaller tensors keep float32 moments
 MOMENTS: dict[Optimizer, int] = {"adamw": 2, "adam": 2, "sgd": 0, "sgd-momentum": 1, "lion": 1}
@@ -30,6 +31,7 @@ class States:
     master_weights: Size
     gradients: Size
     optimizer: Size
+    average: Size
     step_counters: Size
 
     @property
@@ -47,25 +49,30 @@ def states(weights: tuple[Weight, ...], training: Training) -> States:
     weight_bytes = WEIGHT_BYTES[training.precision]
     gradient_bytes = 4 if training.gradient_dtype == "fp32" else 2
     moment_bytes = MASTER_BYTES if has_master else weight_bytes
-    elements, wide = (sum(weight.params for weight in weights if weight.bytes_each == size) for size in (weight_bytes, 4))
-    if weight_bytes == MASTER_BYTES:
-        wide = 0
-    optimizer = sum(weight.copies * _state(training.optimizer, weight, max(moment_bytes, weight.bytes_each)) for weight in weights)
-    master = elements * MASTER_BYTES if has_master else 0
+    elements, wide = (sum(weight.params for weight in weights if weight.always_float32 is always) for always in (False, True))
+    optimizer = sum(
+        weight.copies * _state(training.optimizer, weight, MASTER_BYTES if weight.always_float32 else moment_bytes) for weight in weights
+    )
+    in_memory, master = elements * weight_bytes + wide * MASTER_BYTES, elements * MASTER_BYTES if has_master else 0
+    gradients = elements * gradient_bytes + wide * MASTER_BYTES
+    average_bytes = EMA_BYTES[training.ema]
+    average = (elements + wide) * average_bytes
     lines = [
-        ByteSum("weights", NAMES[weight_bytes], weight_bytes, elements * weight_bytes + wide * 4),
+        ByteSum("weights", NAMES[weight_bytes], weight_bytes, in_memory),
         *([ByteSum("master weights", "fp32", MASTER_BYTES, master)] if has_master else []),
-        ByteSum("gradients", NAMES[gradient_bytes], gradient_bytes, elements * gradient_bytes + wide * 4),
+        ByteSum("gradients", NAMES[gradient_bytes], gradient_bytes, gradients),
         ByteSum("optimizer", *_described(training.optimizer, moment_bytes), optimizer),
+        *([ByteSum("average of weights", NAMES[average_bytes], average_bytes, average)] if average_bytes else []),
     ]
     on_device = training.optimizer_kernel == "fused" or training.device == "cpu"
     counters = 4 * sum(weight.copies for weight in weights) if training.optimizer in {"adamw", "adam"} and on_device else 0
     return States(
         tuple(lines),
-        elements * weight_bytes + wide * 4,
+        in_memory,
         master,
-        elements * gradient_bytes + wide * 4,
+        gradients,
         optimizer,
+        average,
         counters,
     )
 

@@ -23,13 +23,15 @@ class Step:
 
 
 def step(forward: Trace, weights: tuple[Weight, ...], training: Training, states: States) -> Step:
-    """Walk a training step on top of what is there from its start: weights, optimizer state, buffers and inputs.
+    """Walk a training step on top of what is there from its start: weights, optimizer state, buffers, inputs, and what the spec reserves.
 
     Gradients are there from the start, too, where they are added up over several passes or in float32 beside 16-bit weights.
     """
     preallocated = training.gradient_accumulation > 1 or (training.precision == "bf16-master" and training.gradient_dtype == "fp32")
     optimizer = states.optimizer + states.step_counters
-    stateless = states.weights + states.master_weights + forward.buffers_bytes + forward.inputs_bytes
+    stateless = (
+        training.reserve_bytes + states.weights + states.master_weights + states.average + forward.buffers_bytes + forward.inputs_bytes
+    )
     stateless = stateless + (states.gradients if preallocated else 0)
     start = stateless + optimizer
     walked = walk(forward.nodes, preallocated=preallocated)

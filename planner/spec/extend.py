@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from planner.spec.catalogue import PREFIX, nearest, paths
 from planner.spec.find import SUFFIXES
 from planner.spec.nodes import Node, merge
 from planner.spec.problems import SpecError, quote
@@ -55,6 +56,8 @@ def _base(written: Node, file: str) -> str:
         return SpecError([problem])
 
     named = str(written.value)
+    if named.startswith(PREFIX) and not named.endswith(SUFFIXES):
+        return _from_catalogue(written, named.removeprefix(PREFIX))
     if os.path.isabs(named) or "\0" in named:  # noqa: PTH117 - the text is judged, not a path object
         raise refusal(f"the path {quote(named)} is absolute", "write it relative to this file")
     if not named.endswith(SUFFIXES):
@@ -66,6 +69,16 @@ def _base(written: Node, file: str) -> str:
         message = f"the path {quote(named)} leaves the repository and the working directory"
         raise refusal(message, "extend a file below one of them")
     return base
+
+
+def _from_catalogue(written: Node, name: str) -> str:
+    """Return the path of a model of the catalogue; raises SpecError where there is none of the name."""
+    known = paths()
+    if name not in known:
+        near = nearest(name)
+        hint = f"did you mean {' or '.join(f'{PREFIX}{one}' for one in near)}?" if near else "planner list shows all names"
+        raise SpecError([written.mark.problem("extends", f"the catalogue has no model {quote(name)}", hint)])
+    return os.path.relpath(known[name])
 
 
 def _roots(folder: str) -> tuple[Path, ...]:

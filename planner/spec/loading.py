@@ -21,7 +21,7 @@ from planner.spec.yaml12 import parse
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from planner.spec.nodes import Node
+    from planner.spec.nodes import Node, Source
     from planner.spec.records import Spec
 
 MAX_PROBLEMS = 100  # told of one file
@@ -74,7 +74,7 @@ class _Reading:
         key = identity(file)
         if key not in self.trees:
             try:
-                self.trees[key], problems = parse(read_source(file))
+                self.trees[key], problems = parse(_as_spec(read_source(file)))
                 self._note(problems)
                 if problems:
                     self.misread.add(file)
@@ -118,6 +118,15 @@ class _Reading:
     def _note(self, problems: Iterable[Problem]) -> None:
         for problem in problems:
             self.problems.setdefault(problem.place.file, []).append(problem)
+
+
+def _as_spec(source: Source) -> Source:
+    """Return a spec as it is, and a configuration in JSON as the spec that it means. Raises SpecError."""
+    if not source.file.endswith(".json") and not (source.file == STDIN and source.text.lstrip().startswith("{")):
+        return source
+    from planner.spec.importer import is_config, spec_source
+
+    return spec_source(source) if is_config(source) else source
 
 
 def _told(file: str, problems: list[Problem]) -> list[Problem]:

@@ -60,14 +60,15 @@ def trace(model: Model, training: Training) -> Trace:
     with t.at("lm_head", "head"):
         head = table if model.tied_head else t.weight("weight", (model.padded_vocab_size, x.shape[-1]), "head: V · width")
         bias = t.weight("bias", (model.padded_vocab_size,), "bias: V") if model.head_bias else None
-        logits = t.show("logits", op.linear(t, t.show("final hidden states", x), head, bias))
+        t.show("final hidden states", x)
+        chunked = implementation.loss_kind == "linear_cross_entropy_chunked"
+        logits = Tensor((B, n, model.padded_vocab_size), t.precision.compute, ()) if chunked else op.linear(t, x, head, bias)
+        t.show("logits", logits)
     with t.at("loss", "logits"):
-        if implementation.loss_inside:
-            implementation.loss(t, logits, targets)
-            op.hold(t, x)
+        if chunked:
+            op.hold_throughout(op.chunked_cross_entropy(t, x, head, bias, targets))
         else:
-            op.hold(t, x)
-            implementation.loss(t, logits, targets)
+            make_loss(t, implementation, x, logits, targets)
     return Trace(
         tuple(t.nodes),
         tuple(t.parameters),
@@ -122,6 +123,15 @@ def prediction(model: Model, training: Training) -> tuple[Parameter, ...]:
             t.weight("embed_tokens.weight", (model.padded_vocab_size, d), "copy of the token table: V · d_model")
             t.weight("shared_head.head.weight", (model.padded_vocab_size, d), "copy of the head: V · d_model")
     return tuple(t.parameters)
+
+
+def make_loss(t: Tape, implementation: Implementation, x: Tensor, logits: Tensor, targets: Tensor) -> None:
+    """Make the loss of the logits, inside the model's forward pass, whose last hidden states live on, or after it."""
+    if not implementation.loss_inside:
+        op.hold(t, x)
+    implementation.loss(t, logits, targets)
+    if implementation.loss_inside:
+        op.hold(t, x)
 
 
 def _embed(t: Tape, implementation: Implementation, model: Model, ids: Tensor) -> tuple[Tensor, Tensor]:

@@ -132,7 +132,7 @@ def math_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
         q = op.scale(t, wide_q)
         mask = bias or causal_mask(t, q.shape[2])
         k, v = repeated(t, wide_k, q.shape[1]), repeated(t, wide_v, q.shape[1])
-        probabilities = op.softmax(t, op.add(t, op.matmul_by_head(t, q, op.transposed(op.scale(t, k))), mask))
+        probabilities = op.softmax(t, op.add(t, op.matmul_by_head(t, q, op.scale(t, k), transposed=True), mask))
         if dropout:
             probabilities = op.dropout(t, probabilities)
         returned = op.cast(t, probabilities, dtype)  # and thrown away

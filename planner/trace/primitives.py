@@ -287,20 +287,17 @@ def windowed(t: Tape, square: Size, n: Size) -> tuple[Size, Size]:
     return full, full // 2
 
 
-def matmul_by_head(t: Tape, a: Tensor, b: Tensor) -> Tensor:
-    """Multiply a [B, H, m, k] by b [B, H, k, p] -> [B, H, m, p] over pairs (query, key), of copies where heads lie apart."""
+def matmul_by_head(t: Tape, a: Tensor, b: Tensor, *, transposed: bool = False) -> Tensor:
+    """Multiply a [B, H, m, k] by b [B, H, k, p] -> [B, H, m, p] over pairs (query, key), of copies where heads lie apart.
+
+    ``transposed``: b is [B, H, p, k].
+    """
     b = lowered(t, b)
     a = lowered(t, a)
-    made = matmul(t, contiguous(t, a, _apart(a)), contiguous(t, b, _apart(b)), pairs=True)
+    a, b = contiguous(t, a, _apart(a)), contiguous(t, b, _apart(b))
+    made = matmul(t, a, b.view(*b.shape[:-2], b.shape[-1], b.shape[-2]) if transposed else b, pairs=True)
     made.by_head = True
     return made
-
-
-def transposed(x: Tensor) -> Tensor:
-    """Return x [B, H, m, k] seen as [B, H, k, m]."""
-    seen = x.view(*x.shape[:-2], x.shape[-1], x.shape[-2])
-    seen.by_head = x.by_head
-    return seen
 
 
 def heads_joined(t: Tape, x: Tensor) -> Tensor:
@@ -416,3 +413,22 @@ def declared(t: Tape, x: Tensor, w: Tensor, uses: Size) -> None:
     t.record(
         "declared by the spec", [x, w], [], (), Flops(forward, forward, forward, 2 * forward, "2 · tokens · elements · uses"), by=declared
     )
+
+
+def chunked_cross_entropy(t: Tape, x: Tensor, w: Tensor, b: Tensor | None, targets: Tensor) -> Tensor:
+    """Project x [B, n, d] by the head and take the cross entropy, chunk by chunk (torch.nn.functional.linear_cross_entropy, with options).
+
+    The forward pass makes the gradients of x and of the head as well, in the weights' dtype, and holds them in place of the logits.
+    2·rows·d·V FLOPs forward, twice that for the gradients; PyTorch's counter does not see them.
+    """
+    read = [x, w, *([b] if b else [])]
+    with t.at("", "gradients"):
+        gradients = [t.tensor(tensor.shape, w.dtype, needs_grad=False) for tensor in read]
+    with t.at("", "loss"):
+        made = t.tensor((), w.dtype)
+    products = 2 * product(x.shape) * w.shape[0]
+    flops = Flops(0, products, products, 0, "2 · rows · d · V")
+    saved = [Saved(gradient, "gradient made early") for gradient in gradients]
+    t.note("among the activations, the gradients that a chunked loss makes in the forward pass: they are in the peak")
+    t.record("linear_cross_entropy", [*read, targets], [made, *gradients], saved, flops, by=chunked_cross_entropy)
+    return made

@@ -151,7 +151,7 @@ class PyTorch:
         """Attend by a product, a mask, a softmax, dropout and a product -> [B, H, n, h]."""
         H = q.shape[1]
         k, v = self.spread(t, k, H), self.spread(t, v, H)
-        scores = op.scale(t, op.matmul_by_head(t, q, op.transposed(k)))
+        scores = op.scale(t, op.matmul_by_head(t, q, k, transposed=True))
         scores = self.capped(t, scores) if softcap else scores
         if bias:
             scores = op.add(t, scores, bias)
@@ -191,7 +191,12 @@ class PyTorch:
         """Return the loss of logits [B, n, V]."""
         if self.model.logit_softcap:
             logits = self.capped(t, logits)
-        kinds = {"default": self.own_loss, "cross_entropy": self.cross_entropy, "cross_entropy_shifted": self.shifted_loss}
+        kinds = {
+            "default": self.own_loss,
+            "cross_entropy": self.cross_entropy,
+            "cross_entropy_shifted": self.shifted_loss,
+            "linear_cross_entropy": self.cross_entropy,  # torch's, without options, is the two one after the other
+        }
         loss = kinds[self.loss_kind](t, logits, targets)
         op.hold_throughout(loss)
         if self.keep_logits:

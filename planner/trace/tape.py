@@ -121,6 +121,7 @@ class Parameter:
     component: str
     why: str
     active: Size  # elements of one copy that one token uses
+    always_float32: bool  # whether its module insists on it, whatever the model's dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +190,7 @@ class Tape:
         made = self.tensor(shape, dtype or self.precision.weights)
         made.parts[0][0].leaf = True
         elements = product(shape) if active is None else active
-        self.parameters.append(Parameter(f"{self.path}.{name}", made, self.copies, self.component, why, elements))
+        self.parameters.append(Parameter(f"{self.path}.{name}", made, self.copies, self.component, why, elements, dtype == "float32"))
         return made
 
     def record(

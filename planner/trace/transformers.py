@@ -113,7 +113,7 @@ class TransformersEager(Transformers):
         H, gpt2 = q.shape[1], self.is_gpt2
         dtype = v.dtype if gpt2 else q.dtype
         k, v = self.spread(t, k, H), self.spread(t, v, H)
-        scores = op.scale(t, op.matmul_by_head(t, q, op.transposed(k)))
+        scores = op.scale(t, op.matmul_by_head(t, q, k, transposed=True))
         scores = self.capped(t, scores) if softcap else scores
         scores = op.add(t, scores, bias) if bias else scores
         probabilities = op.softmax(t, scores if gpt2 else op.cast(t, scores, "float32"))

@@ -6,6 +6,7 @@ type without a function, a size that is missing and a value that the spec langua
 """
 
 from planner.spec.importer.families import REFUSED, SUPPORTED
+from planner.spec.importer.files import import_file, locate, name_of, spec_source
 from planner.spec.importer.huggingface import from_huggingface, read_huggingface
 from planner.spec.importer.reader import Imported, UnsupportedConfigError
 from planner.spec.importer.sources import is_config, read_config
@@ -17,8 +18,12 @@ __all__ = [
     "Imported",
     "UnsupportedConfigError",
     "from_huggingface",
+    "import_file",
     "is_config",
+    "locate",
+    "name_of",
     "read_config",
     "read_huggingface",
+    "spec_source",
     "spec_text",
 ]

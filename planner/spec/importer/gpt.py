@@ -86,7 +86,7 @@ def read_litgpt(config: Mapping[str, Any]) -> Imported:
         "head_dim": head_dim,
         "d_ff": c.size("intermediate_size", default=None if feed_forward["type"] == "gated" else 4 * d_model),
         "attention": {
-            "bias": True if bias else qkv_bias(qkv=c.flag("attn_bias", default=False)),
+            "bias": bias or qkv_bias(qkv=c.flag("attn_bias", default=False)),
             "qkv": "fused",
             "qk_norm": _qk_norm(c),
         },

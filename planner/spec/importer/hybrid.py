@@ -285,7 +285,7 @@ def nemotron_h(c: Reader) -> SpecModel:
         "positions": "none",
         "head": head_of(c, tied=False),
     }
-    if "mlp" in kinds or "moe" not in kinds:
+    if "mlp" in kinds:
         model |= {"d_ff": c.size("intermediate_size"), "feed_forward": {"type": "plain", "activation": activation, "bias": bias}}
     c.ignore("intermediate_size")
     if "moe" in kinds:
@@ -303,7 +303,9 @@ def nemotron_h(c: Reader) -> SpecModel:
         if bias:
             raise c.refusal("`mlp_bias: True` with experts cannot be said in a spec")
     model = with_prediction(c, model, "num_nextn_predict_layers")
-    no_mlp: SpecModel = {"feed_forward": "none"} | ({"experts": "none"} if "experts" in model else {})
+    no_mlp: SpecModel = {"feed_forward": "none"} if "feed_forward" in model else {}
+    no_mlp |= {"experts": "none"} if "experts" in model else {}
+    model.setdefault("feed_forward", "none")
     own: dict[str, SpecModel] = {
         LINEAR: {"mixer": "mamba2", **no_mlp},
         FULL: {"mixer": "attention", **no_mlp},

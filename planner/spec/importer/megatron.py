@@ -63,7 +63,7 @@ def _model(c: Reader) -> SpecModel:
         "head_dim": c.size("kv_channels", default=quotient or 1),
         "d_ff": d_ff,
         "attention": {
-            "bias": True if biased else qkv_bias(qkv=c.flag("add_qkv_bias", default=False)),
+            "bias": biased or qkv_bias(qkv=c.flag("add_qkv_bias", default=False)),
             "qkv": "fused",
             "qk_norm": "head_dim" if normed else "none",
         },

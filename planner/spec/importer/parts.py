@@ -95,9 +95,9 @@ def plain(c: Reader, *, default: str, bias: bool, key: str = "hidden_act") -> Sp
     return {"type": "plain", "activation": c.activation(key, default=default), "bias": bias}
 
 
-def qkv_bias(*, qkv: bool, o: bool = False) -> SpecModel:
+def qkv_bias(*, qkv: bool, o: bool = False) -> bool | SpecModel:
     """Return biases that the last projection has or has not for itself."""
-    return {"q": qkv, "k": qkv, "v": qkv, "o": o}
+    return qkv if qkv == o else {"q": qkv, "k": qkv, "v": qkv, "o": o}
 
 
 def llama_like(
@@ -219,9 +219,15 @@ def runs(layers: list[SpecModel]) -> list[SpecModel]:
     while start < len(layers):
         groups = [(period, _repeats(layers, start, period)) for period in range(1, _LONGEST_GROUP + 1)]
         period, count = max(groups, key=_gain)
-        made.append({"count": count, **layers[start]} if period == 1 else {"count": count, "layers": layers[start : start + period]})
+        made.append({"count": count, **layers[start]} if period == 1 else {"count": count, **_group(layers[start : start + period])})
         start += period * count
     return made
+
+
+def _group(layers: list[SpecModel]) -> SpecModel:
+    """Return a group of layers; what all of them say is said once."""
+    common = {key: value for key, value in layers[0].items() if all(key in layer and layer[key] == value for layer in layers)}
+    return {**common, "layers": [{key: value for key, value in layer.items() if key not in common} for layer in layers]}
 
 
 def _gain(group: tuple[int, int]) -> tuple[int, int]:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _ARGUMENT = re.compile(r"(?:^|\s)--([A-Za-z][\w-]*)")  # --num-layers 24
 _PRINTED = re.compile(r"^\s*(\w+) \.{2,} (.*?)\s*$", re.MULTILINE)  # num_layers ...... 24, as Megatron-LM prints its arguments
-_PARTS = ("model", "language_model", "model_parallel", "args")  # where a YAML of Megatron-LM's arguments may keep them
 
 
 def read_config(text: str, file: str) -> Imported:
@@ -33,7 +32,7 @@ def read_config(text: str, file: str) -> Imported:
         raise UnsupportedConfigError(f"a configuration is a mapping of names to values, this is {_kind(config)}")
     if "model_type" in config:
         return read_huggingface(config)
-    for part in (config, *(config[name] for name in _PARTS if isinstance(config.get(name), Mapping)), _flattened(config)):
+    for part in (config, _flattened(config)):
         if looks_like_megatron(part):
             return read_megatron(part)
         if looks_like_litgpt(part):
@@ -80,7 +79,7 @@ def _json(text: str) -> Any:  # noqa: ANN401
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        cut = " (the file seems to be cut off)" if error.pos >= len(text.rstrip()) else ""
+        cut = " (the file seems to be cut off)" if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated") else ""
         raise UnsupportedConfigError(f"line {error.lineno}, column {error.colno}: this is no JSON: {error.msg}{cut}") from None
     except RecursionError:
         raise UnsupportedConfigError("the values are nested too deeply for a configuration") from None

@@ -69,6 +69,10 @@ _ORIGINS: Mapping[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 _SIZES = ("vocab_size", "pad_vocab_to_multiple_of", "context_length", "d_model", "n_layers", "n_heads", "n_kv_heads", "head_dim", "d_ff")
+_FIRST = ("mixer", "attention", "latent_attention")
+_LAST = ("feed_forward", "experts", "norm", "block", "positions")
+# Parts that a model has anyway, so that an empty one says nothing; any other part is there because it is written.
+_ALWAYS = ("attention", "feed_forward", "norm", "head")
 _ONCE = ("embedding_norm", "embedding_scale", "embedding_dim", "final_norm", "head", "per_layer_embedding", "prediction", "extra")
 
 
@@ -108,7 +112,9 @@ def _remarks(imported: Imported) -> Iterator[str]:
 
 def _model(imported: Imported, *, comments: bool) -> Iterator[str]:
     model = spare(imported.model)
-    layers = [key for key in model if key not in (*_SIZES, *_ONCE, "layers")]
+    parts = [key for key in model if key not in (*_SIZES, *_ONCE, "layers")]
+    layers = [*(key for key in _FIRST if key in parts), *(key for key in parts if key not in (*_FIRST, *_LAST))]
+    layers += [key for key in _LAST if key in parts]
     groups = ([key for key in _SIZES if key in model], layers, [key for key in _ONCE if key in model])
     for number, group in enumerate(groups):
         if number == len(groups) - 1 and "layers" in model:
@@ -188,9 +194,10 @@ def spare(model: SpecModel) -> SpecModel:
         if key in derived and value == derived[key]:
             continue
         kept = _without_defaults(key, value, defaults) if isinstance(value, dict) else value
-        if kept == {} or (key in defaults and kept == defaults[key]) or (key == "positions" and kept == "learned"):
-            continue
-        made[key] = kept
+        if kept == {} and key not in _ALWAYS:
+            kept = value
+        if kept != {} and not (key in defaults and kept == defaults[key]) and not (key == "positions" and kept == "learned"):
+            made[key] = kept
     return made
 
 

@@ -1,0 +1,65 @@
+"""A configuration as a file: found, read, named."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from planner.spec.importer.reader import Imported, UnsupportedConfigError
+from planner.spec.importer.sources import read_config
+from planner.spec.importer.write import spec_text
+from planner.spec.nodes import Source
+from planner.spec.problems import SpecError
+from planner.spec.source import STDIN, read_source, whole_file
+
+_IN_FOLDERS = ("config.json", "model_config.yaml", "lit_config.json")  # transformers', then LitGPT's
+_HUB = re.compile(r"[\w.-]+/[\w.-]+")  # owner/name
+
+
+def locate(path: str) -> str:
+    """Return the file that is meant: itself, standard input for ``-``, or the configuration in a folder. Raises SpecError."""
+    if path == "-":
+        return STDIN
+    if not Path(path).is_dir():
+        return path
+    for name in _IN_FOLDERS:
+        if (Path(path) / name).is_file():
+            return os.path.join(path, name)  # noqa: PTH118 - the path as the user wrote it is kept
+    raise SpecError([whole_file(path, "no-config", f"has none of {', '.join(_IN_FOLDERS)}")])
+
+
+def import_file(file: str) -> tuple[Imported, str]:
+    """Return what the configuration in a file says, and the address of the model if it names one.
+
+    Raises SpecError: the file cannot be read; UnsupportedConfigError: it is no configuration, or none that can be said.
+    """
+    text = read_source(file).text
+    return read_config(text, file), hub_source(text)
+
+
+def spec_source(source: Source) -> Source:
+    """Return a configuration that was named as a spec as the text of one. Raises SpecError where it cannot be said."""
+    try:
+        imported = read_config(source.text, source.file)
+    except UnsupportedConfigError as error:
+        raise SpecError([whole_file(source.file, "import", str(error))]) from None
+    return Source(source.file, spec_text(imported, name_of(source.file)))
+
+
+def name_of(file: str, output: str | None = None) -> str:
+    """Return a name for the spec: its own file's, else that of the configuration or, for a ``config.json``, of its folder."""
+    if output:
+        return Path(output).stem
+    if file == STDIN:
+        return "imported"
+    path = Path(file)
+    if path.name in _IN_FOLDERS:
+        return Path(os.path.realpath(file)).parent.name or path.stem
+    return path.stem
+
+
+def hub_source(text: str) -> str:
+    """Return the address of the model on the Hugging Face Hub, if the configuration names one."""
+    found = re.search(r'"_name_or_path"\s*:\s*"([^"]*)"', text)
+    return f"https://huggingface.co/{found[1]}" if found and _HUB.fullmatch(found[1]) else ""
