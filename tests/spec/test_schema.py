@@ -185,6 +185,21 @@ def near_specs(draw: st.DrawFn) -> object:
         "scenarios": [{"name": "s", "batch_size": 2}],
         "expect": {"params_total": 1},
     }  # fmt: skip
+    if draw(st.booleans()):
+        document["model"] = {
+            "vocab_size": 9, "context_length": 9, "d_model": 8, "n_heads": 2, "positions": "rope", "mixer": ["latent_attention", "mamba"],
+            "latent_attention": {
+                "kv_rank": 3, "nope_dim": 2, "rope_dim": 2, "v_dim": 2, "indexer": {"n_heads": 1, "head_dim": 2, "top_k": 2},
+            },
+            "mamba": {"d_inner": 4}, "experts": {"count": 4, "top_k": 2, "d_ff": 3, "shared": {"d_ff": 3}, "capacity_factor": 1.5},
+            "layers": [
+                {"count": 2, "experts": "none"},
+                {"layers": [{"mixer": "mlstm", "mlstm": {"n_heads": 1, "qk_dim": 2, "v_dim": 2}}, {"mixer": "attention"}]},
+                {"mixer": "none", "extra": [{"name": "x", "shape": ["2*d_model", "n_heads*head_dim", 3], "uses": 1}]},
+            ],
+            "head": {"logit_softcap": 3.0}, "per_layer_embedding": {"vocab_size": 3, "dim": 2}, "prediction": {}, "embedding_dim": 3,
+            "extra": [{"name": "y", "shape": ["V"]}],
+        }  # fmt: skip
     for _ in range(draw(st.integers(0, 3))):
         part = document
         while True:
