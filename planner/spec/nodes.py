@@ -140,6 +140,8 @@ def _beneath(key: str, base: Node, top: Node) -> Node:
         return replace(base, value={}, rest=base)
     if key == "positions" and "type" in top.items():
         return top  # another type: what belonged to the old one goes
+    if key == "feed_forward" and "type" in top.items() and top.items()["type"].value == "rwkv":
+        return top  # which has neither activation nor biases to choose
     if key == "positions" and isinstance(base.value, str):
         return replace(base, value={"type": base})
     return base

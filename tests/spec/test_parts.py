@@ -288,6 +288,13 @@ def test_rwkvs_channel_mixing(small: Small) -> None:
     )
 
 
+def test_channel_mixing_in_a_run_leaves_the_models_activation_behind(small: Small) -> None:
+    line = "  feed_forward: {activation: silu, bias: true}\n  layers: [{feed_forward: {type: rwkv}}, {}]\n"
+    first, second = (run.layers[0].feed_forward for run in small(line).model.runs)
+    assert first == FeedForward(192, activation="relu_squared", gate_bias=False, up_bias=False, down_bias=False, channel_mix=True)
+    assert second == FeedForward(192, activation="silu", gate_bias=False)
+
+
 def test_what_a_model_has_once(small: Small) -> None:
     assert (small().model.embedding_dim, small().model.per_layer_embedding, small().model.prediction) == (None, None, None)
     model = small("""\
