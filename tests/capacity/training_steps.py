@@ -39,7 +39,6 @@ LOSSES = {
 }
 KERNELS = {"fused": "fused", "foreach": "foreach", "for": "for-loop"}
 RMS = Norm("rmsnorm", bias=False)
-NO_BIAS = {"q_bias": False, "k_bias": False, "v_bias": False, "o_bias": False}
 
 
 def cases() -> list[dict[str, str]]:
@@ -125,7 +124,9 @@ def neox(family: str, cfg: dict[str, int], h: int) -> tuple[Run, ...]:
 def gemma2(family: str, cfg: dict[str, int], h: int) -> tuple[Run, ...]:
     """Gemma 2: four norms with offset weights, capped scores, every other layer in a window of 4,096."""
     del family
-    attention = Attention(cfg["H"], cfg["Hkv"], h, qkv="separate", **NO_BIAS, logit_softcap=True)
+    attention = Attention(
+        cfg["H"], cfg["Hkv"], h, qkv="separate", q_bias=False, k_bias=False, v_bias=False, o_bias=False, logit_softcap=True
+    )
     full = Layer(
         attention, swiglu(cfg["dff"], "gelu_tanh"), positions=Positions("rope", rotary_dim=h),
         norm=replace(RMS, unit_offset=True), norm_placement="before_and_after",

@@ -31,9 +31,9 @@ BY_COMPONENT = {
 
 # AdamW in fp32: 4 + 4 + 8 = 16 bytes for each of 1028: 4112, 4112, 8224, together 16448
 STATES = (
-    ByteSum("weights", "fp32", False, 4112),
+    ByteSum("weights", "fp32", 4, 4112),
     ByteSum("master weights", "none", 0, 0),
-    ByteSum("gradients", "fp32", False, 4112),
+    ByteSum("gradients", "fp32", 4, 4112),
     ByteSum("optimizer", "2 moments, fp32", 8, 8224),
 )
 # 600 + 400 + 832 + 4 + 128 = 1964
