@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from planner.capacity.activations import kept
 from planner.capacity.records import Phase
-from planner.trace.sizes import Size, maximum
+from planner.trace.sizes import Size, divide_up, maximum
 from planner.trace.tape import Checkpoint, Node, Operation, Repeat
 from planner.trace.tensor import Storage, Tensor
 
@@ -33,10 +33,15 @@ class Moment:
 class Walk:
     """Bytes alive beside the model states and the inputs, and the moments that may be the peak."""
 
+    block: int = 1  # bytes that the allocator rounds a tensor up to
     live: Size = 0
     moments: list[Moment] = field(default_factory=list)
     after_forward: Size = 0
     after_backward: Size = 0
+
+    def sized(self, bytes_of_a_tensor: Size) -> Size:
+        """Return the bytes that a tensor takes of the allocator."""
+        return bytes_of_a_tensor if self.block == 1 else divide_up(bytes_of_a_tensor, self.block) * self.block
 
     def take(self, phase: Phase, operator: str, extra: Size = 0) -> None:
         """Note what is alive now."""
@@ -49,9 +54,12 @@ class Walk:
         self.live = self.live + others
 
 
-def walk(nodes: Sequence[Node], *, preallocated: bool = False) -> Walk:
-    """Walk one forward and one backward pass. ``preallocated``: the memory of the weights' gradients is there from the start."""
-    result = Walk()
+def walk(nodes: Sequence[Node], *, preallocated: bool = False, block: int = 1) -> Walk:
+    """Walk one forward and one backward pass.
+
+    ``preallocated``: the memory of the weights' gradients is there from the start. Each tensor takes a multiple of ``block`` bytes.
+    """
+    result = Walk(block)
     _Forward(result, nodes, kept(nodes).times, "forward").run()
     result.after_forward = result.live
     _Backward(result, preallocated=preallocated).run(nodes)
@@ -77,7 +85,7 @@ class _Forward:
         """Run the first nodes only; then all variables go at once."""
         self.steps(self.nodes[:count])
         for storage, size in self.alive.items():
-            self.result.live = self.result.live - size + storage.bytes * self.stays.get(storage, 0)
+            self.result.live = self.result.live - size + self.result.sized(storage.bytes) * self.stays.get(storage, 0)
 
     def count_readers(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
@@ -102,10 +110,10 @@ class _Forward:
     def operation(self, node: Operation) -> None:
         read = {storage for tensor in node.inputs for storage, _ in tensor.parts}
         for storage in {tensor.parts[0][0]: None for tensor in node.outputs if tensor.parts[0][0] not in read}:
-            self.alive[storage] = storage.bytes
-            self.result.live = self.result.live + storage.bytes
+            self.alive[storage] = self.result.sized(storage.bytes)
+            self.result.live = self.result.live + self.alive[storage]
             if storage.until_forward_ends and storage not in self.stays:
-                self.cast_copies = self.cast_copies + storage.bytes
+                self.cast_copies = self.cast_copies + self.alive[storage]
         if node.outputs:
             phase: Phase = "loss" if node.component == "logits" else self.phase
             self.result.take(phase, f"{node.name} at {node.path}", node.temporary)
@@ -127,7 +135,7 @@ class _Forward:
         """Let the storage live as far as readers to come, or the backward pass, want it."""
         if storage in self.alive and not storage.until_forward_ends and not storage.throughout:
             wanted = {*self.readers.get(storage, ()), self.stays.get(storage, 0)}
-            left = storage.bytes * (1 if 1 in wanted else maximum(*wanted))
+            left = self.result.sized(storage.bytes) * (1 if 1 in wanted else maximum(*wanted))
             self.result.live = self.result.live - self.alive[storage] + left
             self.alive[storage] = left
 
@@ -218,8 +226,9 @@ class _Backward:
 
     def new(self, tensor: Tensor, *, view: bool = False) -> _Gradient:
         """Return a gradient with the tensor's bytes."""
-        self.result.live = self.result.live + tensor.bytes
-        return _Gradient(tensor.bytes, view)
+        size = self.result.sized(tensor.bytes)
+        self.result.live = self.result.live + size
+        return _Gradient(size, view)
 
     def drop(self, gradient: _Gradient) -> None:
         gradient.holders -= 1
@@ -257,7 +266,7 @@ class _Backward:
         for storage in {storage: None for tensor in tensors for storage, _ in tensor.parts if storage in stays and storage in holders}:
             holders[storage] -= 1
             if not holders[storage]:
-                self.result.live = self.result.live - storage.bytes * stays[storage]
+                self.result.live = self.result.live - self.result.sized(storage.bytes) * stays[storage]
 
     def checkpoint(self, node: Checkpoint, holders: dict[Storage, int], stays: dict[Storage, Size]) -> None:
         """Run the stretch again when the first kept tensor is asked for, then backward; its inputs go when the last one is handed over."""
@@ -283,7 +292,7 @@ class _Backward:
             if storage not in own and storage in stays:
                 holders[storage] -= 1
                 if not holders[storage]:
-                    self.result.live = self.result.live - storage.bytes * stays[storage]
+                    self.result.live = self.result.live - self.result.sized(storage.bytes) * stays[storage]
 
 
 def recomputed(node: Checkpoint) -> tuple[Node, ...]:

@@ -6,14 +6,16 @@ Step counters, four bytes a tensor, are a line of their own (``step_counters_byt
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from planner.capacity.records import ByteSum, Weight
 from planner.spec.records import Optimizer, Training
 from planner.trace.sizes import Size, divide_up, minimum, product
 
 WEIGHT_BYTES = {"fp32": 4, "bf16-autocast": 4, "fp16-autocast": 4, "bf16-master": 2, "bf16": 2}
-MASTER_BYTES = 4
+STEP_COUNTER = 4  # bytes
 EMA_BYTES = {"none": 0, "bf16": 2, "fp32": 4}
 BLOCK = 256  # bitsandbytes: elements that share one float32 scale
 SMALLEST_QUANTIZED = 4096  # bitsandbytes' min_8bit_size: smaller tensors keep float32 moments
@@ -45,36 +47,60 @@ def states(weights: tuple[Weight, ...], training: Training) -> States:
 
     A weight that its module holds in float32 whatever the model's dtype has no master copy, and its gradient and moments are float32 too.
     """
-    has_master = training.precision == "bf16-master"
-    weight_bytes = WEIGHT_BYTES[training.precision]
-    gradient_bytes = 4 if training.gradient_dtype == "fp32" else 2
-    moment_bytes = MASTER_BYTES if has_master else weight_bytes
-    elements, wide = (sum(weight.params for weight in weights if weight.always_float32 is always) for always in (False, True))
+    plain = _Bytes.of(training, always_float32=False)
+    wide = _Bytes.of(training, always_float32=True)
+
+    def total(part: Callable[[_Bytes], int]) -> Size:
+        return sum(weight.params * part(wide if weight.always_float32 else plain) for weight in weights)
+
+    sums = [total(attrgetter(part)) for part in ("weight", "master", "gradient", "average")]
     optimizer = sum(
-        weight.copies * _state(training.optimizer, weight, MASTER_BYTES if weight.always_float32 else moment_bytes) for weight in weights
+        weight.copies * _state(training.optimizer, weight, (wide if weight.always_float32 else plain).moment) for weight in weights
     )
-    in_memory, master = elements * weight_bytes + wide * MASTER_BYTES, elements * MASTER_BYTES if has_master else 0
-    gradients = elements * gradient_bytes + wide * MASTER_BYTES
-    average_bytes = EMA_BYTES[training.ema]
-    average = (elements + wide) * average_bytes
     lines = [
-        ByteSum("weights", NAMES[weight_bytes], weight_bytes, in_memory),
-        *([ByteSum("master weights", "fp32", MASTER_BYTES, master)] if has_master else []),
-        ByteSum("gradients", NAMES[gradient_bytes], gradient_bytes, gradients),
-        ByteSum("optimizer", *_described(training.optimizer, moment_bytes), optimizer),
-        *([ByteSum("average of weights", NAMES[average_bytes], average_bytes, average)] if average_bytes else []),
+        ByteSum("weights", NAMES[plain.weight], plain.weight, sums[0]),
+        *([ByteSum("master weights", NAMES[plain.master], plain.master, sums[1])] if plain.master else []),
+        ByteSum("gradients", NAMES[plain.gradient], plain.gradient, sums[2]),
+        ByteSum("optimizer", *_described(training.optimizer, plain.moment), optimizer),
+        *([ByteSum("average of weights", NAMES[plain.average], plain.average, sums[3])] if plain.average else []),
     ]
-    on_device = training.optimizer_kernel == "fused" or training.device == "cpu"
-    counters = 4 * sum(weight.copies for weight in weights) if training.optimizer in {"adamw", "adam"} and on_device else 0
-    return States(
-        tuple(lines),
-        in_memory,
-        master,
-        gradients,
-        optimizer,
-        average,
-        counters,
-    )
+    counters = STEP_COUNTER * sum(weight.copies for weight in weights) if counts_steps(training) else 0
+    return States(tuple(lines), sums[0], sums[1], sums[2], optimizer, sums[3], counters)
+
+
+def counts_steps(training: Training) -> bool:
+    """Return whether the optimizer holds a step counter for each tensor on the device: fused kernels do, the others on the host."""
+    return training.optimizer in {"adamw", "adam"} and (training.optimizer_kernel == "fused" or training.device == "cpu")
+
+
+def tensors_of(weight: Weight, training: Training, *, with_gradients: bool) -> tuple[list[Size], list[Size]]:
+    """Return the bytes of each tensor that stands for one copy of a weight: of itself and its kin, and of the optimizer."""
+    each = _Bytes.of(training, always_float32=weight.always_float32)
+    elements = product(weight.shape)
+    kin = [each.weight, each.master, each.average, each.gradient if with_gradients else 0]
+    count = MOMENTS.get(training.optimizer, 1)
+    state = _state(training.optimizer, weight, each.moment)
+    counters = [STEP_COUNTER] if counts_steps(training) else []
+    return [elements * size for size in kin if size], [*(state // count for _ in range(count)), *counters]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bytes:
+    """Bytes of one element of each tensor that stands for a weight."""
+
+    weight: int
+    master: int
+    gradient: int
+    moment: int
+    average: int
+
+    @classmethod
+    def of(cls, training: Training, *, always_float32: bool) -> _Bytes:
+        average = EMA_BYTES[training.ema]
+        if always_float32:
+            return cls(4, 0, 4, 4, average)
+        weight, has_master = WEIGHT_BYTES[training.precision], training.precision == "bf16-master"
+        return cls(weight, 4 if has_master else 0, 4 if training.gradient_dtype == "fp32" else 2, 4 if has_master else weight, average)
 
 
 def _state(optimizer: Optimizer, weight: Weight, moment_bytes: int) -> Size:

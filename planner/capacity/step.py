@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from planner.capacity.peak import Moment, walk
 from planner.capacity.records import PHASES, LiveBytes, Phase, PhasePeak, Weight
-from planner.capacity.states import States
+from planner.capacity.states import States, tensors_of
 from planner.spec.records import Training
 from planner.trace.decoder import Trace
-from planner.trace.sizes import Size, maximum, product
+from planner.trace.sizes import Size, divide_up, maximum, product
+
+ALLOCATION_BLOCK = 512  # bytes: kMinBlockSize of PyTorch's c10/cuda/CUDACachingAllocator
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,12 @@ def step(forward: Trace, weights: tuple[Weight, ...], training: Training, states
         training.reserve_bytes + states.weights + states.master_weights + states.average + forward.buffers_bytes + forward.inputs_bytes
     )
     stateless = stateless + (states.gradients if preallocated else 0)
+    block = ALLOCATION_BLOCK if training.round_allocations else 1
+    if training.round_allocations:
+        of_optimizer, of_the_rest = rounded_up(weights, training, block, with_gradients=preallocated)
+        optimizer, stateless = optimizer + of_optimizer, stateless + of_the_rest
     start = stateless + optimizer
-    walked = walk(forward.nodes, preallocated=preallocated)
+    walked = walk(forward.nodes, preallocated=preallocated, block=block)
     update = Moment(
         "optimizer", f"{training.optimizer} step", start + walked.after_backward + _update_temporaries(weights, training, states)
     )
@@ -43,6 +49,20 @@ def step(forward: Trace, weights: tuple[Weight, ...], training: Training, states
         (*(Moment(moment.phase, moment.operator, start + moment.bytes) for moment in walked.moments), update),
         LiveBytes(start, start + walked.after_forward, start + walked.after_backward),
     )
+
+
+def rounded_up(weights: tuple[Weight, ...], training: Training, block: int, *, with_gradients: bool) -> tuple[Size, Size]:
+    """Return the bytes that fill the allocator's blocks: of the optimizer's tensors, and of weights, masters, averages, gradients.
+
+    Buffers and inputs are a few tensors and are left as they are.
+    """
+    of_optimizer: Size = 0
+    of_the_rest: Size = 0
+    for weight in weights:
+        rest, moments = tensors_of(weight, training, with_gradients=with_gradients)
+        of_optimizer = of_optimizer + weight.copies * sum(divide_up(size, block) * block - size for size in moments)
+        of_the_rest = of_the_rest + weight.copies * sum(divide_up(size, block) * block - size for size in rest)
+    return of_optimizer, of_the_rest
 
 
 def highest(moments: Iterable[Moment]) -> tuple[PhasePeak, ...]:

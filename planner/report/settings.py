@@ -61,6 +61,9 @@ def training(training: Training) -> dict[str, str]:
         "keep_logits": _bool(training.keep_logits),
         "kv_cache": _bool(training.kv_cache),
         "optimizer_kernel": training.optimizer_kernel,
+        "ema": training.ema,
+        "reserve_bytes": str(training.reserve_bytes),
+        "round_allocations": _bool(training.round_allocations),
         "flops_convention": training.flops_convention,
     }
 

@@ -271,6 +271,9 @@ def training(settings: Settings, model: Settings) -> Training:
         keep_logits=settings.get("keep_logits"),
         kv_cache=settings.get("kv_cache"),
         optimizer_kernel=settings.get("optimizer_kernel"),
+        ema=settings.get("ema"),
+        reserve_bytes=settings.get("reserve_bytes"),
+        round_allocations=settings.get("round_allocations"),
         flops_convention=settings.get("flops_convention"),
     )
 
