@@ -7,19 +7,42 @@ from dataclasses import fields
 
 from planner.report import units
 from planner.spec.mixers import RECORDS
-from planner.spec.records import Attention, Experts, Extra, FeedForward, Layer, Mixer, Model, Norm, Positions, Run, Training
+from planner.spec.records import Attention, Experts, Extra, FeedForward, Layer, Mixer, Model, Positions, Run, Training
 
 _MIXERS = {kind: name for name, kind in RECORDS.items()}
+_OFF = {  # settings of parts that GPT-2 lacks, as they are where a layer lacks them: told where some layer has them
+    "mixer": "attention",
+    "attention.v_head_dim": "head_dim",
+    "attention.window": "none",
+    "attention.chunked": "false",
+    "attention.logit_softcap": "none",
+    "attention.output_gate": "none",
+    "attention.sinks": "false",
+    "attention.output_norm": "false",
+    "attention.keys_as_values": "false",
+    "attention.shared_kv": "false",
+    "attention.differential": "false",
+    "feed_forward.hidden_norm": "false",
+    "experts": "none",
+    "experts.latent_dim": "none",
+    "experts.empty": "0",
+    "experts.capacity_factor": "1",
+    "experts.beside_feed_forward": "false",
+    "norm.unit_offset": "false",
+}
+_PER_LAYER = ("experts", "extra")  # told of the layers that they are in: under model they would say something else
 
 
 def model(model: Model) -> dict[str, str]:
-    """Return every setting of a model, by its key under ``model``; what differs from layer to layer is told under ``layers``.
+    """Return every setting of a model, by its key under ``model``, as a spec would say it.
 
-    Parts that GPT-2 lacks are told where a model has them.
+    Settings that all layers with the part in question share are told once, others under ``layers``.
     """
     kinds = _kinds(layer for run in model.runs for layer in run.layers)
-    own = ("extra",)  # under model, it would be the model's
-    shared = {key: value for key, value in kinds[0].items() if key not in own and all(kind.get(key) == value for kind in kinds)}
+    found: dict[str, set[str]] = {}
+    for key, value in (item for kind in kinds for item in kind.items()):
+        found.setdefault(key, set()).add(value)
+    shared = {key: min(values) for key, values in found.items() if len(values) == 1 and key not in _PER_LAYER}
     padded = f", padded to {model.padded_vocab_size}" if model.padded_vocab_size != model.vocab_size else ""
     values = {
         "vocab_size": f"{model.vocab_size}{padded}",
@@ -37,7 +60,7 @@ def model(model: Model) -> dict[str, str]:
         **_record("prediction", model.prediction),
         **_extra(model.extra),
     }
-    if any(kind != shared for kind in kinds):
+    if any(kind.keys() - shared.keys() for kind in kinds):
         values["layers"] = ", ".join(_run(run, kinds, shared) for run, kinds in zip(model.runs, _by_run(model.runs, kinds), strict=True))
     return values
 
@@ -69,11 +92,12 @@ def training(training: Training) -> dict[str, str]:
 
 
 def _kinds(layers: Iterable[Layer]) -> list[dict[str, str]]:
-    """Return each layer's settings; where some have another mixer, all say which."""
-    layers = list(layers)
-    mixers = [_mixer_names(layer) for layer in layers]
-    told = any(name != "attention" for name in mixers)
-    return [({"mixer": name} if told else {}) | _layer(layer) for layer, name in zip(layers, mixers, strict=True)]
+    """Return each layer's settings, without those that are off in all of them."""
+    kinds = [_layer(layer) for layer in layers]
+    off = {key for key, value in _OFF.items() if all(kind.get(key, value) == value for kind in kinds)}
+    if any("experts.count" in kind for kind in kinds):
+        off.discard("experts")
+    return [{key: value for key, value in kind.items() if key not in off} for kind in kinds]
 
 
 def _mixer_names(layer: Layer) -> str:
@@ -84,12 +108,16 @@ def _mixer_names(layer: Layer) -> str:
 def _layer(layer: Layer) -> dict[str, str]:
     mixers = [_mixer(mixer) for mixer in layer.mixers]
     return {
+        "mixer": _mixer_names(layer),
         **(_attention(layer.attention) if layer.attention else {}),
         **{key: value for mixer in mixers for key, value in mixer.items()},
         **({} if layer.feed_forward is None and layer.experts else _feed_forward(layer.feed_forward)),
-        **(_experts(layer.experts, beside=layer.feed_forward is not None) if layer.experts else {}),
-        **_norm(layer.norm),
+        **(_experts(layer.experts, beside=layer.feed_forward is not None) if layer.experts else {"experts": "none"}),
+        "norm.type": layer.norm.type,
+        "norm.weight": _bool(layer.norm.weight),
+        "norm.bias": _bool(layer.norm.bias),
         "norm.placement": layer.norm_placement,
+        "norm.unit_offset": _bool(layer.norm.unit_offset),
         "block": layer.block,
         **_positions(layer.positions),
         **_extra(layer.extra),
@@ -97,7 +125,6 @@ def _layer(layer: Layer) -> dict[str, str]:
 
 
 def _attention(attention: Attention) -> dict[str, str]:
-    switches = ("chunked", "output_gate", "sinks", "output_norm", "keys_as_values", "shared_kv", "differential")
     return {
         "n_heads": str(attention.n_heads),
         "n_kv_heads": str(attention.n_kv_heads),
@@ -108,9 +135,16 @@ def _attention(attention: Attention) -> dict[str, str]:
         "attention.bias.o": _bool(attention.o_bias),
         "attention.qk_norm": attention.qk_norm,
         "attention.qkv": attention.qkv,
-        **_on({"attention.v_head_dim": attention.v_head_dim, "attention.window": attention.window}),
-        **({"attention.logit_softcap": "capped"} if attention.logit_softcap else {}),
-        **_on({f"attention.{key}": getattr(attention, key) for key in switches}),
+        "attention.v_head_dim": "head_dim" if attention.v_head_dim is None else str(attention.v_head_dim),
+        "attention.window": _value(attention.window),
+        "attention.chunked": _bool(attention.chunked),
+        "attention.logit_softcap": "capped" if attention.logit_softcap else "none",
+        "attention.output_gate": attention.output_gate,
+        "attention.sinks": _bool(attention.sinks),
+        "attention.output_norm": _bool(attention.output_norm),
+        "attention.keys_as_values": _bool(attention.keys_as_values),
+        "attention.shared_kv": _bool(attention.shared_kv),
+        "attention.differential": _bool(attention.differential),
     }
 
 
@@ -133,13 +167,12 @@ def _feed_forward(feed_forward: FeedForward | None) -> dict[str, str]:
         "feed_forward.bias.up": _bool(feed_forward.up_bias),
         **gate_bias,
         "feed_forward.bias.down": _bool(feed_forward.down_bias),
-        **_on({"feed_forward.hidden_norm": feed_forward.hidden_norm}),
+        "feed_forward.hidden_norm": _bool(feed_forward.hidden_norm),
     }
 
 
 def _experts(experts: Experts, *, beside: bool) -> dict[str, str]:
     shared = {"experts.shared.d_ff": experts.shared_d_ff, "experts.shared.gate": experts.shared_gate}
-    factor = {"experts.capacity_factor": units.decimal(experts.capacity_factor)} if experts.capacity_factor != 1 else {}
     return {
         "experts.count": str(experts.count),
         "experts.top_k": str(experts.top_k),
@@ -153,18 +186,10 @@ def _experts(experts: Experts, *, beside: bool) -> dict[str, str]:
         "experts.router_bias": _bool(experts.router_bias),
         "experts.correction_bias": experts.correction_bias,
         **({key: _value(value) for key, value in shared.items()} if experts.shared_d_ff is not None else {}),
-        **_on({"experts.latent_dim": experts.latent_dim, "experts.empty": experts.empty}),
-        **factor,
-        **_on({"experts.beside_feed_forward": beside}),
-    }
-
-
-def _norm(norm: Norm) -> dict[str, str]:
-    return {
-        "norm.type": norm.type,
-        "norm.weight": _bool(norm.weight),
-        "norm.bias": _bool(norm.bias),
-        **_on({"norm.unit_offset": norm.unit_offset}),
+        "experts.latent_dim": _value(experts.latent_dim),
+        "experts.empty": str(experts.empty),
+        "experts.capacity_factor": units.decimal(experts.capacity_factor),
+        "experts.beside_feed_forward": _bool(beside),
     }
 
 
