@@ -26,7 +26,7 @@ def test_what_is_behind_the_figures_is_there(plan: Plan) -> None:
         "copies": 3,
         "component": "attention",
         "formula": "linear d_model -> 3·d_model",
-        "bytes_each": 4,
+        "always_float32": False,
         "active_each": 48,
     }
     assert [state["bytes_per_param"] for state in told["model_states"]] == [4, 0, 4, 8]
