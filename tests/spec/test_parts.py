@@ -318,13 +318,15 @@ def test_training_on_other_kernels(small: Small) -> None:
         for scenario in small("""\
 training: {implementation: transformers, kv_cache: true, device: h100, attention_kernel: cudnn, loss: cross_entropy, keep_logits: true}
 scenarios:
-  - {name: cpu, device: cpu, attention_kernel: math, optimizer_kernel: for-loop}
+  - {name: cpu, device: cpu, attention_kernel: math, optimizer_kernel: for-loop, ema: bf16, reserve_bytes: 1e9, round_allocations: true}
   - {name: eager, implementation: transformers-eager, attention_kernel: auto, loss: cross_entropy_shifted}
 """).scenarios
     )
     assert (base.implementation, base.kv_cache, base.device, base.attention_kernel) == ("transformers", True, "h100", "cudnn")
     assert (base.loss, base.keep_logits, base.optimizer_kernel) == ("cross_entropy", True, "fused")
     assert (cpu.device, cpu.attention_kernel, cpu.optimizer_kernel) == ("cpu", "math", "for-loop")
+    assert (cpu.ema, cpu.reserve_bytes, cpu.round_allocations) == ("bf16", 10**9, True)
+    assert (base.ema, base.reserve_bytes, base.round_allocations) == ("none", 0, False)
     assert (eager.implementation, eager.loss, eager.device) == ("transformers-eager", "cross_entropy_shifted", "h100")
 
 

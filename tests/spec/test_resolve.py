@@ -37,6 +37,9 @@ PARTS_THAT_GPT_2_LACKS = (
     "training.keep_logits",
     "training.kv_cache",
     "training.optimizer_kernel",
+    "training.ema",
+    "training.reserve_bytes",
+    "training.round_allocations",
 )
 
 

@@ -73,7 +73,7 @@ def test_examples_and_defaults_are_valid() -> None:
 def test_sizes_are_positive_and_bounded() -> None:
     for path, part in PARTS:
         if part.get("type") == "integer" and not path.startswith(".expect"):
-            assert part["minimum"] == (0 if path.endswith((".offset", ".empty", ".uses")) else 1), path
+            assert part["minimum"] == (0 if path.endswith((".offset", ".empty", ".uses", "_bytes")) else 1), path
             assert part["maximum"] == 2**53 - 1, path
 
 
@@ -109,6 +109,7 @@ def test_every_keyword_has_plain_words() -> None:
         ("training.attention_kernel", records.AttentionKernel),
         ("training.loss", records.Loss),
         ("training.optimizer_kernel", records.OptimizerKernel),
+        ("training.ema", records.Ema),
         ("training.flops_convention", records.FlopsConvention),
     ],
 )
