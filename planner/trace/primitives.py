@@ -208,9 +208,13 @@ def split(t: Tape, x: Tensor, *shapes: tuple[Size, ...]) -> tuple[Tensor, ...]:
 
 
 def cat(t: Tape, *pieces: Tensor) -> Tensor:
-    """Join along the last dimension. Keeps nothing; the derivative cuts the gradient into views."""
+    """Join along the last dimension. Keeps nothing; the derivative cuts the gradient into views.
+
+    Autocast makes copies in one dtype on the CPU; CUDA's kernel reads each piece as it is.
+    """
     dtype = promote(*pieces)
-    pieces = tuple(cast(t, piece, dtype) for piece in pieces)
+    if t.precision.autocast and t.device == "cpu":
+        pieces = tuple(cast(t, piece, dtype) for piece in pieces)
     shape = (*pieces[0].shape[:-1], sum(piece.shape[-1] for piece in pieces))
     made = t.tensor(shape, dtype)
     t.record("cat", pieces, [made], passes_gradient=True, views_gradient=True, by=cat)
