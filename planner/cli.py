@@ -394,15 +394,8 @@ def _show(arguments: argparse.Namespace) -> int:
     if scenario is None:
         return _fail(f"{spec.name} has no scenario {arguments.scenario!r}; it has {', '.join(one.name for one in spec.scenarios)}")
     plan = capacity.plan(spec, scenario)
-    extra = [
-        section(plan)
-        for section, wanted in (
-            (breakdown.shapes, arguments.shapes),
-            (breakdown.tensors, arguments.tensors),
-            (breakdown.kept, arguments.kept),
-        )
-        if wanted
-    ]
+    wanted = {breakdown.shapes: arguments.shapes, breakdown.tensors: arguments.tensors, breakdown.kept: arguments.kept}
+    extra = [section(plan) for section, asked in wanted.items() if asked]
     style = terminal.style(sys.stdout)
     sys.stdout.write(show.tree(spec, plan, extra, style))
     if arguments.explain:

@@ -100,10 +100,8 @@ def peak(plan: Plan) -> Section:
     """Tell the most that is live at once in each phase of a training step, the first one's apart: its optimizer state comes at its end."""
     memory = plan.memory
     later = {phase.phase: phase for phase in memory.phases}
-    notes = [
-        f"Live at the start of a later step {units.memory(memory.live.start)}, after its forward pass "
-        f"{units.memory(memory.live.after_forward)}, after its backward pass {units.memory(memory.live.after_backward)}."
-    ]
+    start, forward, backward = (units.memory(size) for size in (memory.live.start, memory.live.after_forward, memory.live.after_backward))
+    notes = [f"Live at the start of a later step {start}, after its forward pass {forward}, after its backward pass {backward}."]
     beside = {"step counters of the optimizer": memory.step_counters_bytes, "buffers of the model": memory.buffers_bytes}
     beside["the reserve"] = plan.training.reserve_bytes
     notes += [f"{units.exact(size)} bytes of it: {what}." for what, size in beside.items() if size]
