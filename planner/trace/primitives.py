@@ -298,8 +298,9 @@ def matmul_by_head(t: Tape, a: Tensor, b: Tensor, *, transposed: bool = False) -
     """
     b = lowered(t, b)
     a = lowered(t, a)
-    a, b = contiguous(t, a, _apart(a)), contiguous(t, b, _apart(b))
-    made = matmul(t, a, b.view(*b.shape[:-2], b.shape[-1], b.shape[-2]) if transposed else b, pairs=True)
+    left, right = contiguous(t, a, _apart(a)), contiguous(t, b, _apart(b))
+    made = matmul(t, left, right.view(*b.shape[:-2], b.shape[-1], b.shape[-2]) if transposed else right, pairs=True)
+    hold(t, a, b)
     made.by_head = True
     return made
 
