@@ -169,6 +169,7 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--explain", action="store_true", help="each figure's formula, the numbers put in, and its source")
     show.add_argument("--shapes", action="store_true", help="the shape of every tensor from token ids to logits")
     show.add_argument("--tensors", action="store_true", help="every stored tensor")
+    show.add_argument("--kept", action="store_true", help="every tensor kept for backward, with its shape, dtype, bytes and keeper")
     _add_set(show)
     show.set_defaults(command=_show)
 
@@ -177,6 +178,9 @@ def _parser() -> argparse.ArgumentParser:
     for check, what in _CHECKS.items():
         verify.add_argument(f"--{check}", action="append_const", const=check, dest="checks", help=what)
     verify.add_argument("--all", action="store_true", help="all of these")
+    verify.add_argument(
+        "--against", choices=("transformers",), help="the parameters of the transformers class that says the same model, too"
+    )
     verify.add_argument("--format", choices=("text", "md", "json"), default="text", help="of what is printed (default: text)")
     _add_set(verify)
     verify.set_defaults(command=_verify)
@@ -390,7 +394,8 @@ def _show(arguments: argparse.Namespace) -> int:
     if scenario is None:
         return _fail(f"{spec.name} has no scenario {arguments.scenario!r}; it has {', '.join(one.name for one in spec.scenarios)}")
     plan = capacity.plan(spec, scenario)
-    extra = [section(plan) for section, wanted in ((breakdown.shapes, arguments.shapes), (breakdown.tensors, arguments.tensors)) if wanted]
+    wanted = {breakdown.shapes: arguments.shapes, breakdown.tensors: arguments.tensors, breakdown.kept: arguments.kept}
+    extra = [section(plan) for section, asked in wanted.items() if asked]
     style = terminal.style(sys.stdout)
     sys.stdout.write(show.tree(spec, plan, extra, style))
     if arguments.explain:
@@ -428,6 +433,10 @@ def _verify(arguments: argparse.Namespace) -> int:
     else:
         sys.stdout.write(table.markdown(rows) if arguments.format == "md" else table.as_json(rows))
     return code or (FINE if all(row.agrees for row in rows) else FINDING)
+
+
+def _of_the_model(arguments: argparse.Namespace) -> tuple[Check, ...]:
+    return ("parameters", "transformers") if arguments.against else ("parameters",)
 
 
 def _progress(text: str) -> None:

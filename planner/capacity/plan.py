@@ -13,13 +13,20 @@ from planner.capacity.states import States, states
 from planner.capacity.step import highest, step
 from planner.spec.records import Scenario, Spec, Training
 from planner.trace.decoder import Trace, trace
+from planner.trace.refusal import NotModelledError
 from planner.trace.sizes import Size
 
 
 def plan(spec: Spec, scenario: Scenario) -> Plan:
-    """Return everything that the spec's model takes in a scenario."""
+    """Return everything that the spec's model takes in a scenario.
+
+    Raises NotModelledError, with the spec's path in front, for what the trace cannot say.
+    """
     model, training = spec.model, scenario.training
-    forward = trace(model, training)
+    try:
+        forward = trace(model, training)
+    except NotModelledError as error:
+        raise NotModelledError(f"{spec.path}: error[not-modelled]: scenario {scenario.name} of {spec.name}: {error}") from None
     counted = parameters(forward, model)
     return Plan(
         name=spec.name,
@@ -55,7 +62,7 @@ def memory(forward: Trace, weights: tuple[Weight, ...], training: Training, mode
         gradients_bytes=model_states.gradients,
         optimizer_bytes=model_states.optimizer,
         model_states_bytes=model_states.total,
-        kept=tuple(_line(keeping) for keeping in keepings),
+        kept=tuple(line for line in map(_line, keepings) if line.bytes_each and line.copies),
         activations_bytes=sum(by_component.values()),
         activations_by_component=by_component,
         logits_bytes=by_component["logits"],

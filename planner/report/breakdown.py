@@ -97,13 +97,30 @@ def activations(plan: Plan) -> Section:
 
 
 def peak(plan: Plan) -> Section:
-    """Tell the most that is live at once in each phase of a training step."""
+    """Tell the most that is live at once in each phase of a training step, the first one's apart: its optimizer state comes at its end."""
+    memory = plan.memory
+    later = {phase.phase: phase for phase in memory.phases}
+    start, forward, backward = (units.memory(size) for size in (memory.live.start, memory.live.after_forward, memory.live.after_backward))
+    notes = [f"Live at the start of a later step {start}, after its forward pass {forward}, after its backward pass {backward}."]
+    beside = {"step counters of the optimizer": memory.step_counters_bytes, "buffers of the model": memory.buffers_bytes}
+    beside["the reserve"] = plan.training.reserve_bytes
+    notes += [f"{units.exact(size)} bytes of it: {what}." for what, size in beside.items() if size]
     return Section(
         "Peak of a training step",
-        ("phase", "bytes", "", "at"),
-        "lrrl",
-        tuple((phase.phase, units.exact(phase.peak_bytes), units.memory(phase.peak_bytes), phase.operator) for phase in plan.memory.phases),
-        ("largest", units.exact(plan.memory.peak_bytes), units.memory(plan.memory.peak_bytes), ""),
+        ("phase", "bytes", "", "first step", "at"),
+        "lrrrl",
+        tuple(
+            (
+                first.phase,
+                units.exact(later[first.phase].peak_bytes),
+                units.memory(later[first.phase].peak_bytes),
+                units.memory(first.peak_bytes),
+                later[first.phase].operator,
+            )
+            for first in memory.first_step_phases
+        ),
+        ("largest", units.exact(memory.peak_bytes), units.memory(memory.peak_bytes), units.memory(memory.first_step_peak_bytes), ""),
+        tuple(notes),
     )
 
 
@@ -153,6 +170,16 @@ def tensors(plan: Plan) -> Section:
     rows = ((weight.name, _shape(weight.shape), _copies(weight.copies), units.exact(weight.params)) for weight in plan.parameters.weights)
     total = ("total", "", "", units.exact(plan.parameters.total))
     return Section("Tensors, N being the layer", ("name", "shape", "", "parameters"), "lrrr", tuple(rows), total)
+
+
+def kept(plan: Plan) -> Section:
+    """List every tensor that stays for backward, with who keeps it first, equal layers once."""
+    rows = (
+        (line.path, line.what, _shape(line.shape), line.dtype, _copies(line.copies), units.exact(line.bytes_each * line.copies))
+        for line in plan.memory.kept
+    )
+    total = ("total", "", "", "", "", units.exact(plan.memory.activations_bytes))
+    return Section("Tensors kept for backward", ("module", "tensor", "shape", "dtype", "", "bytes"), "llrlrr", tuple(rows), total)
 
 
 def _shape(shape: tuple[int, ...]) -> str:

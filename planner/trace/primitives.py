@@ -208,9 +208,13 @@ def split(t: Tape, x: Tensor, *shapes: tuple[Size, ...]) -> tuple[Tensor, ...]:
 
 
 def cat(t: Tape, *pieces: Tensor) -> Tensor:
-    """Join along the last dimension. Keeps nothing; the derivative cuts the gradient into views."""
+    """Join along the last dimension. Keeps nothing; the derivative cuts the gradient into views.
+
+    Autocast makes copies in one dtype on the CPU; CUDA's kernel reads each piece as it is.
+    """
     dtype = promote(*pieces)
-    pieces = tuple(cast(t, piece, dtype) for piece in pieces)
+    if t.precision.autocast and t.device == "cpu":
+        pieces = tuple(cast(t, piece, dtype) for piece in pieces)
     shape = (*pieces[0].shape[:-1], sum(piece.shape[-1] for piece in pieces))
     made = t.tensor(shape, dtype)
     t.record("cat", pieces, [made], passes_gradient=True, views_gradient=True, by=cat)
@@ -294,8 +298,9 @@ def matmul_by_head(t: Tape, a: Tensor, b: Tensor, *, transposed: bool = False) -
     """
     b = lowered(t, b)
     a = lowered(t, a)
-    a, b = contiguous(t, a, _apart(a)), contiguous(t, b, _apart(b))
-    made = matmul(t, a, b.view(*b.shape[:-2], b.shape[-1], b.shape[-2]) if transposed else b, pairs=True)
+    left, right = contiguous(t, a, _apart(a)), contiguous(t, b, _apart(b))
+    made = matmul(t, left, right.view(*b.shape[:-2], b.shape[-1], b.shape[-2]) if transposed else right, pairs=True)
+    hold(t, a, b)
     made.by_head = True
     return made
 

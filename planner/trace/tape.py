@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from planner.trace.refusal import NotModelledError
 from planner.trace.sizes import Size, product
 from planner.trace.tensor import Dtype, Storage, Tensor
 
@@ -234,7 +235,7 @@ class Tape:
         made = body(inside)
         nodes, self.nodes, self.copies = self.nodes, outer_nodes, outer_copies
         if made.dtype != x.dtype:
-            raise NotImplementedError(f"a layer turns {x.dtype} into {made.dtype}: its copies are not equal")
+            raise NotModelledError(f"a layer turns {x.dtype} into {made.dtype}, so that its copies are not equal")
         last = self.tensor(made.shape, made.dtype)
         self.nodes.append(Repeat(count, tuple(nodes), Carry(x, inside, made, last)))
         return last
