@@ -82,7 +82,8 @@ def shared_kv(document: Document) -> Problems:
 
 def needed_keys(settings: Settings) -> Problems:
     """Every group that is used has the keys that have no usual value."""
-    for mixer in names(settings):
+    mixed = names(settings)
+    for mixer in mixed:
         if mixer == "attention":
             continue
         if NEEDED[mixer] and not settings.on(mixer):
@@ -90,7 +91,7 @@ def needed_keys(settings: Settings) -> Problems:
             yield settings.problem("mixer", "missing-key", f"the mixer {mixer} needs its settings", f"write {mixer}: with {keys}")
     for group, needed in NEEDED.items():
         outer, _, key = group.rpartition(".")
-        if (outer or group) not in (*names(settings), "experts") or (outer and not settings.on(outer)) or not settings.on(group):
+        if (outer or group) not in (*mixed, "experts") or (outer and not settings.on(outer)) or not settings.on(group):
             continue
         node = settings.written(group)
         above = settings.written(outer) if outer else settings.node
