@@ -6,6 +6,7 @@ exceeded.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 GPT2, LLAMA = ROOT / "specs" / "gpt2-small.yaml", ROOT / "specs" / "llama-3-8b.yaml"
+PUBLISHED = ROOT / "tests" / "data" / "published.jsonl"
 BARE_IMPORTS = "import yaml, jsonschema, pandas, tabulate"
 SPECS = 1000
 SIDE = 1000  # points of the grid, each way
@@ -94,10 +96,31 @@ def grid() -> Line:
     return Line(f"a grid of {B.size:,} points", f"{seconds:.2f} s", "in one call", seconds, 1, " s")
 
 
+def published_configs(folder: str) -> Line:
+    """Time importing the published configurations and planning what they say, in this process."""
+    import planner
+    from planner import spec
+    from planner.spec.importer import REFUSED, read_huggingface, spec_text
+
+    rows = [json.loads(line) for line in PUBLISHED.read_text(encoding="utf-8").splitlines()]
+    configs = [row["hf_config"] for row in rows if row["hf_config"]["model_type"] not in REFUSED]
+    specs = Path(folder) / "imported"
+    specs.mkdir()
+
+    def imported_and_planned() -> None:
+        for number, config in enumerate(configs):
+            (specs / f"{number}.yaml").write_text(spec_text(read_huggingface(config), f"model-{number}"), encoding="utf-8")
+        for read in spec.read([specs])[0]:
+            planner.plan(read)
+
+    (seconds,) = best(imported_and_planned, rounds=3)
+    return Line(f"{len(configs)} configs", f"{seconds:.2f} s", "imported and planned", seconds, 2, " s")
+
+
 def main() -> int:
     """Measure, print a table, and say whether a limit is exceeded."""
     with tempfile.TemporaryDirectory() as folder:
-        lines = [one_run(folder), deep_model(folder), many_specs(folder), grid()]
+        lines = [one_run(folder), deep_model(folder), many_specs(folder), grid(), published_configs(folder)]
     for line in lines:
         limit = f"at most {line.limit:g}{line.unit}"
         verdict = "ok" if line.value <= line.limit else "TOO SLOW"

@@ -417,9 +417,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     rows: list[Row] = []
     for done, spec in enumerate(specs):
         for scenario in spec.scenarios if asked else spec.scenarios[:1]:
-            checks: tuple[Check, ...] = (
-                asked if scenario.name != "base" else ("parameters", *asked)
-            )  # the model is the same in all scenarios
+            # Scenarios share the model, and so its parameters.
+            checks: tuple[Check, ...] = (*_of_the_model(arguments), *asked) if scenario.name == "base" else asked
             _progress(f"{done + 1} of {len(specs)}: {spec.name} · {scenario.name}")
             try:
                 rows += verify.compare(spec, scenario, checks)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import planner
+import planner.spec
 from planner.report.columns import CLAIMABLE
 
 SPECS = sorted((Path(__file__).parent.parent / "specs").glob("*.yaml"))
@@ -75,3 +79,23 @@ def test_a_simple_model_stays_a_dozen_lines() -> None:
     lines = (SPECS[0].parent / "gpt2-small.yaml").read_text(encoding="utf-8").splitlines()
     model = lines[lines.index("model:") + 1 : lines.index("training:")]
     assert len(model) <= 12
+
+
+CATALOG = sorted((Path(__file__).parent.parent / "specs" / "catalog").rglob("*.yaml"))
+
+
+def test_the_published_models_are_as_the_tool_writes_them() -> None:
+    root = Path(__file__).parent.parent
+    check = [sys.executable, root / "tools" / "catalogue.py", "--check"]
+    run = subprocess.run(check, capture_output=True, encoding="utf-8", env=os.environ | {"PYTHONPATH": str(root)}, check=False)
+    assert run.returncode == 0, f"{run.stdout}{run.stderr}\nrun `make catalogue` and look at what changed"
+
+
+def test_the_published_models_are_planned_in_one_go() -> None:
+    specs, problems = planner.spec.read(CATALOG)
+    assert not problems
+    assert len(specs) == 258
+    for spec in specs:
+        plan = planner.plan(spec)
+        assert {claim.figure for claim in spec.claims} == {"params_total", "params_active"}
+        assert all(CLAIMABLE[claim.figure].read(plan) == claim.value for claim in spec.claims), spec.name

@@ -69,7 +69,8 @@ def config(row: Row) -> dict[str, Any]:
     made: dict[str, Any] = {"max_position_embeddings": context} if context else {}
     if bare in WITHOUT_WINDOW:
         made["sliding_window"] = None
-    return made | row["hf_config"]
+    made.update(row["hf_config"])
+    return made
 
 
 def slug(name: str) -> str:

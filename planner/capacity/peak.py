@@ -11,11 +11,11 @@ the peak lies inside a layer at all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from planner.capacity.activations import kept
 from planner.capacity.records import Phase
-from planner.trace.sizes import Size, divide_up, maximum
+from planner.trace.sizes import Size, divide_up, exceeds_one, maximum
 from planner.trace.tape import Checkpoint, Node, Operation, Repeat
 from planner.trace.tensor import Storage, Tensor
 
@@ -52,6 +52,18 @@ class Walk:
         others = (self.live - live_before) * (count - 1)
         self.moments += [Moment(m.phase, m.operator, m.bytes + others) for m in self.moments[first_moment:]]
         self.live = self.live + others
+
+    def let_go(self, freed: Sequence[tuple[int, Size]], copies: int, count: Size) -> None:
+        """Take bytes off from a moment of the walked copy on: in its last copy, and in itself if it is the only one.
+
+        ``freed`` pairs the moment with the bytes; the walked copy and the last one have the latest ``copies`` moments each.
+        """
+        for moment, size in freed:
+            for number in range(moment, len(self.moments) - copies):
+                walked, last = self.moments[number], self.moments[number + copies]
+                self.moments[number] = replace(walked, bytes=walked.bytes - size * (1 - exceeds_one(count)))
+                self.moments[number + copies] = replace(last, bytes=last.bytes - size)
+            self.live = self.live - size
 
 
 def walk(nodes: Sequence[Node], *, preallocated: bool = False, block: int = 1) -> Walk:
@@ -133,9 +145,10 @@ class _Forward:
 
     def let_go(self, storage: Storage) -> None:
         """Let the storage live as far as readers to come, or the backward pass, want it."""
-        if storage in self.alive and not storage.until_forward_ends and not storage.throughout:
-            wanted = {*self.readers.get(storage, ()), self.stays.get(storage, 0)}
-            left = self.result.sized(storage.bytes) * (1 if 1 in wanted else maximum(*wanted))
+        readers = self.readers.get(storage, {})
+        if storage in self.alive and 1 not in readers and not storage.until_forward_ends and not storage.throughout:
+            stays = self.stays.get(storage, 0)
+            left = self.result.sized(storage.bytes) * (maximum(stays, *readers) if readers else stays)
             self.result.live = self.result.live - self.alive[storage] + left
             self.alive[storage] = left
 
@@ -171,6 +184,8 @@ class _Backward:
         self.result, self.preallocated = result, preallocated
         self.gradients: dict[Tensor, _Gradient] = {}
         self.readers: dict[Tensor, int] = {}  # of parameters: their gradient is taken over when the last reader's is there
+        self.last_held_by_copies: set[Storage] = set()  # from outside of a repeated stretch: gone in the copy that runs last
+        self.freed: list[tuple[int, Size]] = []
         self.operator = ""
 
     def run(self, nodes: Sequence[Node]) -> None:
@@ -265,8 +280,13 @@ class _Backward:
     def release(self, tensors: Iterable[Tensor], holders: dict[Storage, int], stays: dict[Storage, Size]) -> None:
         for storage in {storage: None for tensor in tensors for storage, _ in tensor.parts if storage in stays and storage in holders}:
             holders[storage] -= 1
-            if not holders[storage]:
-                self.result.live = self.result.live - self.result.sized(storage.bytes) * stays[storage]
+            if holders[storage]:
+                continue
+            size = self.result.sized(storage.bytes) * stays[storage]
+            if storage in self.last_held_by_copies:
+                self.freed.append((len(self.result.moments), size))
+            else:
+                self.result.live = self.result.live - size
 
     def checkpoint(self, node: Checkpoint, holders: dict[Storage, int], stays: dict[Storage, Size]) -> None:
         """Run the stretch again when the first kept tensor is asked for, then backward; its inputs go when the last one is handed over."""
@@ -285,14 +305,15 @@ class _Backward:
         carry = node.carry
         self.gradients[carry.made.origin] = self.gradients.pop(carry.last.origin)
         own = _made((node,)) - {carry.last.parts[0][0]}
-        self.steps(node.body, {storage: count for storage, count in _holders(node.body).items() if storage in own}, stays)
+        inside = _holders(node.body)
+        for storage in inside.keys() - own:
+            holders[storage] -= 1
+        self.last_held_by_copies, self.freed = {storage for storage in inside.keys() - own if not holders[storage]}, []
+        self.steps(node.body, {s: count for s, count in inside.items() if s in own or s in self.last_held_by_copies}, stays)
         self.gradients[carry.first.origin] = self.gradients.pop(carry.inside.origin)
+        copies = len(self.result.moments) - first_moment
         self.result.extrapolate(live_before, first_moment, node.count)
-        for storage in _holders(node.body):
-            if storage not in own and storage in stays:
-                holders[storage] -= 1
-                if not holders[storage]:
-                    self.result.live = self.result.live - self.result.sized(storage.bytes) * stays[storage]
+        self.result.let_go(self.freed, copies, node.count)
 
 
 def recomputed(node: Checkpoint) -> tuple[Node, ...]:

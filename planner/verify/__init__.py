@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from planner.spec.records import Model, Scenario, Spec, Training
     from planner.verify.records import Check, Device, LossMeasured, Measured, OptimizerMeasured, Row
 
-__all__ = ["CannotMeasureError", "compare", "measure", "measure_loss", "measure_optimizer", "parameters", "twin"]
+__all__ = ["CannotMeasureError", "compare", "measure", "measure_loss", "measure_optimizer", "parameters", "transformers_parameters", "twin"]
 
 OLDEST = (2, 13)  # of PyTorch: the release whose kernels and engine the planner models
 
@@ -55,6 +55,13 @@ def measure(model: Model, training: Training, device: Device = "cuda") -> Measur
 def parameters(model: Model) -> dict[str, tuple[int, ...]]:
     """Shape of every parameter by name, a tied one once, from modules on the meta device: any size in seconds."""
     from planner.verify.modules import parameters as run
+
+    return run(model)
+
+
+def transformers_parameters(model: Model) -> dict[str, tuple[int, ...]]:
+    """Shape of every parameter of the transformers class that says the model, by our name for it: an independent statement of the model."""
+    from planner.verify.huggingface import parameters as run
 
     return run(model)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from planner import capacity
 from planner.capacity.records import FlopsCount, Plan
 from planner.spec.records import Scenario, Spec, Training
-from planner.verify import measure, measure_loss, measure_optimizer, parameters, twin
+from planner.verify import measure, measure_loss, measure_optimizer, parameters, transformers_parameters, twin
 from planner.verify.records import CHECKPOINT, Check, Device, Measured, Row
 
 # How far a peak may be from the measured one: the order in which an engine frees and allocates inside a layer is not all modelled.
@@ -18,11 +18,11 @@ PEAK_ALLOWED, PEAK_ALLOWED_RECOMPUTED = 0.005, 0.01
 LOSS_ALLOWED = 0.02  # of ln V: random weights say a little, not nothing
 TWIN_BATCH, TWIN_LENGTH = 2, 16
 
-LAYER = re.compile(r"(?<=\.layers\.)\d+(?=\.|$)")
+LAYER = re.compile(r"(?<=\.layers\.)[\d,.-]*\d(?=\.[a-z]|$)")  # a number, or the ranges that we write for runs of layers
 
 
 def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check] = ("parameters",), device: Device = "cuda") -> Iterator[Row]:
-    """Yield the rows of each check, in the order of ``CHECKS``.
+    """Yield the rows of each check, parameters first.
 
     Parameters, kept tensors, FLOPs and the step are those of the model at full size, on a made-up GPU (``cuda``) or with the CPU's kernels
     (``cpu``: real memory and time). Optimizer and loss are those of a small twin on the CPU. Raises ``ModuleNotFoundError`` without torch,
@@ -31,7 +31,9 @@ def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check] = ("paramete
     wanted = set(checks)
     plan = capacity.plan(spec, scenario)
     if "parameters" in wanted:
-        yield from compare_parameters(plan)
+        yield from compare_parameters(plan, "parameters", parameters(plan.model))
+    if "transformers" in wanted:
+        yield from compare_parameters(plan, "transformers", transformers_parameters(plan.model))
     if wanted & {"kept", "flops", "step"}:
         measured = measure(plan.model, _measurable(plan.training, device, step="step" in wanted), device)
         if "kept" in wanted:
@@ -78,19 +80,19 @@ def pattern(name: str) -> str:
     return LAYER.sub("N", name)
 
 
-def compare_parameters(plan: Plan) -> Iterator[Row]:
+def compare_parameters(plan: Plan, check: Check, theirs: dict[str, tuple[int, ...]]) -> Iterator[Row]:
     """Yield the total, then every tensor that only one of the two has, or has in another shape or number."""
-    row = _rows(plan, "parameters", "params")
-    theirs = parameters(plan.model)
+    row = _rows(plan, check, "params")
     counts = Counter((pattern(name), shape) for name, shape in theirs.items())
     ours: Counter[tuple[str, tuple[int, ...]]] = Counter()
     for weight in plan.parameters.weights:
-        ours[weight.name, weight.shape] += weight.copies
+        ours[pattern(weight.name), weight.shape] += weight.copies
     yield row("total", plan.parameters.total, sum(size(shape) for shape in theirs.values()))
+    row = _rows(plan, check, "tensors")
     yield row("tensors", sum(ours.values()), len(theirs))
     for name, shape in sorted(ours.keys() | counts.keys()):
         if ours[name, shape] != counts[name, shape]:
-            yield row(f"{name} {shape_text(shape)}, tensors", ours[name, shape], counts[name, shape])
+            yield row(f"{name} {shape_text(shape)}", ours[name, shape], counts[name, shape])
 
 
 def size(shape: Iterable[int]) -> int:
@@ -112,7 +114,7 @@ def compare_kept(plan: Plan, measured: Measured) -> Iterator[Row]:
     yield row("kept for backward", plan.memory.activations_bytes, measured.saved_bytes)
     ours: Counter[tuple[str, str]] = Counter()
     for kept in plan.memory.kept:
-        ours[kept.path, kind(kept.dtype)] += kept.bytes_each * kept.copies
+        ours[pattern(kept.path), kind(kept.dtype)] += kept.bytes_each * kept.copies
     theirs: Counter[tuple[str, str]] = Counter()
     for saved in measured.kept:
         # The model calls the checkpoint of a whole layer, so that PyTorch saves under "model" what we say the layer keeps.

@@ -121,7 +121,8 @@ def backward(roots: list[Any], device: torch.device, arrived: Callable[[Tensor],
     ready = [(0, id(roots[0]))]
     nodes, waits_for = graph(roots.pop())
     # Recomputation under checkpoint happens once in each backward pass, which it knows by the engine's number for it.
-    with torch.no_grad(), mock.patch.object(torch._C, "_current_graph_task_id", return_value=next(BACKWARDS)):  # noqa: SLF001 - no public name
+    number = next(BACKWARDS)
+    with torch.no_grad(), mock.patch("torch._C._current_graph_task_id", lambda: number):  # noqa: PT008 - a Mock would note each call
         while ready:
             _, key = heapq.heappop(ready)
             waiting = gradients.waiting.pop(key, [])

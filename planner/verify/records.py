@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Device = Literal["cuda", "cpu"]
-Check = Literal["parameters", "kept", "flops", "step", "optimizer", "loss"]
-CHECKS: tuple[Check, ...] = ("parameters", "kept", "flops", "step", "optimizer", "loss")
+Check = Literal["parameters", "transformers", "kept", "flops", "step", "optimizer", "loss"]
 
 CHECKPOINT = "checkpoint"  # stands where a function's name stands: a checkpoint holds its arguments under none
 

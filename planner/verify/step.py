@@ -13,7 +13,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.overrides import TorchFunctionMode
 
 from planner.spec.records import Model, Training
-from planner.verify import pretend
+from planner.verify import huggingface, pretend
 from planner.verify.engine import backward
 from planner.verify.live import Live, Made
 from planner.verify.modules import CausalLM, UnbuildableError
@@ -24,6 +24,7 @@ AUTOCAST = {"bf16-autocast": torch.bfloat16, "fp16-autocast": torch.float16}
 WEIGHTS = {"bf16": torch.bfloat16, "bf16-master": torch.bfloat16}  # float32 elsewhere
 
 
+LOSS = "loss"  # the path of what runs in no module, or in the whole model itself
 MICRO_STEPS = 2  # of one step: those after the second are like it, with all gradients there from the start
 
 
@@ -47,9 +48,9 @@ class Functions(TorchFunctionMode):
 class Keeper:
     """Follows what autograd saves: each storage once, with the module and the function that saved it first."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.paths = {module: name for name, module in model.named_modules()}
-        self.stack = ["loss"]  # what runs in no module
+    def __init__(self, model: nn.Module, names: Callable[[str], str]) -> None:
+        self.paths = {module: names(name) or LOSS for name, module in model.named_modules()}
+        self.stack = [LOSS]
         self.saved: dict[int, Saved] = {}
         self.ignored = {id(tensor.untyped_storage()) for tensor in (*model.parameters(), *model.buffers())}
         self.functions = Functions()
@@ -110,8 +111,20 @@ def measure(model: Model, training: Training, device: Device = "cuda") -> Measur
     """
     if device == "cuda" and training.optimizer == "adamw-8bit":
         raise UnbuildableError("optimizer adamw-8bit: its kernels need data, so that no step of it runs on a fake GPU")
-    with quiet(), pretend.cuda() if device == "cuda" else nullcontext():
+    running = huggingface.as_if_running() if training.implementation.startswith("transformers") else nullcontext()
+    with quiet(), running, pretend.cuda() if device == "cuda" else nullcontext():
         return Step(model, training, device).measure()
+
+
+Loss = Callable[[Any, Tensor, Tensor], Tensor]  # of a module, ids and targets
+
+
+def build(model: Model, training: Training, device: torch.device) -> tuple[nn.Module, Loss, Callable[[str], str]]:
+    """Return the modules of the implementation, how they compute the loss, and our names for theirs."""
+    dtype = dtype_of_weights(training)
+    if training.implementation.startswith("transformers"):
+        return huggingface.build(model, training, device, dtype), huggingface.loss, lambda name: huggingface.our_name(name, model)
+    return CausalLM(model, training, device, dtype), CausalLM.loss, str
 
 
 class Step:
@@ -119,7 +132,7 @@ class Step:
 
     def __init__(self, model: Model, training: Training, device: Device) -> None:
         self.device, self.training = torch.device(device), training
-        self.module = CausalLM(model, training, self.device, dtype_of_weights(training))
+        self.module, self.loss, self.names = build(model, training, self.device)
         shape = (training.batch_size, training.sequence_length)
         self.ids, self.targets = (torch.zeros(shape, dtype=torch.long, device=self.device) for _ in range(2))
         self.trainer = Trainer(self.module, training)
@@ -130,11 +143,11 @@ class Step:
     def forward(self) -> Tensor:
         """Return the loss."""
         with autocast(self.training, self.device.type):
-            return self.module.loss(self.ids, self.targets)
+            return self.loss(self.module, self.ids, self.targets)
 
     def measure(self) -> Measured:
         """Run both steps."""
-        first, _, kept = self.step(Keeper(self.module))
+        first, _, kept = self.step(Keeper(self.module, self.names))
         peaks, (start, after_forward, after_backward, after_optimizer), _ = self.step(None)
         return Measured(
             params=sum(parameter.numel() for parameter in self.module.parameters()),

@@ -9,6 +9,9 @@ from typing import Any
 from planner.spec.importer.families import FAMILIES, REFUSED, SUPPORTED
 from planner.spec.importer.reader import Config, Imported, Reader, SpecModel, UnsupportedConfigError, show
 
+_MIXERS = (
+    "mamba", "mamba2", "gated_delta_net", "kimi_delta_attention", "lightning_attention", "rg_lru", "rwkv", "short_convolution", "mlstm",
+)  # fmt: skip
 _TEXT_PARTS = ("text_config", "llm_config", "language_config")
 
 # The text part of a composite config leaves out what is its class's default: sizes of one model of the family.
@@ -63,9 +66,21 @@ def read_huggingface(config: Config) -> Imported:
     reader = Reader(config, model_type)
     if model_type not in FAMILIES:
         raise UnsupportedConfigError(_not_supported(model_type))
-    model = FAMILIES[model_type](reader)
+    model = _without_idle_mixers(FAMILIES[model_type](reader))
     not_understood = reader.refuse_unread()
     return Imported(model, model_type, tuple(reader.keys), not_understood, (*notes, *reader.notes))
+
+
+def _without_idle_mixers(model: SpecModel) -> SpecModel:
+    """Return the model without mixers that no layer has: a hybrid's configuration may leave all layers to attention."""
+    layers = [model, *(layer for run in model.get("layers", []) for layer in (run, *run.get("layers", [])))]
+    used = {
+        mixer
+        for layer in layers
+        if "mixer" in layer
+        for mixer in (layer["mixer"] if isinstance(layer["mixer"], list) else [layer["mixer"]])
+    }
+    return {key: value for key, value in model.items() if key not in _MIXERS or key in used}
 
 
 def _not_supported(model_type: str) -> str:

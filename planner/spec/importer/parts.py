@@ -58,6 +58,7 @@ def rope(
     inside = parameters.get("partial_rotary_factor") if isinstance(parameters, Mapping) else None
     given = next((value for value in ((inside, outside) if kind else (outside, inside)) if value is not None), None)
     rotary_dim = int(head_dim * (fraction if given is None else c.fraction(name, given)))
+    rotary_dim += rotary_dim % 2  # the classes make a cosine for every second channel, the last one included
     if not rotary_dim:
         raise c.refusal(f"`{name}: {show(given)}` of a head of {head_dim} leaves nothing to rotate")
     return "rope" if rotary_dim == head_dim else {"type": "rope", "rotary_dim": rotary_dim}

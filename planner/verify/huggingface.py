@@ -1,0 +1,321 @@
+"""The classes of Hugging Face transformers that say the same model as a spec: an independent statement of it.
+
+The first class of ``FAMILIES`` whose every switch is the spec's builds the model; a spec that none says is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from planner.spec.records import Activation, Attention, FeedForward, Layer, Model, Norm, Positions, Training
+from planner.verify import CannotMeasureError
+from planner.verify.modules import attention_of, feed_forward_of
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+ACTIVATIONS: dict[Activation, str] = {
+    "gelu": "gelu",
+    "gelu_tanh": "gelu_pytorch_tanh",
+    "gelu_new": "gelu_new",
+    "relu": "relu",
+    "relu_squared": "relu2",
+    "silu": "silu",
+}
+ATTENTION = {"transformers": "sdpa", "transformers-eager": "eager"}
+
+LAYERNORM, RMSNORM = Norm(), Norm("rmsnorm", weight=True, bias=False)
+LEARNED, ROTARY = Positions(), Positions("rope")
+ALL_BIASES = {"q_bias": True, "k_bias": True, "v_bias": True, "o_bias": True}
+NO_BIASES = dict.fromkeys(ALL_BIASES, False)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A class of transformers: its config, what all its models have in common, and its names for parameters."""
+
+    config: str
+    model: str
+    common: Callable[[Model], Model]  # the model with the switches that the class fixes
+    keys: Callable[[Model, float], dict[str, Any]]  # its config's keys, given the dropout
+    names: tuple[tuple[str, str], ...] = ()  # parts of its parameters' names, and ours for them
+
+
+def layer_of(model: Model) -> Layer:
+    """Return the one layer that a uniform model repeats."""
+    return model.runs[0].layers[0]
+
+
+def fixed(model: Model, layer: Callable[[Layer], Layer], **switches: Any) -> Model:  # noqa: ANN401 - values of the record's own fields
+    """Return the model with some switches set, in all its layers too."""
+    runs = tuple(replace(run, layers=tuple(layer(one) for one in run.layers)) for run in model.runs)
+    return replace(model, runs=runs, **switches)
+
+
+def attention(layer: Layer, **switches: Any) -> Attention:  # noqa: ANN401 - values of the record's own fields
+    """Return the layer's attention with some switches set."""
+    return replace(attention_of(layer), **switches)
+
+
+def feed_forward(layer: Layer, *, gated: bool, bias: bool) -> FeedForward:
+    """Return the layer's feed-forward with its form set; where there is no gate, its bias is nothing."""
+    one = feed_forward_of(layer)
+    return replace(one, gated=gated, gate_bias=bias if gated else one.gate_bias, up_bias=bias, down_bias=bias)
+
+
+def sizes(model: Model) -> dict[str, Any]:
+    """Return the keys that most configs share."""
+    layer = layer_of(model)
+    return {
+        "vocab_size": model.padded_vocab_size,
+        "max_position_embeddings": model.context_length,
+        "hidden_size": model.d_model,
+        "num_hidden_layers": model.n_layers,
+        "num_attention_heads": attention_of(layer).n_heads,
+        "num_key_value_heads": attention_of(layer).n_kv_heads,
+        "head_dim": attention_of(layer).head_dim,
+        "intermediate_size": feed_forward_of(layer).d_ff,
+        "hidden_act": ACTIVATIONS[feed_forward_of(layer).activation],
+        "tie_word_embeddings": model.tied_head,
+        "pad_token_id": None,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+
+
+def gpt2_common(model: Model) -> Model:
+    """Set what GPT2LMHeadModel fixes: learned positions, LayerNorm, a plain feed-forward, all biases, as many kv heads as heads."""
+    heads = attention_of(layer_of(model)).n_heads
+
+    def layer(one: Layer) -> Layer:
+        head = attention(
+            one, qkv="fused", n_kv_heads=heads, head_dim=model.d_model // heads, qk_norm="none", logit_softcap=False, **ALL_BIASES
+        )
+        return Layer(head, feed_forward(one, gated=False, bias=True))
+
+    return fixed(
+        model, layer, positions=LEARNED, norm=LAYERNORM, embedding_norm=False, final_norm=True, head_bias=False, logit_softcap=False
+    )
+
+
+def gpt2_keys(model: Model, dropout: float) -> dict[str, Any]:
+    """Return the keys of GPT2Config."""
+    layer = layer_of(model)
+    return {
+        "vocab_size": model.padded_vocab_size,
+        "n_positions": model.context_length,
+        "n_embd": model.d_model,
+        "n_layer": model.n_layers,
+        "n_head": attention_of(layer).n_heads,
+        "n_inner": feed_forward_of(layer).d_ff,
+        "activation_function": ACTIVATIONS[feed_forward_of(layer).activation],
+        "tie_word_embeddings": model.tied_head,
+        "resid_pdrop": dropout,
+        "embd_pdrop": dropout,
+        "attn_pdrop": dropout,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+
+
+def llama_like(qk_norm: bool = False, qkv_bias: bool | None = None) -> Callable[[Model], Model]:
+    """Set what the classes grown from Llama fix: rotary positions, RMSNorm before, gated feed-forward, separate projections."""
+
+    def common(model: Model) -> Model:
+        rotary = replace(ROTARY, rotary_dim=attention_of(layer_of(model)).head_dim)
+
+        def layer(one: Layer) -> Layer:
+            own = attention_of(one).o_bias  # Llama's attention_bias is for all four projections, its mlp_bias for all three
+            bias = own if qkv_bias is None else qkv_bias
+            out = own if qkv_bias is None else False
+            switches = {"q_bias": bias, "k_bias": bias, "v_bias": bias, "o_bias": out}
+            norm = "head_dim" if qk_norm else "none"
+            head = attention(one, qkv="separate", qk_norm=norm, logit_softcap=False, **switches)
+            mlp = feed_forward_of(one).down_bias and qkv_bias is None and not qk_norm
+            return Layer(head, feed_forward(one, gated=True, bias=mlp), positions=rotary, norm=RMSNORM)
+
+        rotary = replace(ROTARY, rotary_dim=attention_of(layer_of(model)).head_dim)
+        return fixed(
+            model, layer, positions=rotary, norm=RMSNORM, embedding_norm=False, final_norm=True, head_bias=False, logit_softcap=False
+        )
+
+    return common
+
+
+def llama_keys(model: Model, dropout: float) -> dict[str, Any]:
+    """Return the keys of LlamaConfig and its like."""
+    layer = layer_of(model)
+    return sizes(model) | {
+        "attention_bias": attention_of(layer).o_bias,
+        "mlp_bias": feed_forward_of(layer).down_bias,
+        "attention_dropout": dropout,
+    }
+
+
+def neox_common(model: Model) -> Model:
+    """Set what GPTNeoXForCausalLM fixes: rotary positions on a part of each head, LayerNorm, two norms and parallel or not, all biases."""
+    first = layer_of(model)
+    heads = attention_of(first).n_heads
+    block = first.block if first.block == "parallel_two_norms" else "sequential"
+    rotary = replace(ROTARY, rotary_dim=first.positions.rotary_dim)
+
+    def layer(one: Layer) -> Layer:
+        head = attention(
+            one, qkv="fused_per_head", n_kv_heads=heads, head_dim=model.d_model // heads, qk_norm="none", logit_softcap=False, **ALL_BIASES
+        )
+        return Layer(head, feed_forward(one, gated=False, bias=True), positions=rotary, norm=LAYERNORM, block=block)
+
+    return fixed(
+        model, layer, positions=rotary, norm=LAYERNORM, embedding_norm=False, final_norm=True, head_bias=False, logit_softcap=False
+    )
+
+
+def neox_keys(model: Model, dropout: float) -> dict[str, Any]:
+    """Return the keys of GPTNeoXConfig."""
+    layer = layer_of(model)
+    share = layer.positions.rotary_dim / attention_of(layer).head_dim
+    keys = sizes(model)
+    del keys["num_key_value_heads"], keys["head_dim"]
+    return keys | {
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": share},
+        "use_parallel_residual": layer.block == "parallel_two_norms",
+        "attention_dropout": dropout,
+        "hidden_dropout": dropout,
+    }
+
+
+def gemma2_common(model: Model) -> Model:
+    """Set what Gemma2ForCausalLM fixes: norms before and after with an offset of one, soft caps on scores and logits."""
+    norm = replace(RMSNORM, unit_offset=layer_of(model).norm.unit_offset)
+    cap = attention_of(layer_of(model)).logit_softcap
+    rotary = replace(ROTARY, rotary_dim=attention_of(layer_of(model)).head_dim)
+
+    def layer(one: Layer) -> Layer:
+        head = attention(one, qkv="separate", qk_norm="none", logit_softcap=cap, **NO_BIASES)
+        return Layer(head, feed_forward(one, gated=True, bias=False), positions=rotary, norm=norm, norm_placement="before_and_after")
+
+    return fixed(model, layer, positions=rotary, norm=norm, embedding_norm=False, final_norm=True, head_bias=False)
+
+
+def gemma2_keys(model: Model, dropout: float) -> dict[str, Any]:
+    """Return the keys of Gemma2Config."""
+    keys = sizes(model)
+    keys["hidden_activation"] = keys.pop("hidden_act")
+    return keys | {
+        "query_pre_attn_scalar": attention_of(layer_of(model)).head_dim,
+        "sliding_window": model.context_length,
+        "attention_dropout": dropout,
+    }
+
+
+GPT2_NAMES = (
+    ("transformer.wte.", "model.embed_tokens."),
+    ("transformer.wpe.", "model.embed_positions."),
+    ("transformer.ln_f.", "model.norm."),
+    ("transformer.h.", "model.layers."),
+    (".ln_1.", ".input_layernorm."),
+    (".ln_2.", ".post_attention_layernorm."),
+    (".attn.c_attn.", ".self_attn.qkv_proj."),
+    (".attn.c_proj.", ".self_attn.o_proj."),
+    (".attn.", ".self_attn."),
+    ("transformer.", "model."),
+    (".mlp.c_fc.", ".mlp.up_proj."),
+    (".mlp.c_proj.", ".mlp.down_proj."),
+)
+NEOX_NAMES = (
+    ("gpt_neox.embed_in.", "model.embed_tokens."),
+    ("gpt_neox.final_layer_norm.", "model.norm."),
+    ("gpt_neox.layers.", "model.layers."),
+    (".attention.query_key_value.", ".self_attn.qkv_proj."),
+    (".attention.dense.", ".self_attn.o_proj."),
+    (".attention.", ".self_attn."),
+    (".mlp.dense_h_to_4h.", ".mlp.up_proj."),
+    (".mlp.dense_4h_to_h.", ".mlp.down_proj."),
+    ("embed_out.", "lm_head."),
+    ("gpt_neox.", "model."),
+)
+
+FAMILIES = (
+    Family("GPT2Config", "GPT2LMHeadModel", gpt2_common, gpt2_keys, GPT2_NAMES),
+    Family("LlamaConfig", "LlamaForCausalLM", llama_like(), llama_keys),
+    Family("Qwen2Config", "Qwen2ForCausalLM", llama_like(qkv_bias=True), llama_keys),
+    Family("Qwen3Config", "Qwen3ForCausalLM", llama_like(qk_norm=True), llama_keys),
+    Family("GPTNeoXConfig", "GPTNeoXForCausalLM", neox_common, neox_keys, NEOX_NAMES),
+    Family("Gemma2Config", "Gemma2ForCausalLM", gemma2_common, gemma2_keys),
+)
+
+
+def family_of(model: Model) -> Family:
+    """Return the class that says the model. Raises ``CannotMeasureError`` if none does."""
+    layers = {layer for run in model.runs for layer in run.layers}
+    for family in FAMILIES:
+        if len(layers) == 1 and family.common(model) == model:
+            return family
+    classes = ", ".join(family.model for family in FAMILIES)
+    raise CannotMeasureError(f"no class of transformers that is known here says this model; known are {classes}")
+
+
+def build(model: Model, training: Training, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    """Return transformers' module for the model. Raises ``CannotMeasureError``, also where transformers is not installed."""
+    import torch
+
+    if training.recompute == "selective":
+        raise CannotMeasureError("implementation transformers recomputes whole layers or nothing")
+    try:
+        import transformers
+        from transformers.initialization import no_init_weights
+    except ImportError as error:
+        raise CannotMeasureError(f"transformers cannot be imported ({error}); pip install transformers") from error
+    family = family_of(model)
+    config = getattr(transformers, family.config)(**family.keys(model, float(training.dropout)))
+    config._attn_implementation = ATTENTION.get(training.implementation, "sdpa")  # noqa: SLF001 - the config's own way to be told
+    config.use_cache = False
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device(device), no_init_weights():
+            module: nn.Module = getattr(transformers, family.model)(config)
+    finally:
+        torch.set_default_dtype(before)
+    module.tie_weights()  # type: ignore[operator] # a method of transformers' models
+    module.train()
+    if training.recompute == "full":
+        module.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})  # type: ignore[operator] # the same
+    return module
+
+
+def our_name(name: str, model: Model) -> str:
+    """Return our name for a module or a parameter of the model's class."""
+    name += "."
+    for theirs, ours in family_of(model).names:
+        name = name.replace(theirs, ours)
+    return name.removesuffix(".")
+
+
+def loss(module: nn.Module, ids: Tensor, targets: Tensor) -> Tensor:
+    """Return the loss that the class computes itself; it shifts the targets by one, into a tensor of its own."""
+    result: Tensor = module(input_ids=ids, labels=targets).loss
+    return result
+
+
+@contextmanager
+def as_if_running() -> Iterator[None]:
+    """Keep transformers from taking fake tensors for a trace to be exported, for which it builds masks that no run has."""
+    with mock.patch("transformers.utils.import_utils.is_fake_tensor", lambda _: False):  # noqa: PT008 - a Mock would hold the tensor
+        yield
+
+
+def parameters(model: Model) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every parameter of the model's class by our name for it, a tied one once, matrices as [out, in]."""
+    import torch
+
+    training = Training(batch_size=1, sequence_length=1, implementation="transformers-eager")  # all classes have eager attention
+    module = build(model, training, torch.device("meta"), torch.float32)
+    turned = {f"{name}.weight" for name, part in module.named_modules() if type(part).__name__ == "Conv1D"}  # GPT-2's are [in, out]
+    shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
+    return {our_name(name, model): shape[::-1] if name in turned else shape for name, shape in shapes.items()}

@@ -1,0 +1,142 @@
+"""planner import, and the other commands on a config.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Planner = Callable[..., tuple[int, str, str]]
+
+# Llama 3.2 1B: 1,235,814,400 parameters as published.
+LLAMA: dict[str, Any] = {
+    "_name_or_path": "meta-llama/Llama-3.2-1B", "model_type": "llama", "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 8192,
+    "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "tie_word_embeddings": True,
+    "max_position_embeddings": 131072, "rope_theta": 500000.0, "unsloth_version": "2025.1",
+}  # fmt: skip
+PARAMS = "1235814400"
+
+
+@pytest.fixture
+def config(home: Path) -> Path:
+    """Put a config.json into a folder named as a model."""
+    path = home / "llama-3.2-1b" / "config.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(LLAMA), encoding="utf-8")
+    return path
+
+
+def test_a_config_becomes_a_commented_spec_that_runs(planner: Planner, config: Path, home: Path) -> None:
+    code, out, err = planner("import", str(config), "-o", "specs/mine.yaml")
+    assert (code, out) == (0, "")
+    assert err.splitlines() == [
+        "planner: not understood, and not taken to be about the model: unsloth_version",
+        "planner: wrote specs/mine.yaml",
+    ]
+    assert (
+        (home / "specs" / "mine.yaml").read_text(encoding="utf-8")
+        == """\
+# Imported from a configuration of type llama. Comments name the keys that a line was made of.
+# Not understood, and not taken to be about the model: unsloth_version.
+name: mine
+source: https://huggingface.co/meta-llama/Llama-3.2-1B
+model:
+  vocab_size: 128256
+  context_length: 131072  # max_position_embeddings
+  d_model: 2048  # hidden_size
+  n_layers: 16  # num_hidden_layers
+  n_heads: 32  # num_attention_heads
+  n_kv_heads: 8  # num_key_value_heads
+  d_ff: 8192  # intermediate_size
+  attention: {bias: false, qkv: separate}
+  feed_forward: {type: gated, activation: silu, bias: false}
+  norm: {type: rmsnorm}
+  positions: rope
+"""
+    )
+    assert planner("run", "specs/mine.yaml")[0] == 0
+    assert PARAMS in (home / "reports" / "capacity.csv").read_text(encoding="utf-8")
+
+
+def test_a_folder_and_standard_input_are_read_too(planner: Planner, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, _ = planner("import", str(config.parent))
+    assert (code, out.splitlines()[2]) == (0, "name: llama-3.2-1b")
+    with config.open(encoding="utf-8") as stream:
+        monkeypatch.setattr("sys.stdin", stream)
+        code, out, _ = planner("import", "-", "--name", "other", "--source", "a paper")
+    assert (code, out.splitlines()[2:4]) == (0, ["name: other", 'source: "a paper"'])
+
+
+def test_a_spec_that_is_there_is_kept(planner: Planner, config: Path, home: Path) -> None:
+    before = (home / "specs" / "tiny.yaml").read_text(encoding="utf-8")
+    code, _, err = planner("import", str(config), "-o", "specs/tiny.yaml")
+    assert (code, "--force replaces it" in err) == (2, True)
+    assert (home / "specs" / "tiny.yaml").read_text(encoding="utf-8") == before
+    assert planner("import", str(config), "-o", "specs/tiny.yaml", "--force")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (json.dumps(LLAMA | {"hidden_size": None}), "llama config: `hidden_size` is missing"),
+        (json.dumps(LLAMA | {"hidden_size": "2048"}), "llama config: `hidden_size: '2048'` is not a positive integer"),
+        (json.dumps(LLAMA | {"model_type": "llama9"}), "model_type 'llama9' is not supported"),
+        (json.dumps(LLAMA | {"model_type": "mixtral", "num_local_experts": 8}), "mixtral config: `num_experts_per_tok` is missing"),
+        (json.dumps(LLAMA)[:99], "this is no JSON"),
+        ("hello", "this is no JSON"),
+        ("", "the file is empty"),
+        ("[" * 2**21, "is larger than 1 MiB"),
+        (b"\x89PNG\r\n\x1a\n\0\0", "is not UTF-8"),
+    ],
+    ids=["missing", "type", "unknown", "no-top-k", "truncated", "text", "empty", "huge", "binary"],
+)
+def test_bad_configurations_are_refused_in_a_line(content: str | bytes, message: str, planner: Planner, home: Path) -> None:
+    (home / "config.json").write_bytes(content.encode() if isinstance(content, str) else content)
+    for command in ("import", "validate"):
+        code, out, err = planner(command, "config.json")
+        assert (code, out) == (1, "")
+        assert message in err.splitlines()[0]
+        assert err.startswith(("planner: config.json: ", "config.json"))
+
+
+def test_a_config_that_is_not_there_is_no_finding(planner: Planner) -> None:
+    assert planner("import", "nowhere/config.json")[0] == 2
+
+
+def test_run_takes_a_config_as_it_is(planner: Planner, config: Path, home: Path) -> None:
+    assert planner("run", str(config), "--set", "training.sequence_length=128")[0] == 0
+    row = (home / "reports" / "capacity.csv").read_text(encoding="utf-8").splitlines()[1]
+    assert row.startswith("llama-3.2-1b,")
+    assert PARAMS in row
+
+
+def test_a_json_file_that_is_a_spec_stays_one(planner: Planner, home: Path) -> None:
+    model = {"vocab_size": 200, "context_length": 32, "d_model": 64, "n_layers": 2, "n_heads": 4}
+    (home / "spec.json").write_text(json.dumps({"name": "from-json", "model": model}), encoding="utf-8")
+    assert planner("validate", "spec.json")[0] == 0
+
+
+def test_list_finds_a_model_by_a_part_of_its_name(planner: Planner) -> None:
+    code, out, _ = planner("list", "llama-3-8b")
+    assert code == 0
+    assert out.splitlines()[1].split() == ["catalog/llama-3-8b", "8.030", "B", "8.030", "B", "meta-llama/Meta-Llama-3-8B"]
+    assert len(planner("list")[1].splitlines()) == 1 + 258
+    code, out, err = planner("list", "llamma-3-8b")
+    assert (code, out) == (1, "")
+    assert "catalog" in err
+    assert "llama-3-8b" in err
+
+
+def test_a_proposal_starts_from_a_model_of_the_catalogue(planner: Planner, home: Path) -> None:
+    spec = home / "specs" / "mine.yaml"
+    spec.write_text("name: mine\nextends: catalog/llama-3-8b\nmodel: {n_layers: 40}\n", encoding="utf-8")
+    assert planner("run", "specs/mine.yaml")[0] == 0
+    # 8,030,261,248 and 8 more layers of 218,112,000
+    assert str(8_030_261_248 + 8 * 218_112_000) in (home / "reports" / "capacity.csv").read_text(encoding="utf-8")
+    spec.write_text("name: mine\nextends: catalog/llama-3-9b\n", encoding="utf-8")
+    code, _, err = planner("run", "specs/mine.yaml")
+    assert code == 1
+    assert "the catalogue has no model 'llama-3-9b'; did you mean catalog/llama-3-8b" in err

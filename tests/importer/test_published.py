@@ -1,0 +1,78 @@
+"""Published models: their config.json means what their weights hold, component by component."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.capacity.records import Plan
+from planner.spec.importer import REFUSED, SUPPORTED, UnsupportedConfigError, read_huggingface, spec_text
+
+PlanModel = Callable[..., Plan]
+
+# 263 published models: config.json, parameters, those that a token uses, and parameters by module. The transformers 5.24 class built on the
+# meta device, corrected where the class does not hold what the published weights hold.
+PUBLISHED = [
+    json.loads(line) for line in (Path(__file__).parent.parent / "data" / "published.jsonl").read_text(encoding="utf-8").splitlines()
+]
+MODULES = {"embeddings": "embedding", "positions": "position", "mlp": "feed_forward", "norms": "norm"}
+SAYABLE = [row for row in PUBLISHED if row["hf_config"]["model_type"] not in REFUSED]
+
+# The table tells modules by their name, and Kimi Linear calls both of its mixers self_attn: its latent attention (6 layers of 29,114,368)
+# stands under ssm there.
+NAMED_ALIKE = {"moonshotai/Kimi-Linear-48B-A3B-Instruct": 6 * (2304 * 6144 + 2304 * 576 + 512 * 8192 + 4096 * 2304)}
+
+
+@pytest.mark.parametrize("row", SAYABLE, ids=lambda row: row["name"])
+def test_a_published_model_counts_its_parameters(row: Mapping[str, Any], plan_model: PlanModel) -> None:
+    imported = read_huggingface(row["hf_config"])
+    parameters = plan_model(imported.model, **imported.training).parameters
+    assert parameters.total == row["params_total"]
+    assert parameters.active == row["params_active"]
+    right = {MODULES.get(module, module): n for module, n in row["params_by_module"].items()}
+    if row["name"] in NAMED_ALIKE:
+        right |= {"attention": NAMED_ALIKE[row["name"]], "ssm": right["ssm"] - NAMED_ALIKE[row["name"]]}
+    assert {component: n for component, n in parameters.by_component.items() if n} == right
+    assert parameters.correction_biases == row["router_bias_buffers"]
+
+
+def test_nearly_all_published_models_can_be_said() -> None:
+    assert len(PUBLISHED) == 263
+    assert len(SAYABLE) == 258
+    assert {row["hf_config"]["model_type"] for row in SAYABLE} <= set(SUPPORTED)
+
+
+@pytest.mark.parametrize("row", [row for row in PUBLISHED if row not in SAYABLE], ids=lambda row: row["name"])
+def test_what_a_spec_cannot_say_is_refused_with_the_reason(row: Mapping[str, Any]) -> None:
+    with pytest.raises(UnsupportedConfigError, match="which a spec cannot say"):
+        read_huggingface(row["hf_config"])
+
+
+# Parameters of the multi-token-prediction block as the release stores it, with its copy of the token table and the head.
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("deepseek-ai/DeepSeek-V3", 13_463_426_304),
+        ("zai-org/GLM-4.5", 5_539_962_272),
+        ("zai-org/GLM-4.5-Air", 3_616_573_568),
+    ],
+)
+def test_multi_token_prediction_is_a_line_of_its_own(name: str, right: int, plan_model: PlanModel) -> None:
+    row = next(row for row in PUBLISHED if row["name"] == name)
+    assert plan_model(read_huggingface(row["hf_config"]).model).parameters.prediction == right
+
+
+@pytest.mark.parametrize("row", SAYABLE, ids=lambda row: row["name"])
+def test_a_spec_is_written_so_that_it_reads_back_the_same(row: Mapping[str, Any], tmp_path: Path) -> None:
+    import planner
+
+    imported = read_huggingface(row["hf_config"])
+    spelled, written = tmp_path / "spelled.yaml", tmp_path / "written.yaml"
+    spelled.write_text(json.dumps({"name": "model", "model": imported.model, "training": imported.training}), encoding="utf-8")
+    written.write_text(spec_text(imported, "model"), encoding="utf-8")
+    assert planner.load(written).model == planner.load(spelled).model
+    assert max(map(len, written.read_text(encoding="utf-8").splitlines())) <= 200

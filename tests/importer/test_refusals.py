@@ -1,0 +1,167 @@
+"""What cannot be read with certainty is refused by name, in one short line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.spec.importer import UnsupportedConfigError, from_huggingface, read_huggingface
+
+Config = dict[str, Any]
+
+KV: Config = {
+    "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 80,
+    "vocab_size": 97,
+}  # fmt: skip
+HF: Config = {key: value for key, value in KV.items() if key != "num_key_value_heads"}
+GPT: Config = {"n_embd": 48, "n_layer": 3, "n_head": 6, "vocab_size": 97}
+LLAMA: Config = {"model_type": "llama", **KV}
+MIXTRAL: Config = {"model_type": "mixtral", **KV, "num_local_experts": 5, "num_experts_per_tok": 2}
+DEEPSEEK: Config = {
+    "model_type": "deepseek_v3", **KV, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 20, "n_shared_experts": 1,
+}  # fmt: skip
+
+
+def without(config: Config, key: str) -> Config:
+    return {name: value for name, value in config.items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({}, "no `model_type`"),
+        ({"model_type": ["llama"]}, "no `model_type`"),
+        ({"model_type": "bert", **KV}, "'bert' is not supported"),
+        ({"model_type": "llama5", **KV}, "the nearest names, which are other architectures, are llama"),
+        ({"model_type": "zamba2", **KV}, "model_type 'zamba2' is known and cannot be imported"),
+        (LLAMA | {"num_local_experts": 8}, "`num_local_experts: 8` is not known here"),
+        (LLAMA | {"lora_rank": 8}, "`lora_rank: 8` is not known here"),
+        (LLAMA | {"hidden_size": None}, "`hidden_size` is missing"),
+        (LLAMA | {"hidden_size": True}, "`hidden_size: True` is not a positive integer"),
+        (LLAMA | {"hidden_size": 48.0}, "`hidden_size: 48.0` is not a positive integer"),
+        (LLAMA | {"intermediate_size": [80, 80, 80]}, "`intermediate_size: [80, 80, 80]` is not a positive integer"),
+        (LLAMA | {"attention_bias": "yes"}, "`attention_bias: 'yes'` is neither true nor false"),
+        (LLAMA | {"hidden_act": "xielu"}, "`hidden_act: 'xielu'` cannot be said"),
+        (LLAMA | {"hidden_act": ["silu"]}, "`hidden_act: ['silu']` cannot be said"),
+        (LLAMA | {"partial_rotary_factor": "half"}, "`partial_rotary_factor: 'half'` is not a number above 0"),
+        (LLAMA | {"partial_rotary_factor": 0.01}, "leaves nothing to rotate"),
+        (LLAMA | {"num_attention_heads": 7}, "7 heads do not divide a width of 48"),
+        (LLAMA | {"layer_types": ["full_attention", "linear_attention", "full_attention"]}, "`layer_types` holds other entries"),
+        (LLAMA | {"layer_types": 3}, "`layer_types` must be a list with an entry for each of 3 layers"),
+        (LLAMA | {"pruned_heads": {"0": [1]}}, "`pruned_heads: {'0': [1]}` cannot be said"),
+        ({"model_type": "mistral", **HF}, "`num_key_value_heads` is missing"),
+        ({"model_type": "gpt2", **GPT, "hidden_size": 64}, "`n_embd: 48` and `hidden_size: 64` disagree"),
+        ({"model_type": "gpt_neo", **HF, "num_layers": 2, "num_heads": 4, "attention_types": [3]}, "`attention_types` must be a list"),
+        ({"model_type": "phi", **KV, "qk_layernorm": True}, "`qk_layernorm: True` cannot be said"),
+        ({"model_type": "nemotron", **KV, "kv_channels": 64}, "`kv_channels: 64` cannot be said in a spec; 8 can"),
+        (
+            {"model_type": "mpt", "d_model": 48, "n_heads": 6, "n_layers": 3, "vocab_size": 97, "attn_config": {"alibi": False}},
+            "mpt attn_config",
+        ),
+        ({"model_type": "mpt", "attn_config": 3}, "`attn_config: 3` is not a mapping"),
+        ({"model_type": "smollm3", **KV, "no_rope_layers": [1]}, "`no_rope_layers` must be a list"),
+        ({"model_type": "openai-gpt", **GPT, "afn": "tanh"}, "`afn: 'tanh'`"),
+        (without(MIXTRAL, "num_experts_per_tok"), "`num_experts_per_tok` is missing"),
+        (without(MIXTRAL, "num_local_experts"), "`num_experts` is missing"),
+        (MIXTRAL | {"num_experts_per_tok": 6}, "`num_experts_per_tok: 6` is more than the 5 experts"),
+        (without(DEEPSEEK, "moe_intermediate_size"), "`moe_intermediate_size` is missing"),
+        (DEEPSEEK | {"scoring_func": "softmax"}, "`scoring_func: 'softmax'` cannot be said in a spec; 'sigmoid' can"),
+        (DEEPSEEK | {"kv_lora_rank": "512"}, "`kv_lora_rank: '512'` is not a positive integer"),
+        (DEEPSEEK | {"mlp_layer_types": ["dense", "sparse", "wide"]}, "`mlp_layer_types` holds other entries than dense, sparse: 'wide'"),
+        (
+            {"model_type": "nemotron_h", **KV, "hybrid_override_pattern": "M-X"},
+            "`hybrid_override_pattern: 'M-X'` is not a string of M * - E",
+        ),
+        ({"model_type": "doge", **KV, "is_moe": True}, "`is_moe: True` cannot be said"),
+        ({"model_type": "mamba", **KV, "expand": "2"}, "`expand: '2'`"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_read_with_certainty_is_refused_by_name(config: Config, message: str) -> None:
+    with pytest.raises(UnsupportedConfigError) as refused:
+        from_huggingface(config)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_refusal_stays_short_whatever_the_file_holds() -> None:
+    with pytest.raises(UnsupportedConfigError) as refused:
+        from_huggingface(LLAMA | {"mystery_layers": ["x" * 10_000] * 10_000})
+    assert len(str(refused.value)) < 300
+
+
+def test_a_key_that_cannot_be_about_the_model_is_only_listed() -> None:
+    assert read_huggingface(LLAMA | {"unsloth_version": "2025.1", "license": "mit"}).not_understood == ("unsloth_version", "license")
+
+
+def test_layers_without_rotary_positions_become_a_repeated_group() -> None:
+    model = from_huggingface({"model_type": "smollm3", **KV, "num_hidden_layers": 9})
+    assert model["layers"] == [{"count": 2, "layers": [{}, {}, {}, {"positions": "none"}]}, {"count": 1}]
+
+
+def test_the_first_dense_layers_become_a_run() -> None:
+    assert from_huggingface(DEEPSEEK | {"num_hidden_layers": 9})["layers"] == [{"count": 3, "experts": "none"}, {"count": 6}]
+
+
+def test_a_window_as_long_as_the_context_is_none() -> None:
+    mistral = {"model_type": "mistral", **KV, "max_position_embeddings": 64, "sliding_window": 32}
+    assert from_huggingface(mistral)["attention"]["window"] == 32
+    assert "window" not in from_huggingface(mistral | {"sliding_window": 64})["attention"]
+
+
+def test_the_rotated_part_of_a_head_is_read_from_either_place() -> None:
+    neox = {"model_type": "gpt_neox", **HF, "hidden_size": 96}
+    assert from_huggingface(neox)["positions"] == {"type": "rope", "rotary_dim": 4}
+    assert from_huggingface(neox | {"rotary_pct": 0.5})["positions"] == {"type": "rope", "rotary_dim": 8}
+    assert from_huggingface(neox | {"rope_parameters": {"partial_rotary_factor": 1.0}})["positions"] == "rope"
+
+
+def test_a_composite_config_is_read_by_its_text_part_and_says_so() -> None:
+    # Gemma 3 4B leaves out of its text part what is its class's default.
+    text = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34, "sliding_window": 1024}
+    imported = read_huggingface({"model_type": "gemma3", "text_config": text, "vision_config": {"hidden_size": 1152}})
+    assert imported.model["n_heads"] == 8
+    assert imported.model["vocab_size"] == 262208
+    assert "text_config" in imported.notes[0]
+    assert "num_attention_heads 8" in imported.notes[1]
+
+
+WORDS = st.sampled_from(["", "silu", "full_attention", "partial_rotary_factor", "alibi", "M-*E"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 200) | st.floats() | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=5,
+)
+TWINS = [json.loads(line) for line in (Path(__file__).parent.parent / "data" / "twins.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> Config:
+    """Draw a small config with some of its values, or of the keys that some class knows, replaced by anything."""
+    config = draw(st.sampled_from(TWINS))
+    keys = [
+        *config,
+        "head_dim",
+        "layer_types",
+        "mlp_layer_types",
+        "rope_parameters",
+        "no_rope_layers",
+        "attn_config",
+        "hidden_activation",
+        "other",
+    ]
+    changed = draw(st.dictionaries(st.sampled_from([key for key in keys if key != "model_type"]), JSON, max_size=3))
+    return {**config, **changed}
+
+
+@settings(deadline=None)  # the first example waits for what is imported late
+@given(configs())
+def test_whatever_a_config_holds_it_is_read_or_refused(config: Config) -> None:
+    with contextlib.suppress(UnsupportedConfigError):
+        assert from_huggingface(config)["d_model"] > 0

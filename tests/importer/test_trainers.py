@@ -1,0 +1,145 @@
+"""The configurations of Megatron-LM, LitGPT and nanoGPT become the same models as their published ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from planner.capacity.records import Plan
+from planner.spec.importer import Imported, UnsupportedConfigError, read_config
+
+PlanModel = Callable[..., Plan]
+
+# What Megatron-LM's own example says for Llama 3 8B (examples/llama/train_llama3_8b_fp8.sh), and the vocabulary.
+LLAMA3 = """\
+torchrun --nproc_per_node 8 pretrain_gpt.py \\
+    --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 \\
+    --group-query-attention --num-query-groups 8 --kv-channels 128 --seq-length 8192 --max-position-embeddings 8192 \\
+    --position-embedding-type rope --rotary-base 1000000 --rotary-percent 1.0 --attention-dropout 0.0 --hidden-dropout 0.0 \\
+    --swiglu --normalization=RMSNorm --disable-bias-linear --untie-embeddings-and-output-weights --vocab-size 128256 \\
+    --micro-batch-size 1 --global-batch-size 128 --bf16 --recompute-granularity full
+"""
+GPT2_PRINTED = """\
+------------------------ arguments ------------------------
+  hidden_size ..................................... 768
+  max_position_embeddings ......................... 1024
+  num_attention_heads ............................. 12
+  num_layers ...................................... 12
+  openai_gelu ..................................... True
+  padded_vocab_size ............................... 50304
+  swiglu .......................................... False
+  window_size ..................................... None
+-------------------- end of arguments ---------------------
+"""
+MIXTRAL = """\
+num_layers: 32
+hidden_size: 4096
+ffn_hidden_size: 14336
+num_attention_heads: 32
+num_query_groups: 8
+max_position_embeddings: 32768
+position_embedding_type: rope
+normalization: RMSNorm
+swiglu: true
+add_bias_linear: false
+untie_embeddings_and_output_weights: true
+padded_vocab_size: 32000
+num_experts: 8
+moe_router_topk: 2
+"""
+DEEPSEEK = {
+    "num_layers": 61, "hidden_size": 7168, "ffn_hidden_size": 18432, "num_attention_heads": 128, "max_position_embeddings": 4096,
+    "normalization": "RMSNorm", "swiglu": True, "add_bias_linear": False, "untie_embeddings_and_output_weights": True,
+    "padded_vocab_size": 129280, "multi_latent_attention": True, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_head_dim": 128,
+    "qk_pos_emb_head_dim": 64, "v_head_dim": 128, "num_experts": 256, "moe_router_topk": 8, "moe_ffn_hidden_size": 2048,
+    "moe_shared_expert_intermediate_size": 2048, "moe_router_score_function": "sigmoid", "moe_router_enable_expert_bias": True,
+    "moe_layer_freq": "([0]*3+[1]*58)", "rotary_base": 10000,
+}  # fmt: skip
+LITGPT_PYTHIA = """\
+name: pythia-160m
+block_size: 2048
+n_layer: 12
+n_embd: 768
+n_head: 12
+padding_multiple: 128
+vocab_size: 50254
+mlp_class_name: GptNeoxMLP
+norm_class_name: LayerNorm
+rotary_percentage: 0.25
+parallel_residual: true
+bias: true
+"""
+NANOGPT = """\
+# train_gpt2.py
+n_layer = 12
+n_head = 12
+n_embd = 768
+block_size = 1024
+bias = True
+vocab_size = 50257
+batch_size = 12
+wandb_run_name = 'gpt2-' + str(124)
+"""
+
+
+def total(imported: Imported, plan_model: PlanModel) -> int:
+    return plan_model(imported.model, **imported.training).parameters.total
+
+
+@pytest.mark.parametrize(
+    ("text", "file", "right"),
+    [
+        (LLAMA3, "run.sh", 8_030_261_248),  # as published
+        (GPT2_PRINTED, "log.txt", 124_439_808 + (50304 - 50257) * 768),
+        (MIXTRAL, "mixtral.yaml", 46_702_792_704),  # as published
+        (json.dumps(DEEPSEEK), "args.json", 671_026_404_352),  # as published
+        (LITGPT_PYTHIA, "model_config.yaml", 162_322_944),  # as published, EleutherAI/pythia-160m
+        (NANOGPT, "train_gpt2.py", 124_439_808),  # as published, and printed by nanoGPT
+    ],
+    ids=["megatron-command", "megatron-printed", "megatron-experts", "megatron-latent", "litgpt", "nanogpt"],
+)
+def test_a_configuration_of_a_trainer_counts_the_published_model(text: str, file: str, right: int, plan_model: PlanModel) -> None:
+    assert total(read_config(text, file), plan_model) == right
+
+
+def test_megatron_says_how_it_trains() -> None:
+    imported = read_config(LLAMA3, "run.sh")
+    assert imported.training == {"batch_size": 1, "sequence_length": 8192, "precision": "bf16-master", "recompute": "full"}
+    assert "rotary_base" in imported.not_understood
+
+
+def test_megatron_pads_the_vocabulary_for_each_rank() -> None:
+    imported = read_config(LLAMA3.replace("128256", "50257") + " --tensor-model-parallel-size 4", "run.sh")
+    assert imported.model["pad_vocab_to_multiple_of"] == 512
+
+
+@pytest.mark.parametrize(
+    ("text", "file", "message"),
+    [
+        (LLAMA3.replace("--vocab-size 128256", ""), "run.sh", "`vocab_size` or `padded_vocab_size` is missing"),
+        (LLAMA3 + " --window-size 128", "run.sh", "`window_size: 128` cannot be said"),
+        (json.dumps(DEEPSEEK | {"moe_layer_freq": "__import__('os')"}), "args.json", "is no list such as"),
+        (json.dumps(DEEPSEEK | {"moe_router_topk": 300}), "args.json", "more than the 256 experts"),
+        (LITGPT_PYTHIA.replace("GptNeoxMLP", "OtherMLP"), "x.yaml", "`mlp_class_name: 'OtherMLP'` cannot be said"),
+        (NANOGPT.replace("bias = True", ""), "x.py", "`bias` is missing"),
+        (NANOGPT.replace("n_embd = 768", "n_embd = 'wide'"), "x.py", "`n_embd: 'wide'` is not a positive integer"),
+        ("def", "x.py", "this is no Python"),
+        ("{", "config.json", "(the file seems to be cut off)"),
+        ('{"model_type": "llam', "config.json", "(the file seems to be cut off)"),
+        ('{"a": ' + "[" * 100_000, "config.json", "nested too deeply"),
+        ('{"hidden_size": ' + "9" * 5000 + "}", "config.json", "this is no JSON of a configuration"),
+        ("", "config.json", "the file is empty"),
+        ("a\0b", "config.json", "this is binary"),
+        ("[1, 2]", "config.json", "this is a list"),
+        ("hello", "notes.txt", "this is a text"),
+        ('{"layers": 3}', "config.json", "there is no `model_type`"),
+        ("name: x\nmodel: {n_layers: 3}\n", "x.yaml", "this is a spec already"),
+    ],
+)
+def test_what_is_no_such_configuration_is_told_in_one_line(text: str, file: str, message: str) -> None:
+    with pytest.raises(UnsupportedConfigError) as refused:
+        read_config(text, file)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
