@@ -1,7 +1,7 @@
 """Write the catalogue: `make catalogue`. With --check, only say whether it is up to date.
 
 tests/data/published.jsonl has the published models: name on the Hugging Face Hub, config.json, exact parameter counts. Each that the
-importer can say becomes specs/catalog/FAMILY/NAME.yaml; specs/catalog/README.md lists them, and the coverage table of README.md sums them up.
+importer can say becomes specs/catalog/FAMILY/NAME.yaml; specs/catalog/README.md lists them; the coverage table of README.md sums them up.
 """
 
 from __future__ import annotations
