@@ -23,7 +23,8 @@ if ! "$MODELPLAN_PYTHON" -I -m planner diff "${arguments[@]}" -- "${specs[@]+"${
   said="$(tail -n 1 "$folder/said")"
   cat "$folder/said" >&2
   printf '::error title=Model capacity::%s\n' "${said//%/%25}"
-  printf '## Model capacity\n\nThere is no report:\n\n```\n%s\n```\n' "${said//\`/}" >> "$GITHUB_STEP_SUMMARY"
+  fence='~~~'
+  printf '## Model capacity\n\nThere is no report:\n\n%s\n%s\n%s\n' "$fence" "${said//$fence/}" "$fence" >> "$GITHUB_STEP_SUMMARY"
   exit 2
 fi
 cat "$folder/said" >&2

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 
@@ -21,12 +21,12 @@ def write(directory: Path, files: Mapping[str, bytes]) -> None:
 
     New contents are written beside the files that they replace, then take their places one after the other. A failure or an interrupt
     before the last one has puts the old contents back, so nobody is left with half a report. A file that has its content already is not
-    touched; a link is replaced, not followed.
+    touched; a link is replaced, not followed. Of two runs at once, one waits for the other, so that their files never mix.
     """
     made = not directory.exists()
     directory.mkdir(parents=True, exist_ok=True)
     try:
-        with tempfile.TemporaryDirectory(prefix=".planner-", dir=directory) as scratch:
+        with _alone(directory), tempfile.TemporaryDirectory(prefix=".planner-", dir=directory) as scratch:
             changed = {name: content for name, content in files.items() if not _holds(directory / name, content)}
             _replace(directory, changed, Path(scratch))
     except BaseException:
@@ -34,6 +34,22 @@ def write(directory: Path, files: Mapping[str, bytes]) -> None:
             with contextlib.suppress(OSError):
                 directory.rmdir()
         raise
+
+
+@contextlib.contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Keep other runs from writing into the directory; the lock goes with the process, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows, where each file is still written whole
+        yield
+        return
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 def _replace(directory: Path, files: Mapping[str, bytes], scratch: Path) -> None:

@@ -7,8 +7,9 @@ missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 from urllib.parse import quote
 
 from planner.report import units
@@ -17,8 +18,11 @@ from planner.review import quantity, telling
 from planner.review.records import FIGURES, Edit, Finding, Model, Review, Row
 from planner.spec.records import Place
 
+T = TypeVar("T")
+
 LIMIT = 65_000  # GitHub takes 65,536 characters
 _RESERVE = 700  # for the last line, and for what closes a table
+_AS_IT_WAS = Row("base", "unchanged", {}, {})  # of a model without rows
 _MARKS = {"error": "❌", "warning": "⚠️", "waived": "🔕", "kept": "✅"}
 
 
@@ -29,10 +33,11 @@ class _Room:
     left: int
     missing: dict[str, int] = field(default_factory=dict)
 
-    def fit(self, parts: Iterable[str], what: str) -> list[str]:
-        """Return as many of the parts, from the first, as fit; the others are noted as missing."""
+    def fit(self, things: Iterable[T], tell: Callable[[T], str], what: str) -> list[str]:
+        """Return as many of the things, told, as fit, from the first one on; the others are noted as missing."""
         kept: list[str] = []
-        for part in parts:
+        for thing in things:
+            part = "" if what in self.missing else tell(thing)
             size = _size(part) + 1
             if what in self.missing or size > self.left:
                 self.missing[what] = self.missing.get(what, 0) + 1
@@ -46,17 +51,18 @@ def markdown(review: Review, blob: str = "", limit: int = LIMIT) -> str:
     """Write the comment; it ends with a line feed. ``blob`` is where the files of this revision are on the web, and makes places links."""
     head = [*_head(review)]
     room = _Room(limit - sum(_size(line) + 1 for line in head) - _RESERVE)
-    findings = room.fit((_finding(finding, blob) for finding in review.findings), "findings")
-    rows = room.fit((_overview(review, model, row) for model in review.changed for row in _rows(model)), "rows of the overview")
-    notes = room.fit(_notes(review), "waivers and notes")
-    told = {model.name: "\n".join(_why(model, blob)) for model in review.changed}
-    why = room.fit((text for text in told.values() if text), "explanations")
-    folded = room.fit(("\n".join(_details(model)) for model in review.changed if model.rows), "tables of figures")
-    unchanged = room.fit(_unchanged(review), "lists of unchanged models")
+    figures, standings = telling.headlines(review), telling.standings(review)
+    rows_of = ((model, row) for model in review.changed for row in model.rows or (_AS_IT_WAS,))
+    findings = room.fit(review.findings, lambda finding: _finding(finding, blob), "findings")
+    rows = room.fit(rows_of, lambda pair: _overview(*pair, figures, standings), "rows of the overview")
+    notes = room.fit(_notes(review), str, "waivers and notes")
+    why = room.fit((model for model in review.changed if model.edits), lambda model: "\n".join(_why(model, blob)), "explanations")
+    folded = room.fit((model for model in review.changed if model.rows), lambda model: "\n".join(_details(model)), "tables of figures")
+    unchanged = room.fit(_unchanged(review), str, "lists of unchanged models")
     sections = [
         "\n".join(head),
         _section("Findings", [_line(("", "finding", "where")), _line(("---",) * 3), *findings] if findings else []),
-        _section("Changes", [*_heading(review), *rows] if rows else []),
+        _section("Changes", [*_heading(figures), *rows] if rows else []),
         _section("Why", why, gap="\n\n"),
         "\n\n".join(folded),
         "\n".join(notes),
@@ -87,28 +93,21 @@ def _finding(finding: Finding, blob: str) -> str:
     return _line((_MARKS[finding.severity], escape(telling.finding(finding)), _place(finding.place, blob)))
 
 
-def _rows(model: Model) -> Sequence[Row]:
-    return model.rows or (Row("base", "unchanged", {}, {}),)
-
-
-def _heading(review: Review) -> Iterator[str]:
-    figures = [telling.HEADLINES[figure] for figure in telling.headlines(review)]
-    yield _line(("model", *figures, "budget"))
+def _heading(figures: Sequence[str]) -> Iterator[str]:
+    yield _line(("model", *(telling.HEADLINES[figure] for figure in figures), "budget"))
     yield _line(("---", *("--:" for _ in figures), "---"))
 
 
-def _overview(review: Review, model: Model, row: Row) -> str:
+def _overview(model: Model, row: Row, figures: Sequence[str], standings: telling.Standings) -> str:
     plain = model.status in ("changed", "new", "removed") and not model.note and not model.moved_from
     name = f"**{escape(telling.label(model, row))}**" + ("" if plain else f"<br>{escape(telling.status(model))}")
-    cells = (telling.cell(row, figure) for figure in telling.headlines(review))
-    budgets = (f"{_MARKS[standing]} {escape(budget)}" for budget, standing in telling.budget(review, model, row))
+    cells = (telling.cell(row, figure) for figure in figures)
+    budgets = (f"{_MARKS[state]} {escape(budget)}" for budget, state in standings.get((model.name, row.scenario), ()))
     return _line((name, *(f"{cell.figure}<br>{cell.change}" if cell.change else cell.figure for cell in cells), "<br>".join(budgets)))
 
 
 def _why(model: Model, blob: str) -> Iterator[str]:
     """Yield what moved the figures of a changed model, as a list."""
-    if not model.edits:
-        return
     yield f"**{escape(model.name)}**"
     yield ""
     if not any(row.changes for row in model.rows):

@@ -96,18 +96,12 @@ class ReportError(Exception):
 
 def saved_report(path: Path) -> Side:
     """Read a ``capacity.json``: its specs, to be computed anew, and its figures. Raises ReportError."""
+    plans = _plans(path)
     try:
-        with path.open("rb") as stream:
-            data = stream.read(REPORT_LIMIT + 1)
-        if len(data) > REPORT_LIMIT:
-            raise ReportError(f"{path}: is larger than any report")
-        plans = json.loads(data)
         entries = [_entry(plan) for plan in plans]
         paths = {name: str(plan["figures"]["spec"]) for plan, (name, *_) in zip(plans, entries, strict=True)}
-    except OSError as error:
-        raise ReportError(f"{path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ReportError(f"{path}: is no capacity.json; write one with planner run --format json") from None
+    except (KeyError, TypeError, AttributeError):
+        raise ReportError(f"{path}: {_NO_REPORT}") from None
     texts = {name: json.dumps(written, ensure_ascii=True).encode() for name, _, _, _, written in entries if written is not None}
     files = {f"{number}.yaml": text for number, text in enumerate(texts.values())}
     read = revision(files, files, {}, frozenset())
@@ -119,6 +113,22 @@ def saved_report(path: Path) -> Side:
         methods={(name, scenario): methods for name, scenario, _, methods, _ in entries},
     )
 
+
+def _plans(path: Path) -> list[Any]:
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(REPORT_LIMIT + 1)
+        plans = json.loads(data) if len(data) <= REPORT_LIMIT else None
+    except OSError as error:
+        raise ReportError(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        plans = None
+    if not isinstance(plans, list):
+        raise ReportError(f"{path}: {_NO_REPORT}")
+    return plans
+
+
+_NO_REPORT = "is no capacity.json; write one with planner run --format json"
 
 _Entry = tuple[str, str, Figures, Mapping[str, str], object]
 

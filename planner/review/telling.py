@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from planner.review import quantity
 from planner.review.records import FIGURES, Change, Edit, Finding, FormulaChange, Model, Review, Row
@@ -107,11 +108,15 @@ def said(change: Change) -> str:
     return quantity.change(FIGURES[change.figure], change.before, change.after)
 
 
-def budget(review: Review, model: Model, row: Row) -> Iterator[tuple[str, str]]:
-    """Yield the budgets that are for a row, each with how the row stands to it."""
+Standings: TypeAlias = Mapping[tuple[str, str], Sequence[tuple[str, str]]]
+
+
+def standings(review: Review) -> Standings:
+    """Return for each model and scenario the budgets that are for it, each with how it stands to it."""
+    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for standing in review.standings:
-        if (standing.model, standing.scenario) == (model.name, row.scenario):
-            yield standing.budget, standing.state
+        found.setdefault((standing.model, standing.scenario), []).append((standing.budget, standing.state))
+    return found
 
 
 def edit(one: Edit) -> tuple[str, str, str]:

@@ -16,9 +16,10 @@ def text(review: Review, style: Style = PLAIN) -> str:
 
 def _lines(review: Review, style: Style) -> Iterator[str]:
     yield f"Against {printable(review.base)}: {telling.summary(review)} {telling.verdict(review)}".rstrip()
+    standings = telling.standings(review)
     for model in review.changed:
         yield ""
-        yield from _model(review, model, style)
+        yield from _model(model, standings, style)
     if review.findings:
         yield ""
         yield style.bold("Findings")
@@ -38,7 +39,7 @@ def _list(title: str, lines: list[str], style: Style) -> Iterator[str]:
         yield from (printable(f"  {line}") for line in lines)
 
 
-def _model(review: Review, model: Model, style: Style) -> Iterator[str]:
+def _model(model: Model, standings: telling.Standings, style: Style) -> Iterator[str]:
     yield style.bold(printable(f"{model.name} ({model.path}): {telling.status(model)}"))
     for number, edit in enumerate(model.edits, 1):
         setting, values, place = telling.edit(edit)
@@ -50,7 +51,7 @@ def _model(review: Review, model: Model, style: Style) -> Iterator[str]:
         if len(model.rows) > 1 or row.scenario != "base":
             yield printable(f"  scenario {row.scenario}")
         yield from (f"  {line}" for line in table(*_table(model, row), style))
-        for budget, state in telling.budget(review, model, row):
+        for budget, state in standings.get((model.name, row.scenario), ()):
             yield printable(f"  budget {budget}: {'kept' if state == 'kept' else f'exceeded ({state})'}")
     if not model.rows and model.edits:
         yield "  no figure changed"

@@ -1,0 +1,90 @@
+"""Reports when things go wrong from outside: a full disk, a killed run, two runs at once."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+SPEC = "name: {name}\nmodel: {{vocab_size: 200, context_length: 32, d_model: 64, n_layers: {layers}, n_heads: 4}}\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, layers in (("one", 1), ("two", 2)):
+        path = tmp_path / name
+        path.mkdir()
+        for number in range(40):
+            (path / f"{number}.yaml").write_text(SPEC.format(name=f"m{number}", layers=layers), encoding="utf-8")
+    return tmp_path
+
+
+def start(folder: Path, specs: str, preexec: Callable[[], None] | None = None) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "planner", "run", specs, "--format", "csv,md,json"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(  # the limit is the child's own
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=preexec,  # noqa: PLW1509
+    )
+
+
+def finish(run: subprocess.Popen[str]) -> int:
+    run.communicate()
+    return run.returncode
+
+
+def reports(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (folder / "reports").iterdir()}
+
+
+def test_a_full_disk_leaves_the_old_reports_whole(folder: Path) -> None:
+    assert finish(start(folder, "one")) == 0
+    before = reports(folder)
+
+    def nearly_full() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # of a file: the CSV fits, the JSON does not
+
+    run = start(folder, "two", nearly_full)
+    _, errors = run.communicate()
+    assert run.returncode == 2
+    assert "cannot write reports, nothing there has changed: File too large" in errors
+    assert reports(folder) == before
+
+
+def test_a_run_that_is_interrupted_leaves_old_reports_or_new_ones(folder: Path) -> None:
+    assert finish(start(folder, "one")) == 0
+    before = reports(folder)
+    assert finish(start(folder, "two")) == 0
+    after = reports(folder)
+    assert before.keys() == after.keys()
+    for delay in (0.2, 0.25, 0.3, 0.35, 0.4):
+        assert finish(start(folder, "one")) == 0
+        run = start(folder, "two")
+        time.sleep(delay)
+        run.send_signal(signal.SIGINT)
+        run.communicate()
+        assert reports(folder) in (before, after)
+
+
+def test_two_runs_at_once_do_not_mix(folder: Path) -> None:
+    assert finish(start(folder, "one")) == 0
+    one = reports(folder)
+    assert finish(start(folder, "two")) == 0
+    two = reports(folder)
+    for _ in range(3):
+        runs = [start(folder, specs) for specs in ("one", "two", "one", "two")]
+        assert [finish(run) for run in runs] == [0, 0, 0, 0]
+        assert reports(folder) in (one, two)

@@ -1,0 +1,351 @@
+"""The action's own steps, run as GitHub runs them: inputs through the environment, an event file, files for the summary and outputs.
+
+``gh`` is a double that keeps the comments of a pull request in a folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from .conftest import Repo, spec
+
+ROOT = Path(__file__).parent.parent.parent
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+
+GH = r'''#!/usr/bin/env python3
+"""A double of gh api: comments are in $GH_STATE, and $GH_DENY refuses what it names."""
+import json, os, sys
+from pathlib import Path
+
+arguments = sys.argv[1:]
+assert arguments.pop(0) == "api"
+assert os.environ["GH_TOKEN"] == "secret"
+state = Path(os.environ["GH_STATE"])
+comments = json.loads(state.read_text()) if state.exists() else []
+method = arguments[arguments.index("--method") + 1] if "--method" in arguments else "GET"
+path = next(one for one in arguments if one.startswith("repos/"))
+with open(state.parent / "calls", "a") as calls:
+    print(method, path, file=calls)
+if os.environ.get("GH_DENY") == method:
+    sys.exit("gh: Resource not accessible by integration (HTTP 403)")
+if method == "GET":
+    assert path == "repos/owner/name/issues/7/comments?per_page=100", path
+    half = len(comments) // 2
+    print(json.dumps(comments[:half]) + json.dumps(comments[half:]))  # older versions print an array a page
+    sys.exit()
+body = json.loads(Path(arguments[arguments.index("--input") + 1]).read_text())["body"]
+if method == "POST":
+    assert path == "repos/owner/name/issues/7/comments", path
+    comments.append({"id": 100 + len(comments), "body": body, "user": {"type": "Bot"}})
+else:
+    number = int(path.removeprefix("repos/owner/name/issues/comments/"))
+    next(one for one in comments if one["id"] == number)["body"] = body
+state.write_text(json.dumps(comments))
+'''
+
+
+@dataclass
+class Runner:
+    """Runs the steps of action.yml."""
+
+    repo: Repo
+    folder: Path
+    python: str
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def comments(self) -> list[dict[str, Any]]:
+        state = self.folder / "comments.json"
+        read: list[dict[str, Any]] = json.loads(state.read_text(encoding="utf-8")) if state.exists() else []
+        return read
+
+    def keep(self, comments: list[dict[str, Any]]) -> None:
+        (self.folder / "comments.json").write_text(json.dumps(comments), encoding="utf-8")
+
+    def calls(self) -> list[str]:
+        calls = self.folder / "calls"
+        return calls.read_text(encoding="utf-8").splitlines() if calls.exists() else []
+
+    def run(self, number: int = 1, attempt: int = 1, event: dict[str, Any] | None = None, **inputs: str) -> Outcome:
+        """Run every step that runs a script, as long as its condition holds."""
+        given = {name: str(each.get("default", "")) for name, each in ACTION["inputs"].items()}
+        given |= {"token": "secret", "python": self.python} | {name.replace("_", "-"): value for name, value in inputs.items()}
+        outcome = Outcome()
+        (self.folder / "event.json").write_text(json.dumps(self.pull_request() if event is None else event), encoding="utf-8")
+        for index, step in enumerate(ACTION["runs"]["steps"]):
+            if "run" not in step or ("if" in step and not outcome.steps.get("review", {}).get("folder")):
+                continue
+            if outcome.code and "if" not in step:
+                continue
+            files = {name: self.folder / f"{name}-{number}-{attempt}-{index}" for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
+            for path in files.values():
+                path.write_text("", encoding="utf-8")
+            environment = {
+                "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
+                "HOME": str(self.folder),
+                "GIT_CONFIG_GLOBAL": os.environ["GIT_CONFIG_GLOBAL"],
+                "RUNNER_TEMP": str(self.folder),
+                "GITHUB_EVENT_PATH": str(self.folder / "event.json"),
+                "GITHUB_REPOSITORY": "owner/name",
+                "GITHUB_SERVER_URL": "https://github.example",
+                "GITHUB_SHA": "f" * 40,
+                "GITHUB_RUN_NUMBER": str(number),
+                "GITHUB_RUN_ATTEMPT": str(attempt),
+                "GH_STATE": str(self.folder / "comments.json"),
+                **{name: str(path) for name, path in files.items()},
+                **{name: evaluate(value, given, outcome.steps) for name, value in step.get("env", {}).items()},
+                **self.environment,
+            }
+            command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+            done = subprocess.run(
+                command, cwd=self.repo.root, env=environment, capture_output=True, text=True, encoding="utf-8", check=False
+            )
+            outcome.log += done.stdout
+            outcome.errors += done.stderr
+            outcome.code = outcome.code or done.returncode
+            outcome.summary += files["GITHUB_STEP_SUMMARY"].read_text(encoding="utf-8")
+            told = files["GITHUB_OUTPUT"].read_text(encoding="utf-8").splitlines()
+            outcome.steps[step.get("id", "")] = dict(line.split("=", 1) for line in told)
+        return outcome
+
+    def pull_request(self) -> dict[str, Any]:
+        return {"pull_request": {"number": 7, "base": {"sha": self.repo.git("rev-parse", "main")}}}
+
+
+@dataclass
+class Outcome:
+    """What a run left behind."""
+
+    code: int = 0
+    log: str = ""
+    errors: str = ""
+    summary: str = ""
+    steps: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+def evaluate(value: str, inputs: dict[str, str], steps: dict[str, dict[str, str]]) -> str:
+    """Put in what GitHub's expressions stand for."""
+
+    def one(match: re.Match[str]) -> str:
+        path = match[1].split(".")
+        if path[0] == "inputs":
+            return inputs[path[1]]
+        if path[0] == "steps":
+            return steps.get(path[1], {}).get(path[3], "")
+        return {"github.action_path": str(ROOT)}[match[1]]
+
+    return re.sub(r"\$\{\{ ([\w.-]+) \}\}", one, value)
+
+
+@pytest.fixture(scope="session")
+def python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Make an interpreter that has the package installed, even when it runs isolated."""
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    here = next(folder.rglob("site-packages"))
+    (here / "ours.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n", encoding="utf-8")
+    return str(folder / "bin/python")
+
+
+@pytest.fixture
+def runner(repo: Repo, tmp_path: Path, python: str) -> Runner:
+    folder = tmp_path / "runner"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin/gh").write_text(GH, encoding="utf-8")
+    (folder / "bin/gh").chmod(0o755)
+    repo.write(spec(n_layers="3"))
+    repo.commit()
+    return Runner(repo, folder, python)
+
+
+def test_no_input_is_ever_part_of_a_scripts_text() -> None:
+    for step in ACTION["runs"]["steps"]:
+        assert "${{" not in step.get("run", "")
+    for script in (ROOT / "action").glob("*.sh"):
+        text = script.read_text(encoding="utf-8")
+        assert "${{" not in text
+        assert "eval" not in text
+        assert text.startswith("#!/usr/bin/env bash\n")
+
+
+def test_a_change_is_in_the_summary_the_log_the_outputs_and_one_comment(runner: Runner) -> None:
+    done = runner.run()
+    assert done.code == 0, done.errors
+    assert "## Model capacity" in done.summary
+    assert "114.9 k → 164.9 k" in done.summary
+    assert "::notice title=Model capacity::1 changed model; 0 unchanged." in done.log
+    outputs = done.steps["review"]
+    assert (outputs["changed"], outputs["findings"], outputs["failed"]) == ("1", "0", "false")
+    assert sorted(path.name for path in Path(outputs["folder"]).glob("review.*")) == [
+        "review.json",
+        "review.md",
+        "review.sarif",
+        "review.xml",
+    ]
+    (comment,) = runner.comments()
+    first, rest = comment["body"].split("\n", 1)
+    assert first == "<!-- modelplan-review id=default run=1.1 -->"
+    assert rest == done.summary
+    assert f"https://github.example/owner/name/blob/{'f' * 40}/specs/tiny.yaml#L6" in rest
+
+
+def test_a_finding_is_an_annotation_at_its_line_and_fails_the_job(runner: Runner) -> None:
+    runner.repo.write("budgets: [{name: cap, figure: params_total, max: 1k}]\n", "planner.yaml")
+    runner.repo.commit()
+    done = runner.run()
+    assert done.code == 1
+    assert "::error file=specs/tiny.yaml,line=6,col=13,title=budget%3Acap%3A tiny::tiny: params_total is 164.9 k" in done.log
+    assert "❌ cap" in runner.comments()[0]["body"]
+    assert runner.run(number=2, fail_on="never").code == 0
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [("finding", 0), ("change", 1), ("never", 0), ("sometimes", 2)])
+def test_what_fails_the_job(runner: Runner, fail_on: str, code: int) -> None:
+    assert runner.run(fail_on=fail_on).code == code
+
+
+def test_the_comment_is_updated_in_place_and_never_by_an_older_run(runner: Runner) -> None:
+    others = [
+        {"id": 1, "body": "looks good", "user": {"type": "User"}},
+        {"id": 2, "body": "<!-- modelplan-review id=default run=999.1 -->\nnot ours", "user": {"type": "User"}},
+        {"id": 3, "body": "<!-- modelplan-review id=other run=999.1 -->\nanother workflow's", "user": {"type": "Bot"}},
+        {"id": 4, "body": "text\n<!-- modelplan-review id=default run=999.1 -->", "user": {"type": "Bot"}},
+    ]
+    runner.keep(others)
+    runner.run(number=5)
+    assert [one["body"] for one in runner.comments()[:4]] == [one["body"] for one in others]
+    first = runner.comments()[4]["body"]
+
+    runner.repo.write(spec(n_layers="4"))
+    for number, attempt in ((4, 1), (4, 9)):
+        done = runner.run(number, attempt)
+        assert "No comment: a later run has commented" in done.log
+        assert runner.comments()[4]["body"] == first
+    for number, attempt in ((5, 2), (6, 1), (10, 1)):
+        runner.run(number, attempt)
+        assert len(runner.comments()) == 5
+        assert runner.comments()[4]["body"].startswith(f"<!-- modelplan-review id=default run={number}.{attempt} -->")
+    assert "114.9 k → 214.9 k" in runner.comments()[4]["body"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "state", "posted"),
+    [
+        ("always", "same", True), ("always", "changed", True),
+        ("on-change", "same", False), ("on-change", "changed", True),
+        ("on-finding", "changed", False), ("on-finding", "broken", True),
+        ("never", "broken", False),
+    ],
+)  # fmt: skip
+def test_when_it_comments(runner: Runner, mode: str, state: str, posted: bool) -> None:
+    if state == "same":
+        runner.repo.write(spec())
+    if state == "broken":
+        runner.repo.write("budgets: [{name: cap, figure: params_total, max: 1k}]\n", "planner.yaml")
+    runner.run(comment=mode)
+    assert bool(runner.comments()) is posted
+    if mode == "never":
+        assert runner.calls() == []
+
+
+def test_a_comment_that_is_there_is_kept_true_when_the_change_is_gone(runner: Runner) -> None:
+    runner.run(number=1)
+    runner.repo.write(spec())
+    runner.run(number=2)
+    (comment,) = runner.comments()
+    assert "No model changed" in comment["body"]
+
+
+@pytest.mark.parametrize("denied", ["GET", "POST"])
+def test_a_fork_without_permission_keeps_the_summary_and_does_not_fail(runner: Runner, denied: str) -> None:
+    runner.environment["GH_DENY"] = denied
+    done = runner.run()
+    assert done.code == 0
+    assert "::notice title=Model capacity::there is no comment: this run may not write it" in done.log
+    assert "## Model capacity" in done.summary
+    assert runner.comments() == []
+    upload = next(step for step in ACTION["runs"]["steps"] if "uses" in step)
+    assert upload["with"]["path"] == "${{ steps.review.outputs.folder }}/review.*"
+    assert upload["if"].startswith("always()")
+
+
+@pytest.mark.parametrize("event", [{}, {"ref": "refs/heads/main", "before": "0" * 40}])
+def test_a_run_for_no_pull_request_writes_the_summary_only(runner: Runner, event: dict[str, Any]) -> None:
+    done = runner.run(event=event)
+    assert (done.code, runner.calls()) == (0, [])
+    assert "## Model capacity" in done.summary
+
+
+def test_a_push_is_compared_with_what_was_there_before(runner: Runner) -> None:
+    before = runner.repo.git("rev-parse", "HEAD")
+    runner.repo.write(spec(n_layers="4"))
+    done = runner.run(event={"before": before})
+    assert "164.9 k → 214.9 k" in done.summary
+
+
+def test_a_checkout_without_history_says_what_to_do(runner: Runner, tmp_path: Path) -> None:
+    base = runner.repo.git("rev-parse", "main")
+    subprocess.run(
+        ["git", "clone", "--quiet", "--depth", "1", "--branch", "change", f"file://{runner.repo.root}", "shallow"], cwd=tmp_path, check=True
+    )
+    runner.repo.root = tmp_path / "shallow"
+    done = runner.run(event={"pull_request": {"number": 7, "base": {"sha": base}}})
+    assert done.code == 2
+    assert "::error title=Model capacity::planner: diff: there is no revision" in done.log
+    assert "fetch-depth: 0" in done.summary
+    assert runner.calls() == []
+
+
+EVIL = '"; touch caught; "$(touch caught)`touch caught`\n--output=md=caught\n-h\n'
+
+
+@pytest.mark.parametrize("name", ["specs", "base", "comment", "comment-id", "fail-on"])
+def test_an_input_is_text_whatever_it_says(runner: Runner, name: str) -> None:
+    inputs: dict[str, Any] = {name: EVIL}
+    runner.run(**inputs)
+    assert not list(runner.repo.root.rglob("caught*"))
+    assert not list(runner.folder.rglob("caught*"))
+
+
+def test_files_of_the_pull_request_are_never_run(runner: Runner) -> None:
+    trap = "import pathlib\npathlib.Path('caught').write_text('')\n"
+    for name in ("planner/__init__.py", "planner/__main__.py", "yaml.py", "json.py", "sitecustomize.py", "usercustomize.py"):
+        runner.repo.write(trap, name)
+    runner.environment["PYTHONPATH"] = str(runner.repo.root)
+    done = runner.run(comment="never")
+    assert done.code == 0, done.errors
+    assert "114.9 k → 164.9 k" in done.summary
+    assert not (runner.repo.root / "caught").exists()
+
+
+def test_specs_are_named_one_a_line(runner: Runner) -> None:
+    runner.repo.write(spec("with space", n_layers="5"), "more specs/a b.yaml")
+    done = runner.run(specs="\nmore specs/a b.yaml\r\nspecs/*.yaml\n")
+    assert "**with space**" in done.summary
+    assert "**tiny**" in done.summary
+
+
+def test_the_interpreter_is_made_where_none_is_named(runner: Runner, tmp_path: Path) -> None:
+    log = tmp_path / "installed"
+    (runner.folder / "bin/python3").write_text(
+        f'#!/usr/bin/env bash\necho "$@" >> {log}\nmkdir -p "$RUNNER_TEMP/modelplan/bin"\n'
+        f'printf "#!/usr/bin/env bash\\necho \\"\\$@\\" >> {log}\\n" > "$RUNNER_TEMP/modelplan/bin/python"\n'
+        'chmod +x "$RUNNER_TEMP/modelplan/bin/python"\n',
+        encoding="utf-8",
+    )
+    (runner.folder / "bin/python3").chmod(0o755)
+    done = runner.run(python="")
+    assert done.steps["install"]["python"] == str(runner.folder / "modelplan/bin/python")
+    made, installed, *_ = log.read_text(encoding="utf-8").splitlines()
+    assert made == f"-I -m venv {runner.folder}/modelplan"
+    assert installed == f"-I -m pip install --quiet --disable-pip-version-check --constraint {ROOT}/constraints.txt {ROOT}"

@@ -1,0 +1,114 @@
+"""Findings for other gates: what GitHub, SARIF readers and JUnit readers make of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from urllib.parse import unquote
+
+import pytest
+
+from planner.review import gates
+from planner.review.records import Finding, Model, Review
+from planner.spec.records import Place
+
+from .conftest import Repo, spec
+
+AWKWARD = "50 %, a:b\r\n::error::injected\x1b[31m <&\"'>\ud800"
+
+
+def review(*findings: Finding) -> Review:
+    return Review("main", (Model("tiny", "changed", "specs/tiny.yaml"), Model("fine", "unchanged", "specs/fine.yaml")), findings)
+
+
+def finding(severity: str = "error", message: str = AWKWARD) -> Finding:
+    return Finding(AWKWARD, severity, message, Place("specs/a,b:c %.yaml", 3, 7), "tiny")  # type: ignore[arg-type]
+
+
+def unescape(text: str, *, is_property: bool) -> str:
+    """Undo the escapes as actions/runner does: src/Runner.Common/ActionCommand.cs."""
+    pairs = [("%0D", "\r"), ("%0A", "\n")] + ([("%3A", ":"), ("%2C", ",")] if is_property else [])
+    for escaped, char in [*pairs, ("%25", "%")]:
+        text = text.replace(escaped, char)
+    return text
+
+
+def test_a_workflow_command_is_one_line_that_gives_back_what_it_says() -> None:
+    command, notice, end = gates.github(review(finding())).split("\n")
+    assert notice == "::notice title=Model capacity::1 changed model; 1 unchanged."
+    assert end == ""
+    parsed = re.fullmatch(r"::(\w+) (.*?)::(.*)", command)
+    assert parsed
+    properties = dict(pair.split("=", 1) for pair in parsed[2].split(","))
+    assert (parsed[1], properties["line"], properties["col"]) == ("error", "3", "7")
+    assert unescape(properties["file"], is_property=True) == "specs/a,b:c %.yaml"
+    assert unescape(properties["title"], is_property=True) == f"{AWKWARD}: tiny"
+    assert unescape(parsed[3], is_property=False) == f"tiny: {AWKWARD}"
+
+
+@pytest.mark.parametrize(("severity", "command"), [("error", "error"), ("warning", "warning"), ("waived", "notice")])
+def test_how_grave_a_finding_is(severity: str, command: str) -> None:
+    assert gates.github(review(finding(severity))).startswith(f"::{command} file=")
+    level = json.loads(gates.sarif(review(finding(severity))))["runs"][0]["results"][0]["level"]
+    assert level == {"error": "error", "warning": "warning", "waived": "note"}[severity]
+
+
+def test_sarif_says_what_its_readers_need() -> None:
+    log = json.loads(gates.sarif(review(finding(), finding("warning", "other"))))
+    assert (log["version"], log["$schema"]) == ("2.1.0", "https://json.schemastore.org/sarif-2.1.0.json")
+    (run,) = log["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    for result in run["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        location = result["locations"][0]["physicalLocation"]
+        assert location["region"] == {"startLine": 3, "startColumn": 7}
+        assert unquote(location["artifactLocation"]["uri"]) == "specs/a,b:c %.yaml"
+        assert not set(location["artifactLocation"]["uri"]) & set(" %,:") - {"%"}
+        assert result["message"]["text"]
+
+
+def test_junit_counts_a_case_per_model_and_only_errors_as_failures() -> None:
+    text = gates.junit(review(finding(), finding("warning", "careful")))
+    suite = ET.fromstring(text.encode())[0]  # noqa: S314 - our own
+    assert {key: suite.get(key) for key in ("tests", "failures", "errors")} == {"tests": "2", "failures": "1", "errors": "0"}
+    tiny, fine = suite
+    assert (tiny.get("name"), fine.get("name"), len(fine)) == ("tiny", "fine", 0)
+    failure, out = tiny
+    assert (failure.tag, out.tag) == ("failure", "system-out")
+    assert "<&\"'>" in str(failure.text)
+    assert "careful" in str(out.text)
+
+
+def test_a_file_that_cannot_be_read_is_a_case_too(repo: Repo) -> None:
+    repo.write("name: [\n", "specs/broken.yaml")
+    code, out, _ = repo.run("diff", "--format", "junit")
+    assert code == 1
+    cases = {case.get("name"): len(case) for case in ET.fromstring(out.encode())[0]}  # noqa: S314 - our own
+    assert cases == {"tiny": 0, "specs/broken.yaml": 1}
+
+
+def test_all_formats_can_be_had_from_one_run(repo: Repo) -> None:
+    repo.write(spec(n_layers="3"))
+    formats = {form: repo.root / f"out/{form}" for form in ("text", "md", "json", "github", "sarif", "junit")}
+    code, out, _ = repo.run("diff", *(f"--output={form}={path}" for form, path in formats.items()))
+    assert (code, out) == (0, formats["text"].read_text(encoding="utf-8"))
+    for form, path in formats.items():
+        assert path.read_text(encoding="utf-8") == repo.run("diff", "--format", form)[1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--output", "md"], ["--output", "xml=a"], ["--exit-code", "--exit-zero"], ["--today", "soon"], ["--base", "a", "--base-report", "b"]],
+)
+def test_what_cannot_be_asked(repo: Repo, arguments: list[str]) -> None:
+    assert repo.run("diff", *arguments)[0] == 2
+
+
+def test_exit_codes(repo: Repo) -> None:
+    assert [repo.run("diff", *flags)[0] for flags in ((), ("--exit-code",), ("--exit-zero",))] == [0, 0, 0]
+    repo.write(spec(n_layers="3"))
+    assert [repo.run("diff", *flags)[0] for flags in ((), ("--exit-code",), ("--exit-zero",))] == [0, 1, 0]
+    repo.write(spec() + "expect: {params_total: 1}\n")
+    assert [repo.run("diff", *flags)[0] for flags in ((), ("--exit-code",), ("--exit-zero",))] == [1, 1, 0]
+    assert [repo.run("diff", "--base", "nowhere", *flags)[0] for flags in ((), ("--exit-code",), ("--exit-zero",))] == [2, 2, 2]

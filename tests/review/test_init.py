@@ -1,0 +1,174 @@
+"""What ``planner init`` writes works as it stands, and replaces nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+
+import planner
+from planner import spec as spec_room
+from planner.review import policy
+from planner.spec.language import schema
+
+from .conftest import MakeRepo, Repo, git
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def empty(make_repo: MakeRepo) -> Repo:
+    return make_repo()
+
+
+# GPT-2 as published; Llama-3.2-1B as published, which the template has the shape of
+@pytest.mark.parametrize(("origin", "params"), [("gpt2", 124_439_808), ("llama", 1_235_814_400)])
+def test_the_first_spec_is_valid_and_its_comments_say_what_is_so(empty: Repo, origin: str, params: int) -> None:
+    code, out, err = empty.run("init", "mine", "--from", origin)
+    assert (code, out) == (0, "")
+    assert err.startswith("planner: wrote specs/mine.yaml, planner.yaml, .pre-commit-config.yaml, .planner/spec.schema.json")
+    path = empty.root / "specs/mine.yaml"
+    assert planner.plan(planner.load(path)).parameters.total == params
+    text = path.read_text(encoding="utf-8")
+    assert f"#   params_total: {params}" in text
+    # what is commented out holds as well
+    optional = text[text.index("# scenarios:") :].replace("# ", "", 1).replace("\n# ", "\n").replace("\n#  ", "\n ")
+    path.write_text(text[: text.index("# scenarios:")] + optional, encoding="utf-8")
+    code, _, err = empty.run("validate", "specs")
+    assert code == 0, err
+    assert empty.run("run", "specs")[0] == 0
+
+
+def test_the_schemas_are_where_the_editors_lines_say(empty: Repo) -> None:
+    empty.run("init", "mine")
+    for file, language in (("specs/mine.yaml", "spec"), ("planner.yaml", "policy")):
+        path = empty.root / file
+        first = path.read_text(encoding="utf-8").splitlines()[0]
+        named = path.parent / first.removeprefix("# yaml-language-server: $schema=")
+        shipped = json.loads(named.read_text(encoding="utf-8"))
+        assert shipped == schema(language)
+        read = yaml.safe_load(path.read_text(encoding="utf-8").replace("10e9", "10000000000"))
+        assert Draft7Validator(shipped).is_valid(read)
+
+
+def test_the_policy_is_read_without_a_problem(empty: Repo) -> None:
+    empty.run("init", "mine")
+    read, problems = policy.read(empty.root / "planner.yaml", "planner.yaml")
+    assert problems == ()
+    assert [budget.name for budget in read.budgets] == ["one-gpu"]
+
+
+def test_what_stands_is_left_as_it_is(empty: Repo) -> None:
+    empty.write("budgets: []\n", "planner.yaml")
+    code, _, err = empty.run("init", "mine")
+    assert (code, (empty.root / "planner.yaml").read_bytes()) == (0, b"budgets: []\n")
+    assert "planner: left as they are: planner.yaml; --force replaces them\n" in err
+    spec_before = empty.write("name: mine\n", "specs/mine.yaml").read_bytes()
+    code, _, err = empty.run("init", "mine", "--from", "llama")
+    assert (code, err) == (2, "planner: init: specs/mine.yaml is there already, so nothing is written; --force replaces it\n")
+    assert (empty.root / "specs/mine.yaml").read_bytes() == spec_before
+    assert empty.run("init", "mine", "--from", "llama", "--force")[0] == 0
+    assert (empty.root / "specs/mine.yaml").read_bytes() != spec_before
+    assert empty.run("init", "other")[0] == 0  # a second proposal, the other files being there
+
+
+def test_the_workflow_is_one_that_github_reads(empty: Repo) -> None:
+    code, _, err = empty.run("init", "mine", "--ci", "github")
+    assert code == 0
+    assert "replace OWNER/modelplan" in err
+    path = empty.root / ".github/workflows/model-capacity.yml"
+    workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert workflow[True] == "pull_request"  # `on`, as YAML 1.1 reads it; never pull_request_target, which runs with secrets
+    checkout, action = workflow["jobs"]["review"]["steps"]
+    assert checkout["with"]["fetch-depth"] == 0
+    assert action["uses"] == "OWNER/modelplan@v0.1.0"
+    inputs = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["inputs"]
+    assert set(action["with"]) <= set(inputs)
+    empty.run("init", "two", "--ci", "github", "--action", "me/modelplan@main", "--force")
+    assert "uses: me/modelplan@main" in path.read_text(encoding="utf-8")
+
+
+CONFIG = {
+    "model_type": "llama", "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072, "hidden_act": "silu", "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True, "head_dim": 64, "attention_bias": False, "mlp_bias": False,
+}  # fmt: skip
+
+
+def test_a_config_json_is_where_it_may_come_from(empty: Repo) -> None:
+    empty.write(json.dumps(CONFIG), "config.json")
+    code, _, err = empty.run("init", "mine", "--from", "config.json")
+    assert code == 0, err
+    assert planner.plan(planner.load(empty.root / "specs/mine.yaml")).parameters.total == 1_235_814_400  # Llama-3.2-1B as published
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"model_type": "nobody"}', "[" * 5000])
+def test_a_config_json_that_is_none_writes_nothing(empty: Repo, text: str) -> None:
+    empty.write(text, "config.json")
+    code, out, err = empty.run("init", "mine", "--from", "config.json")
+    assert (code, out) == (2, "")
+    assert err.startswith("planner: init: config.json: ")
+    assert sorted(path.name for path in empty.root.iterdir()) == [".git", "config.json"]
+
+
+def test_an_origin_that_is_nowhere(empty: Repo) -> None:
+    assert empty.run("init", "mine", "--from", "lama")[2] == (
+        "planner: init: lama: No such file or directory; --from takes gpt2, llama or a config.json\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", "a b", "-x", ".hidden", "a\nb", "x" * 200])
+def test_a_name_is_the_name_of_a_file(empty: Repo, name: str) -> None:
+    code, _, _ = empty.run("init", "--from=gpt2", "--", name)
+    assert code == 2
+    assert sorted(path.name for path in empty.root.iterdir()) == [".git"]
+
+
+@pytest.mark.parametrize("name", ["true", "null", "1e5", "0123", "7B", "2027-01-31"])
+def test_a_name_that_yaml_would_read_as_something_else_stays_a_name(empty: Repo, name: str) -> None:
+    assert empty.run("init", name)[0] == 0
+    assert spec_room.load(empty.root / f"specs/{name}.yaml").name == name
+
+
+def entries() -> dict[str, dict[str, object]]:
+    return {hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))}
+
+
+def test_the_hooks_commands_do_what_they_say(empty: Repo) -> None:
+    empty.run("init", "mine")
+    hooks = entries()
+    assert set(hooks) == {"planner-validate", "planner-reports"}
+    shell = f'planner() {{ "{sys.executable}" -m planner "$@"; }}\n'
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+
+    def hook(name: str, *files: str) -> subprocess.CompletedProcess[str]:
+        script = f'{shell}{hooks[name]["entry"]} "$@"'
+        return subprocess.run(
+            ["bash", "-c", script, "hook", *files], cwd=empty.root, env=environment, capture_output=True, text=True, check=False
+        )
+
+    assert hook("planner-validate", "specs/mine.yaml").returncode == 0
+    assert hooks["planner-reports"]["pass_filenames"] is False
+    assert hook("planner-reports").returncode == 0
+    git(empty.root, "add", "--all")
+    assert hook("planner-reports").returncode == 0
+    assert git(empty.root, "diff", "--name-only") == ""  # the second time it changes nothing, so the commit goes through
+    (empty.root / "specs/mine.yaml").write_text("name: mine\n", encoding="utf-8")
+    assert hook("planner-validate", "specs/mine.yaml").returncode == 1
+
+
+def test_the_hooks_that_init_writes_are_those_that_are_shipped(empty: Repo) -> None:
+    empty.run("init", "mine")
+    (repo,) = yaml.safe_load((empty.root / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
+    assert repo["repo"] == "local"
+    shipped = entries()
+    for hook in repo["hooks"]:
+        ours = shipped[hook["id"]]
+        assert {key: hook.get(key) for key in ("name", "entry", "files", "pass_filenames")} == {
+            key: ours.get(key) for key in ("name", "entry", "files", "pass_filenames")
+        }
