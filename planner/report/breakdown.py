@@ -97,30 +97,26 @@ def activations(plan: Plan) -> Section:
 
 
 def peak(plan: Plan) -> Section:
-    """Tell the most that is live at once in each phase of a training step, the first one's apart: its optimizer state comes at its end."""
+    """Tell the most that is live at once in each phase of a training step, and in the first one, whose optimizer state comes last."""
     memory = plan.memory
-    later = {phase.phase: phase for phase in memory.phases}
     start, forward, backward = (units.memory(size) for size in (memory.live.start, memory.live.after_forward, memory.live.after_backward))
-    notes = [f"Live at the start of a later step {start}, after its forward pass {forward}, after its backward pass {backward}."]
-    beside = {"step counters of the optimizer": memory.step_counters_bytes, "buffers of the model": memory.buffers_bytes}
-    beside["the reserve"] = plan.training.reserve_bytes
-    notes += [f"{units.exact(size)} bytes of it: {what}." for what, size in beside.items() if size]
+    beside = {
+        "step counters of the optimizer": memory.step_counters_bytes,
+        "buffers of the model": memory.buffers_bytes,
+        "the reserve": plan.training.reserve_bytes,
+    }
+    notes = (
+        f"Live: {start} at the start, {forward} after forward, {backward} after backward.",
+        f"First step: {units.memory(memory.first_step_peak_bytes)}, the optimizer's state coming last.",
+        *(f"{units.exact(size)} bytes of it: {what}." for what, size in beside.items() if size),
+    )
     return Section(
         "Peak of a training step",
-        ("phase", "bytes", "", "first step", "at"),
-        "lrrrl",
-        tuple(
-            (
-                first.phase,
-                units.exact(later[first.phase].peak_bytes),
-                units.memory(later[first.phase].peak_bytes),
-                units.memory(first.peak_bytes),
-                later[first.phase].operator,
-            )
-            for first in memory.first_step_phases
-        ),
-        ("largest", units.exact(memory.peak_bytes), units.memory(memory.peak_bytes), units.memory(memory.first_step_peak_bytes), ""),
-        tuple(notes),
+        ("phase", "bytes", "", "at"),
+        "lrrl",
+        tuple((phase.phase, units.exact(phase.peak_bytes), units.memory(phase.peak_bytes), phase.operator) for phase in memory.phases),
+        ("largest", units.exact(memory.peak_bytes), units.memory(memory.peak_bytes), ""),
+        notes,
     )
 
 
