@@ -569,3 +569,9 @@ def nanochat(c: Reader) -> SpecModel:
     norm = norm_of("rmsnorm", weight=False)
     c.note("the norms of queries and keys, which have no weights, are not counted")
     return llama_like(c, context=2048, attention=attention, feed_forward=mlp, norm=norm, softcap=softcap) | {"embedding_norm": True}
+
+
+def apertus1p5(c: Reader) -> SpecModel:
+    """Read Apertus 1.5's text model."""
+    c.require("output_vocab_size", c.size("vocab_size"))
+    return apertus(c)

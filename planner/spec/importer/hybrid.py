@@ -596,3 +596,24 @@ def lfm3(c: Reader) -> SpecModel:
     sliding = {"positions": rope(c, model["head_dim"], kind=SLIDING)}
     positions: list[SpecModel] = [sliding if kind == SLIDING and sliding["positions"] != model["positions"] else {} for kind in kinds]
     return with_layers(model, by_layer(mixers(kinds, "short_convolution"), windows(kinds, window_of(c, 256)), positions))
+
+
+def lara_mini(c: Reader) -> SpecModel:
+    """Read Lara Mini: gated DeltaNet, attention with windows and full attention in turns, experts in every layer."""
+    attention = {"bias": c.flag("attention_bias", default=False), "qk_norm": "head_dim"}
+    model = llama_like(c, context=131072, tied=True, head_dim=128, kv_heads_required=True, attention=attention, d_ff=False)
+    n = model["n_layers"]
+    model["gated_delta_net"] = {
+        "n_key_heads": c.size("linear_num_key_heads", default=8),
+        "n_value_heads": c.size("linear_num_value_heads", default=16),
+        "key_dim": c.size("linear_key_head_dim", default=128),
+        "value_dim": c.size("linear_value_head_dim", default=128),
+        "d_conv": c.size("linear_conv_kernel_dim", default=4),
+    }
+    pattern = [LINEAR, SLIDING, LINEAR, FULL, SLIDING]
+    kinds = layer_kinds(c, n, (pattern * n)[:n], LINEAR)
+    shared = shared_of(c.count("shared_expert_intermediate_size", default=512))
+    experts = experts_of(c, normalize=c.flag("norm_topk_prob", default=True), scores_dtype="compute", shared=shared)
+    full: list[SpecModel] = [{"positions": "none"} if kind == FULL else {} for kind in kinds]
+    layers = by_layer(mixers(kinds, "gated_delta_net"), windows(kinds, window_of(c, 512)), full)
+    return with_layers({**model, "experts": experts}, layers)

@@ -401,12 +401,17 @@ def sarvam_mla(c: Reader) -> SpecModel:
     return deepseek_like(c, with_prediction(c, model, "num_nextn_predict_layers", "num_mtp_layers"), dense=1)
 
 
-def glm4_moe(c: Reader) -> SpecModel:
+def glm4_moe(c: Reader, *, biased: bool = False) -> SpecModel:
     """Read GLM-4.5."""
-    bias = qkv_bias(qkv=c.flag("attention_bias", default=False))
+    bias = qkv_bias(qkv=c.flag("attention_bias", default=biased))
     qk_norm = "head_dim" if c.flag("use_qk_norm", default=False) else "none"
     model = llama_like(c, context=131072, kv_heads_required=True, attention={"bias": bias, "qk_norm": qk_norm}, rotary_fraction=0.5)
     return deepseek_like(c, with_prediction(c, model, "num_nextn_predict_layers", "num_mtp_layers"), dense=1)
+
+
+def glm4v_moe(c: Reader) -> SpecModel:
+    """Read the text model of GLM-4.5V: GLM-4.5 with biases unless they are switched off."""
+    return glm4_moe(c, biased=True)
 
 
 def sarvam_moe(c: Reader) -> SpecModel:
@@ -676,3 +681,78 @@ def mimo_v2(c: Reader) -> SpecModel:
 def first_dense_or(c: Reader, n_layers: int, default: list[bool]) -> list[bool]:
     """Return ``moe_layer_freq`` where it is given, else the class's own."""
     return first_dense(c, n_layers, 0) if c.value("moe_layer_freq") is not None else default
+
+
+def aria(c: Reader) -> SpecModel:
+    """Read Aria's text model: experts as wide as ``intermediate_size`` in every layer, beside shared ones."""
+    bias = c.flag("attention_bias", default=False)
+    c.require("mlp_bias", False)
+    c.ignore("moe_z_loss_coeff", "moe_aux_loss_coeff")
+    model = llama_like(c, context=2048, attention={"bias": bias}, d_ff=False)
+    shared = shared_of(c.count("moe_num_shared_experts", default=2) * c.size("intermediate_size"))
+    experts = experts_of(
+        c, count=("moe_num_experts",), top_k=("moe_topk",), d_ff=("intermediate_size",), scores_dtype="compute", shared=shared
+    )
+    return {**model, "experts": experts}
+
+
+def cohere2_moe(c: Reader) -> SpecModel:
+    """Read Command with experts: attention and experts side by side under one norm, windows with rotary positions."""
+    c.ignore("logit_scale", "cache_implementation", "shared_expert_combination_strategy", "rope_theta", "rope_scaling")
+    rms = "rms_norm_eps" in c.config and c.value("rms_norm_eps") is not None
+    norm = norm_of("rmsnorm") if rms else norm_of("layernorm", bias=False)
+    attention = {"bias": c.flag("attention_bias", default=False)}
+    model = llama_like(c, context=8192, tied=True, head_dim=128, attention=attention, norm=norm, block="parallel_one_norm", d_ff=False)
+    n = model["n_layers"]
+    width = c.size("intermediate_size")
+    scoring = c.value("expert_selection_fn") or "softmax"
+    c.require("expert_selection_fn", "softmax", "sigmoid")
+    experts = experts_of(
+        c,
+        d_ff=("intermediate_size",),
+        scoring=scoring,
+        normalize=c.flag("norm_topk_prob", default=True) and scoring == "sigmoid",
+        shared=shared_of(c.count("num_shared_experts") * width),
+    )
+    dense = c.count("first_k_dense_replace")
+    sparse = kinds_of_mlp(c, n, [layer >= dense for layer in range(n)])
+    if not all(sparse):
+        model |= {"d_ff": c.size("prefix_dense_intermediate_size", default=width), "feed_forward": gated(c)}
+    c.ignore("prefix_dense_intermediate_size")
+    first = c.size("prefix_dense_sliding_window_pattern", default=1)
+    rest = c.size("sliding_window_pattern", "_sliding_window_pattern", default=4)
+    kinds = layer_kinds(c, n, [*every(first, dense), *every(rest, n - dense)])
+    return with_experts(model, experts, sparse, windows(kinds, window_of(c, 4096), full={"positions": "none"}))
+
+
+def kolibri1(c: Reader) -> SpecModel:
+    """Read Kolibri: norms on both sides, experts and a shared one in every layer."""
+    attention = {"qk_norm": "head_dim"}
+    norm = norm_of("rmsnorm", placement="before_and_after")
+    model = llama_like(c, context=262144, head_dim=128, kv_heads_required=True, attention=attention, norm=norm, d_ff=False)
+    experts = experts_of(
+        c,
+        normalize=c.flag("norm_topk_prob", default=False),
+        scoring="sigmoid",
+        correction_bias="buffer",
+        shared=shared_of(c.count("shared_expert_intermediate_size", default=512)),
+    )
+    n = model["n_layers"]
+    return with_layers({**model, "experts": experts}, windows(layer_kinds(c, n, every(5, n)), window_of(c, 513)))
+
+
+def flint(c: Reader) -> SpecModel:
+    """Read Flint: sinks, the first two layers dense, full attention in every fourth layer and at both ends."""
+    attention = {"bias": c.flag("attention_bias", default=False), "qk_norm": "head_dim", "sinks": True}
+    model = llama_like(c, context=262144, head_dim=128, kv_heads_required=True, attention=attention)
+    n = model["n_layers"]
+    shared = shared_of(c.count("shared_expert_intermediate_size", default=1024))
+    experts = experts_of(c, normalize=c.flag("norm_topk_prob", default=True), scoring="sigmoid", shared=shared)
+    step = c.size("decoder_sparse_step", default=1)
+    dense = c.value("mlp_only_layers")
+    dense = [0, 1] if dense is None else dense
+    if not isinstance(dense, list) or any(not isinstance(layer, int) for layer in dense):
+        raise c.refusal("`mlp_only_layers` must be a list of layer numbers")
+    sparse = [layer not in dense and (layer + 1) % step == 0 for layer in range(n)]
+    default = [FULL if layer in (0, 1, n - 1) or layer % 4 == 1 else SLIDING for layer in range(n)]
+    return with_experts(model, experts, sparse, windows(layer_kinds(c, n, default), window_of(c, 513)))
