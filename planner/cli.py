@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FINE, FINDING, FAILURE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 
-_FORMATS = ("csv", "md", "json")
+_FORMATS = ("csv", "md", "json", "xlsx")
 _REVIEW_FORMATS = ("text", "md", "json", "github", "sarif", "junit")
 _NOT_READ = ("folder", "no-specs", "not-found", "unreadable")  # problems of the command line, not of a spec
 
@@ -151,7 +151,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FORMATS",
         type=_formats,
         default=("csv", "md"),
-        help="of csv (capacity.csv, components.csv), md (capacity.md), json (capacity.json), with commas between (default: csv,md)",
+        help="of csv (capacity.csv, components.csv, datapackage.json), md (capacity.md), json (capacity.json), xlsx (capacity.xlsx), "
+        "with commas between (default: csv,md)",
     )
     run.add_argument("--check", action="store_true", help="write nothing; exit 1 when a report on disk is missing or stale, and name it")
     _add_set(run)
@@ -208,7 +209,13 @@ def _parser() -> argparse.ArgumentParser:
     list_.set_defaults(command=_list)
 
     schema = commands.add_parser("schema", help="print a JSON Schema", description="Print a JSON Schema.", allow_abbrev=False)
-    schema.add_argument("of", choices=("spec", "policy"), nargs="?", default="spec", help="of a spec, or of planner.yaml (default: spec)")
+    schema.add_argument(
+        "of",
+        choices=("spec", "policy", "csv"),
+        nargs="?",
+        default="spec",
+        help="of a spec, of planner.yaml, or the Table Schemas of the CSV files, datapackage.json (default: spec)",
+    )
     schema.set_defaults(command=_schema)
     return parser
 
@@ -265,10 +272,11 @@ def _formats(text: str) -> tuple[str, ...]:
 
 def _run(arguments: argparse.Namespace) -> int:
     from planner import capacity
-    from planner.report import claims, terminal
+    from planner.report import claims, terminal, workbook
     from planner.report.files import files
     from planner.report.records import Planned
     from planner.report.write import outdated, write
+    from planner.review import standing
 
     specs, code = _read(arguments.specs, arguments.set)
     if code:
@@ -278,6 +286,10 @@ def _run(arguments: argparse.Namespace) -> int:
         _say("claims under expect are not checked under --set")
     elif broken := [problem for model in models for problem in claims.broken(model)]:
         return _tell(broken)
+    if "xlsx" in arguments.format:
+        if problem := workbook.problem():
+            return _fail(f"run: {problem}")
+        models = standing.with_budgets(models, Path.cwd())
     reports = files(models, arguments.format)
     if arguments.check:
         wrong = outdated(arguments.output, reports)
@@ -496,7 +508,11 @@ def _schema(arguments: argparse.Namespace) -> int:
     import json
 
     from planner import spec
+    from planner.report.datapackage import datapackage
 
+    if arguments.of == "csv":
+        sys.stdout.write(datapackage())
+        return FINE
     sys.stdout.write(json.dumps(spec.schema(arguments.of), indent=2, ensure_ascii=False) + "\n")
     return FINE
 

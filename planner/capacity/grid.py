@@ -13,7 +13,7 @@ from planner.capacity.states import states
 from planner.capacity.step import step
 from planner.capacity.symbols import with_symbols_for_step
 from planner.trace.decoder import trace
-from planner.trace.sizes import Size, common_part, never_exceeds
+from planner.trace.sizes import common_part, undominated
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,7 +58,7 @@ def grid(spec: Spec, scenario: Scenario, *, batch_size: NDArray[np.int64], seque
 
     points = Points({"B": B, "n": n})
     over = points.evaluate
-    candidates = _undominated(moments)
+    candidates = undominated(moments)
     common = common_part(candidates)
     fits = max(points.bound(size) for size in candidates) <= INT64_MAX
     peak = over(common).astype(np.int64 if fits else object) + np.maximum.reduce([over(size - common) for size in candidates])
@@ -70,12 +70,3 @@ def grid(spec: Spec, scenario: Scenario, *, batch_size: NDArray[np.int64], seque
         over(counts.train_per_token),
         over(counts.train_per_step),
     )
-
-
-def _undominated(sizes: list[Size]) -> list[Size]:
-    """Return the sizes of which none is below another everywhere."""
-    top: list[Size] = []
-    for size in dict.fromkeys(sizes):
-        if not any(never_exceeds(size, other) for other in top):
-            top = [other for other in top if not never_exceeds(other, size)] + [size]
-    return top

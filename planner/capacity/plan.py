@@ -14,7 +14,7 @@ from planner.capacity.step import highest, step
 from planner.spec.records import Scenario, Spec, Training
 from planner.trace.decoder import Trace, trace
 from planner.trace.refusal import NotModelledError
-from planner.trace.sizes import Size
+from planner.trace.sizes import Size, maximum, structure
 
 
 def plan(spec: Spec, scenario: Scenario) -> Plan:
@@ -38,7 +38,7 @@ def plan(spec: Spec, scenario: Scenario) -> Plan:
         memory=memory(forward, counted.weights, training, states(counted.weights, training)),
         flops=flops(forward.nodes, counted.total, model, training),
         shapes=tuple(ShapeLine(line.path, line.what, line.tensor.shape, line.tensor.dtype, line.copies) for line in forward.shapes),
-        initial_loss=log(model.vocab_size),
+        initial_loss=log(structure(model.vocab_size)),
         train_tokens=training.tokens,
         not_counted=forward.not_counted,
     )
@@ -62,14 +62,14 @@ def memory(forward: Trace, weights: tuple[Weight, ...], training: Training, mode
         gradients_bytes=model_states.gradients,
         optimizer_bytes=model_states.optimizer,
         model_states_bytes=model_states.total,
-        kept=tuple(line for line in map(_line, keepings) if line.bytes_each and line.copies),
+        kept=tuple(line for line in map(_line, keepings) if line.bytes_each != 0 and line.copies != 0),
         activations_bytes=sum(by_component.values()),
         activations_by_component=by_component,
         logits_bytes=by_component["logits"],
         phases=phases,
-        peak_bytes=max(phase.peak_bytes for phase in phases),
+        peak_bytes=maximum(*(phase.peak_bytes for phase in phases)),
         first_step_phases=first_phases,
-        first_step_peak_bytes=max(phase.peak_bytes for phase in first_phases),
+        first_step_peak_bytes=maximum(*(phase.peak_bytes for phase in first_phases)),
         live=a_step.live,
         average_bytes=model_states.average,
         step_counters_bytes=model_states.step_counters,

@@ -10,7 +10,7 @@ from planner.capacity.records import PHASES, LiveBytes, Phase, PhasePeak, Weight
 from planner.capacity.states import States, tensors_of
 from planner.spec.records import Training
 from planner.trace.decoder import Trace
-from planner.trace.sizes import Size, divide_up, maximum, product
+from planner.trace.sizes import Size, divide_up, is_integer, maximum, product, undominated
 
 ALLOCATION_BLOCK = 512  # bytes: kMinBlockSize of PyTorch's c10/cuda/CUDACachingAllocator
 
@@ -71,6 +71,8 @@ def highest(moments: Iterable[Moment]) -> tuple[PhasePeak, ...]:
 
 
 def _highest(phase: Phase, moments: list[Moment]) -> PhasePeak:
+    if not all(is_integer(moment.bytes) for moment in moments):  # which one it is depends on the symbols
+        return PhasePeak(phase, "", maximum(*undominated(moment.bytes for moment in moments)))
     found = max(moments, key=lambda moment: moment.bytes)
     return PhasePeak(phase, found.operator, found.bytes)
 

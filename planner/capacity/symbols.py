@@ -51,6 +51,8 @@ def named(model: Model, training: Training) -> Named:
     n_layers = names.name("n_layers", model.n_layers)
     if len(runs) == 1 and len(runs[0].layers) == 1:
         runs = (replace(runs[0], count=n_layers),)
+    else:
+        runs = tuple(replace(run, count=names.name("layers.count", run.count)) for run in runs)
     model = replace(
         model,
         vocab_size=vocab_size,

@@ -5,22 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from planner.capacity.records import Plan
-from planner.report import csv, json, markdown
+from planner.report import csv, datapackage, json, markdown
 from planner.report.records import Planned
 
-FORMATS: Mapping[str, Mapping[str, Callable[[Sequence[Planned]], str]]] = {
+
+def _workbook(models: Sequence[Planned]) -> bytes:
+    from planner.report.workbook import workbook
+
+    return workbook(models)
+
+
+FORMATS: Mapping[str, Mapping[str, Callable[[Sequence[Planned]], str | bytes]]] = {
     "csv": {
         "capacity.csv": lambda models: csv.capacity(_plans(models)),
         "components.csv": lambda models: csv.components(_plans(models)),
+        "datapackage.json": lambda _: datapackage.datapackage(),
     },
     "md": {"capacity.md": markdown.report},
     "json": {"capacity.json": lambda models: json.report(_plans(models), [model.spec for model in models])},
+    "xlsx": {"capacity.xlsx": _workbook},
 }
 
 
 def files(models: Sequence[Planned], formats: Iterable[str]) -> dict[str, bytes]:
-    """Make the files of the formats, by name, as UTF-8."""
-    return {name: write(models).encode() for form in formats for name, write in FORMATS[form].items()}
+    """Make the files of the formats, by name; text as UTF-8."""
+    made = {name: write(models) for form in formats for name, write in FORMATS[form].items()}
+    return {name: content.encode() if isinstance(content, str) else content for name, content in made.items()}
 
 
 def _plans(models: Sequence[Planned]) -> list[Plan]:

@@ -3,9 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from planner.capacity.records import Plan
 from planner.spec.records import Spec
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLimit:
+    """One limit of a budget that is for a scenario of a model."""
+
+    budget: str
+    scenario: str
+    figure: str  # a column of capacity.csv
+    kind: Literal["max", "min", "max_increase"]
+    worth: int | None  # in the figure's unit; None: it is a share of what a base has
+    severity: Literal["error", "warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The most bytes that a step of one scenario may take: a budget of planner.yaml."""
+
+    name: str
+    scenario: str
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,3 +36,5 @@ class Planned:
 
     spec: Spec
     plans: tuple[Plan, ...]
+    limits: tuple[Limit, ...] = ()
+    budgets: tuple[BudgetLimit, ...] = ()  # where a report tells them

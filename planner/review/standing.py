@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import date
+from math import ceil, floor
 from pathlib import Path
 
-from planner.report.records import Planned
+from planner.report.records import BudgetLimit, Planned
 from planner.review import findings as rules
 from planner.review import policy
 from planner.review.findings import Held
+from planner.review.policy import Policy
 from planner.review.records import Finding
 from planner.review.side import POLICY
 from planner.spec.records import Place
@@ -17,7 +20,7 @@ from planner.spec.records import Place
 
 def findings(models: Iterable[Planned], folder: Path, today: date) -> tuple[Finding, ...]:
     """Return what the policy of the repository around a folder does not allow; nothing without a policy. Growth has no base here."""
-    home = next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)
+    home = _home(folder)
     if not (home / POLICY).is_file():
         return ()
     read, problems = policy.read(home / POLICY, POLICY)
@@ -26,6 +29,25 @@ def findings(models: Iterable[Planned], folder: Path, today: date) -> tuple[Find
     held = [Held(model, {}, dict.fromkeys(("", "name"), _place(model))) for model in models]
     found, _ = rules.findings(held, read, today, str)
     return tuple(finding for finding in found if finding.rule != "expect")  # told before anything is written
+
+
+def with_budgets(models: Iterable[Planned], folder: Path) -> list[Planned]:
+    """Return the models with the budgets for their scenarios that the policy around a folder has; an unreadable one has none."""
+    read, _ = policy.read(_home(folder) / POLICY, POLICY)
+    return [replace(model, budgets=tuple(_limits(model, read))) for model in models]
+
+
+def _limits(model: Planned, read: Policy) -> Iterator[BudgetLimit]:
+    for plan in model.plans:
+        for budget in read.budgets:
+            if budget.covers(model.spec, plan.scenario):
+                for limit in budget.limits:
+                    worth = {"max": floor, "min": ceil}[limit.kind](limit.amount.value) if limit.kind != "max_increase" else None
+                    yield BudgetLimit(budget.name, plan.scenario, budget.figure, limit.kind, worth, budget.severity)
+
+
+def _home(folder: Path) -> Path:
+    return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)
 
 
 def _place(model: Planned) -> Place:

@@ -158,8 +158,18 @@ def head_dim(settings: Settings) -> int:
     n_heads: int = settings.get("n_heads")
     if d_model % n_heads:
         raise Unresolved("head_dim")
-    divided: int = settings.get("head_dim", d_model // n_heads)
+    divided: int = settings.get("head_dim", default_head_dim(d_model, n_heads))
     return divided
+
+
+def default_head_dim(d_model: int, n_heads: int) -> int:
+    """Return the width of a head that is not written."""
+    return d_model // n_heads
+
+
+def default_d_ff(d_model: int) -> int:
+    """Return the width of a plain feed-forward that is not written."""
+    return 4 * d_model
 
 
 def has_feed_forward(settings: Settings) -> bool:
@@ -188,7 +198,7 @@ def feed_forward(settings: Settings) -> FeedForward:
 def d_ff(settings: Settings) -> int:
     """Return d_ff, 4 * d_model unless written; a gated feed-forward has no usual width."""
     gated = settings.get("feed_forward.type") == "gated"
-    width: int = settings.get("d_ff", None if gated else 4 * settings.get("d_model"))
+    width: int = settings.get("d_ff", None if gated else default_d_ff(settings.get("d_model")))
     return width
 
 

@@ -7,7 +7,7 @@ as a polynomial with integer coefficients over symbols and the few helpers below
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any, TypeAlias, cast
 
 Size: TypeAlias = int
@@ -145,6 +145,15 @@ def never_exceeds(a: Size, b: Size) -> bool:
     return all(right.get(monomial, 0) >= left.get(monomial, 0) for monomial in {**left, **right})
 
 
+def undominated(sizes: Iterable[Size]) -> list[Size]:
+    """Return the sizes of which none is below another everywhere."""
+    top: list[Size] = []
+    for size in dict.fromkeys(sizes):
+        if not any(never_exceeds(size, other) for other in top):
+            top = [other for other in top if not never_exceeds(other, size)] + [size]
+    return top
+
+
 def common_part(sizes: Sequence[Size]) -> Size:
     """Return what all the sizes hold: of each product of factors the smallest multiple."""
     first, *others = [terms_of(size) for size in sizes]
@@ -153,16 +162,16 @@ def common_part(sizes: Sequence[Size]) -> Size:
 
 def text(size: Size, values: Mapping[str, int] | None = None) -> str:
     """Return the size as a formula: ``2·B·n·d_model² + 4``; with values, each symbol's value in its place: ``2·8·1024·768² + 4``."""
-    if is_integer(size):
-        return str(size)
-    terms: dict[Monomial, int] = cast("Any", size).terms
-    parts: list[str] = []
-    for monomial, factor in sorted(terms.items(), key=lambda item: (-sum(power for _, power in item[0]), _order(item[0]))):
-        factors = [_factor_text(name, power, values) for name, power in monomial]
-        if abs(factor) != 1 or not factors:
-            factors.insert(0, str(abs(factor)))
-        parts.append(("-" if factor < 0 else "+") + " " + "·".join(factors))
-    return " ".join(parts).removeprefix("+ ") or "0"
+    return _polynomial(size, lambda factor, power: _factor_text(factor, power, values), "·")
+
+
+def spreadsheet(size: Size, cells: Mapping[Factor | Expression | int, str]) -> str:
+    """Return the size as a spreadsheet's formula: ``2*B5*C5*F5*F5 + 4``.
+
+    ``cells`` names the cell of each symbol, and of such helpers and arguments of helpers as have one; all cells hold whole numbers.
+    It is exact where no step of it passes 2⁵³: a power is a product, and a quotient that INT took for the next integer is mended.
+    """
+    return _polynomial(size, lambda factor, power: "*".join([_cell_text(factor, cells)] * power), "*")
 
 
 def symbols(size: Size) -> tuple[str, ...]:
@@ -187,6 +196,13 @@ _HELPERS: dict[str, Callable[..., int]] = {
     "minimum": min,
     "maximum": max,
 }
+_FUNCTIONS = {
+    "divide_up": "(INT({0}/{1})+(INT({0}/{1})*{1}<{0}))",
+    "floor_divide": "(INT({0}/{1})-(INT({0}/{1})*{1}>{0}))",
+    "minimum": "MIN({all})",
+    "maximum": "MAX({all})",
+}
+"""The helpers as spreadsheets have them. INT is no floor where it takes a quotient for whole that nearly is, as LibreOffice's does."""
 
 
 def terms_of(value: Expression | int) -> Mapping[Monomial, int]:
@@ -223,6 +239,20 @@ def _divide_exactly(dividend: Expression, divisor: Expression | int) -> Expressi
     return Expression(quotient)
 
 
+def _polynomial(size: Size, factor_text: Callable[[Factor, int], str], times: str) -> str:
+    if is_integer(size):
+        return str(size)
+    terms: dict[Monomial, int] = cast("Any", size).terms
+    parts: list[str] = []
+    for monomial, multiple in sorted(terms.items(), key=lambda item: (-sum(power for _, power in item[0]), _order(item[0]))):
+        factors = [factor_text(factor, power) for factor, power in monomial]
+        if abs(multiple) != 1 or not factors:
+            factors.insert(0, str(abs(multiple)))
+        parts.append(("-" if multiple < 0 else "+") + " " + times.join(factors))
+    return " ".join(parts).removeprefix("+ ") or "0"
+
+
+@lru_cache(maxsize=65_536)  # the same products stand in many sums
 def _order(monomial: Monomial) -> tuple[str, ...]:
     return tuple(_factor_text(name, power) for name, power in monomial)
 
@@ -244,6 +274,16 @@ def _factor_text(factor: Factor, power: int, values: Mapping[str, int] | None = 
         inner = [text(cast("Size", argument), values) for argument in arguments]
         name = {"divide_up": "⌈{} / {}⌉", "floor_divide": "⌊{} / {}⌋"}.get(helper, "").format(*inner) or f"{helper}({', '.join(inner)})"
     return name if power == 1 else name + str(power).translate(_SUPERSCRIPTS)
+
+
+def _cell_text(factor: Factor, cells: Mapping[Factor | Expression | int, str]) -> str:
+    if factor in cells:
+        return cells[factor]
+    if isinstance(factor, str):
+        raise KeyError(f"no cell holds {factor}")
+    helper, arguments = factor
+    inner = [cells.get(argument) or f"({spreadsheet(cast('Size', argument), cells)})" for argument in arguments]
+    return _FUNCTIONS[helper].format(*inner, all=",".join(inner))
 
 
 def _collect(size: Expression | int, found: set[str]) -> None:

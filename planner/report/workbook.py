@@ -1,0 +1,273 @@
+"""capacity.xlsx: the figures as live formulas, rendered from the expressions that the planner's own functions give over symbols.
+
+Each cell is stored with its value, for viewers that do not calculate. A spreadsheet counts in doubles: whole numbers are exact up to 2⁵³.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, cast
+
+from planner.capacity.formulas import Formulas, formulas
+from planner.capacity.records import Plan
+from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, GROUPS
+from planner.report.records import Planned
+from planner.trace.kernels import FLASH_ALIGNMENT, FLASH_WIDEST_HEAD
+from planner.trace.sizes import Expression, Factor, Size, evaluate, is_integer, spreadsheet, symbols, terms_of, text
+
+if TYPE_CHECKING:
+    from xlsxwriter.worksheet import Worksheet
+
+LONGEST = 7000  # characters of a formula; Excel takes 8,192
+_FIRST = ("B", "n", "n_layers", "layers.count", "d_model", "n_heads", "n_kv_heads", "head_dim", "d_ff", "V", "V_padded", "context_length")
+_CREATED = datetime(2000, 1, 1)  # noqa: DTZ001 - the same on every day, and a workbook's dates have no zone
+_MADE_ONCE = ("model", "scenario", "to mend")
+_WIDE, _NARROW = 32, 16  # characters of a column
+
+_MEANINGS = {
+    "to mend": "what the inputs of the row do not fit; empty where they fit",
+    "B": "batch size, sequences per device and forward pass",
+    "n": "sequence length, tokens",
+    "V": "vocabulary",
+    "V_padded": "rows of the token table and of the head",
+    "layers.count": "how often a run of layers repeats",
+    "tokens": "of the whole training",
+}
+_NOTES = (
+    "Change a cell of Inputs, and every figure of its row follows.",
+    "Cells of Inputs in italics follow from others, because the spec leaves them out.",
+    "What exists is fixed: which parts the model has, which layers differ, and which kernels run, are those of the spec.",
+    "The formulas are the planner's own, over cells in place of sizes. Long ones are put together in Workings.",
+    "Spreadsheets count in doubles: whole numbers are exact up to 2⁵³ = 9,007,199,254,740,992; beyond it digits are lost.",
+)
+
+
+def problem() -> str:
+    """Return why no workbook can be written, and what to do; empty where one can."""
+    return "" if find_spec("xlsxwriter") else "a workbook needs XlsxWriter: pip install 'modelplan[xlsx]'"
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One plan, its formulas, and its row, from 1."""
+
+    planned: Planned
+    plan: Plan
+    formulas: Formulas
+    number: int
+
+
+@dataclass(slots=True)
+class _Book:
+    """Sheets to be filled, and what they share."""
+
+    made: Any  # xlsxwriter.Workbook
+    workings: Worksheet
+    formats: Mapping[str, Any]
+    working_rows: int = 1
+    sheets: dict[str, Worksheet] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Cells:
+    """The cells that hold a plan's symbols, and its workings."""
+
+    book: _Book
+    row: _Row
+    held: dict[Factor | Expression | int, str]
+
+    def write(self, sheet: Worksheet, at: tuple[int, int], size: Size | None, value: int | None) -> None:
+        """Write a figure as a formula with its value, a constant as a number, and nothing for None."""
+        if size is None or value is None:
+            return
+        if is_integer(size):
+            sheet.write_number(*at, size, self.book.formats["number"])
+        else:
+            sheet.write_formula(*at, f"={self.formula(size)}", self.book.formats["number"], value)
+
+    def formula(self, size: Size) -> str:
+        """Return a size as a formula over cells; helpers get workings of their own, and so do parts of what is too long."""
+        for monomial in terms_of(size):
+            for factor, _ in monomial:
+                if factor not in self.held and not isinstance(factor, str):
+                    for argument in factor[1]:
+                        if not is_integer(argument) and argument not in self.held:
+                            self.held[argument] = self.working(cast("Size", argument), self.formula(cast("Size", argument)))
+                    whole = cast("Size", Expression({((factor, 1),): 1}))
+                    self.held[factor] = self.working(whole, spreadsheet(whole, self.held))
+        made = spreadsheet(size, self.held)
+        if len(made) <= LONGEST:
+            return made
+        terms = list(terms_of(size).items())
+        parts = [cast("Size", Expression(dict(some))) for some in (terms[: len(terms) // 2], terms[len(terms) // 2 :])]
+        return " + ".join(self.working(part, self.formula(part)) for part in parts)
+
+    def working(self, size: Size, formula: str) -> str:
+        """Write a part of a formula into a cell of its own and return the cell's name."""
+        sheet, at = self.book.workings, self.book.working_rows
+        self.book.working_rows += 1
+        value = evaluate(size, self.row.formulas.values)
+        sheet.write_row(at, 0, (self.row.plan.name, self.row.plan.scenario))
+        sheet.write_formula(at, 2, f"={formula}", self.book.formats["number"], value)
+        sheet.write_string(at, 3, text(size))
+        return f"Workings!$C${at + 1}"
+
+
+def workbook(models: Sequence[Planned]) -> bytes:
+    """Make the workbook of the plans: the same bytes for the same plans."""
+    from xlsxwriter import Workbook
+
+    stream = io.BytesIO()
+    options = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False, "strings_to_numbers": False}
+    with Workbook(stream, options) as made:
+        made.set_properties({"title": "Capacity report", "created": _CREATED})
+        sheets = {name: made.add_worksheet(name) for name in ("Inputs", "Capacity", "Components", "Columns", "Budgets", "Workings")}
+        formats = {
+            "head": made.add_format({"bold": True, "bottom": 1}),
+            "number": made.add_format({"num_format": "#,##0"}),
+            "input": made.add_format({"num_format": "#,##0", "bg_color": "#FFF2CC"}),
+            "derived": made.add_format({"num_format": "#,##0", "italic": True}),
+        }
+        _fill(_Book(made, sheets["Workings"], formats, sheets=sheets), models)
+    return stream.getvalue()
+
+
+def _fill(book: _Book, models: Sequence[Planned]) -> None:
+    pairs = [(model, plan, scenario) for model in models for plan, scenario in zip(model.plans, model.spec.scenarios, strict=True)]
+    rows = [_Row(model, plan, formulas(model.spec, scenario), number) for number, (model, plan, scenario) in enumerate(pairs, start=2)]
+    names = _inputs(rows)
+    component_heads, capacity_heads = COMPONENT_COLUMNS, tuple(column.name for column in COLUMNS)
+    _head(book, "Inputs", (*_MADE_ONCE, *names))
+    _head(book, "Capacity", capacity_heads)
+    _head(book, "Components", component_heads)
+    _head(book, "Columns", ("sheet", "column", "unit", "meaning"), wide=(3,))
+    _head(book, "Budgets", ("model", "scenario", "budget", "figure", "limit", "of", "is", "left", "verdict", "severity"), wide=(3,))
+    _head(book, "Workings", ("model", "scenario", "value", "formula"), wide=(3,))
+    component_row, budget_row = 1, 1
+    for row in rows:
+        cells = _Cells(book, row, _write_inputs(book, row, names))
+        _write_capacity(cells)
+        component_row = _write_components(cells, component_row)
+        budget_row = _write_budgets(book, row, budget_row)
+    _write_columns(book.sheets["Columns"], names)
+    if budget_row == 1:
+        book.sheets["Budgets"].write_string(1, 0, "planner.yaml has no budget for these models")
+
+
+def _inputs(rows: Iterable[_Row]) -> tuple[str, ...]:
+    """Return the symbols on which a figure of some plan rests."""
+    found: dict[str, None] = {}
+    for row in rows:
+        figures = [column.read(row.formulas.plan) for column in COLUMNS if column.kind == "integer"]
+        parts = [size for group in GROUPS for size in group.read(row.formulas.plan).values()]
+        used = {name for size in (*figures, *parts) if size is not None for name in symbols(cast("Size", size))}
+        found |= dict.fromkeys(name for name in row.formulas.values if name in used)
+    return (*(name for name in _FIRST if name in found), *(name for name in found if name not in _FIRST))
+
+
+def _head(book: _Book, name: str, headings: Sequence[str], wide: Sequence[int] = ()) -> None:
+    sheet = book.sheets[name]
+    sheet.write_row(0, 0, headings, book.formats["head"])
+    sheet.freeze_panes(1, 1)
+    sheet.set_column(0, len(headings) - 1, _NARROW)
+    for column in (0, *wide):
+        sheet.set_column(column, column, _WIDE)
+
+
+def _write_inputs(book: _Book, row: _Row, names: Sequence[str]) -> dict[Factor | Expression | int, str]:
+    """Write a plan's row of inputs and return the cells that hold its symbols."""
+    from xlsxwriter.utility import xl_rowcol_to_cell
+
+    sheet, at, made = book.sheets["Inputs"], row.number - 1, row.formulas
+    places = {name: (at, number) for number, name in enumerate(names, start=len(_MADE_ONCE)) if name in made.values}
+    here: dict[Factor | Expression | int, str] = {name: xl_rowcol_to_cell(*place) for name, place in places.items()}
+    sheet.write_string(at, 0, row.plan.name)
+    sheet.write_string(at, 1, row.plan.scenario)
+    for name, place in places.items():
+        rule = made.derived.get(name)
+        if rule is not None and set(symbols(rule)) <= places.keys():
+            sheet.write_formula(*place, f"={spreadsheet(rule, here)}", book.formats["derived"], made.values[name])
+        else:
+            sheet.write_number(*place, made.values[name], book.formats["input"])
+            sheet.data_validation(*place, *place, {"validate": "integer", "criteria": ">=", "value": 1, "ignore_blank": False})
+    wrong = [f'IF({condition},"{message}; ","")' for condition, message in _conditions(row, here)]
+    if wrong:
+        sheet.write_formula(at, 2, f"={'&'.join(wrong)}", None, "")
+    return {name: f"Inputs!{xl_rowcol_to_cell(*place, row_abs=True, col_abs=True)}" for name, place in places.items()}
+
+
+def _conditions(row: _Row, cells: Mapping[Factor | Expression | int, str]) -> Iterator[tuple[str, str]]:
+    """Yield what must not hold of the inputs, for a spec that said so would be refused or would run other kernels."""
+    made = row.formulas
+    if row.plan.model.positions.type == "learned" and {"n", "context_length"} <= cells.keys():
+        yield f"{cells['n']}>{cells['context_length']}", "n is beyond context_length"
+    if "head_dim" in made.derived and {"d_model", "n_heads", "head_dim"} <= cells.keys():
+        yield f"{cells['head_dim']}*{cells['n_heads']}<>{cells['d_model']}", "n_heads does not divide d_model"
+    if {"n_heads", "n_kv_heads"} <= cells.keys():
+        yield f"MOD({cells['n_heads']},{cells['n_kv_heads']})<>0", "n_kv_heads does not divide n_heads"
+    if "head_dim" in cells:
+        here, stored = cells["head_dim"], made.values["head_dim"]
+        usual = stored % FLASH_ALIGNMENT == 0 and stored <= FLASH_WIDEST_HEAD
+        unlike = f"OR(MOD({here},{FLASH_ALIGNMENT})<>0,{here}>{FLASH_WIDEST_HEAD})" if usual else f"{here}<>{stored}"
+        yield unlike, "head_dim may call for other kernels than these figures have"
+
+
+def _write_capacity(cells: _Cells) -> None:
+    sheet, row = cells.book.sheets["Capacity"], cells.row
+    for number, column in enumerate(COLUMNS):
+        at, value = (row.number - 1, number), column.read(row.plan)
+        if isinstance(value, str):
+            sheet.write_string(*at, value)
+        else:
+            cells.write(sheet, at, cast("Size | None", column.read(row.formulas.plan)), value)
+
+
+def _write_components(cells: _Cells, first: int) -> int:
+    sheet, row, at = cells.book.sheets["Components"], cells.row, first
+    for group in GROUPS:
+        values = group.read(row.plan)
+        for component, size in group.read(row.formulas.plan).items():
+            sheet.write_row(at, 0, (row.plan.name, row.plan.scenario, group.name, component))
+            cells.write(sheet, (at, 4), size, values[component])
+            sheet.write_string(at, 5, group.unit)
+            at += 1
+    return at
+
+
+def _write_budgets(book: _Book, row: _Row, first: int) -> int:
+    from xlsxwriter.utility import xl_rowcol_to_cell
+
+    sheet, at, number_format = book.sheets["Budgets"], first, book.formats["number"]
+    names = [column.name for column in COLUMNS]
+    for limit in row.planned.budgets:
+        if limit.scenario != row.plan.scenario:
+            continue
+        column = names.index(limit.figure)
+        value = COLUMNS[column].read(row.plan)
+        sheet.write_row(at, 0, (row.plan.name, row.plan.scenario, limit.budget, limit.figure, limit.kind))
+        sheet.write_string(at, 9, limit.severity)
+        if isinstance(value, int):
+            sheet.write_formula(at, 6, f"=Capacity!{xl_rowcol_to_cell(row.number - 1, column)}", number_format, value)
+        if limit.worth is None or not isinstance(value, int):
+            sheet.write_string(at, 8, "no base to grow from: planner diff")
+        else:
+            left = limit.worth - value if limit.kind == "max" else value - limit.worth
+            this = "{1}-{0}" if limit.kind == "max" else "{0}-{1}"
+            sheet.write_number(at, 5, limit.worth, number_format)
+            sheet.write_formula(at, 7, "=" + this.format(f"G{at + 1}", f"F{at + 1}"), number_format, left)
+            sheet.write_formula(at, 8, f'=IF(H{at + 1}>=0,"kept","broken")', None, "kept" if left >= 0 else "broken")
+        at += 1
+    return at
+
+
+def _write_columns(sheet: Worksheet, names: Iterable[str]) -> None:
+    inputs = [("Inputs", name, "", _MEANINGS.get(name, "of the spec")) for name in (*_MADE_ONCE[2:], *names)]
+    capacity = [("Capacity", column.name, column.unit, column.description) for column in COLUMNS]
+    components = [("Components", group.name, group.unit, group.description) for group in GROUPS]
+    notes = [("", "", "", note) for note in _NOTES]
+    for number, cells in enumerate((*inputs, *capacity, *components, *notes), start=1):
+        sheet.write_row(number, 0, cells)
