@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
 
-from planner import capacity
 from planner.report.columns import METHODS
 from planner.report.records import Planned
 from planner.review import findings as rules
@@ -14,7 +13,7 @@ from planner.review.findings import Held
 from planner.review.policy import Policy
 from planner.review.records import FIGURES, Figures, Finding, FormulaChange, Model, Review, Row, Status
 from planner.review.side import Side
-from planner.review.why import Movers, changes, figures, movers, same
+from planner.review.why import Movers, changes, figures, movers, plan, same
 from planner.spec.records import Place, Spec
 
 
@@ -34,7 +33,7 @@ def compare(base: Side, head: Side, terms: Terms) -> Review:
     """Return the review of the head against the base."""
     unreadable = {problem.place.file for problem in head.problems}
     renamed = _renamed(base, head)
-    models = []
+    models, held = [], []
     for name in sorted({*base.specs, *head.specs, *(model for model, _ in base.saved)} - set(renamed.values())):
         old = base.specs.get(renamed.get(name, name))
         model = _model(name, old, head.specs.get(name), base, terms)
@@ -43,9 +42,8 @@ def compare(base: Side, head: Side, terms: Terms) -> Review:
         elif model.status == "new" and model.path in {problem.place.file for problem in base.problems}:
             model = replace(model, note="its spec in the base cannot be read, so there is nothing to compare with")
         models.append(replace(model, renamed_from=renamed.get(name, "")) if name in renamed else model)
-    held = [
-        _held(head.specs[model.name], model, terms) for model in models if model.name in head.specs and _is_held(model, base, head, terms)
-    ]
+        if name in head.specs and _is_held(model, base, head, terms):
+            held.append(_held(head.specs[name], model, terms))
     broken, standings = rules.findings(held, terms.policy, terms.today, terms.from_root)
     found = (*map(rules.of_problem, head.problems), *broken)
     return Review(
@@ -124,7 +122,7 @@ def _demands(spec: Spec) -> tuple[object, ...]:
 
 def _held(spec: Spec, model: Model, terms: Terms) -> Held:
     before = {row.scenario: row.before for row in model.rows if row.before is not None}
-    planned = Planned(spec, capacity.plans(spec))
+    planned = Planned(spec, tuple(plan(spec, scenario) for scenario in spec.scenarios))
     if model.status in ("unchanged", "renamed"):
         before = figures(spec)
     for scenario in spec.scenarios:  # a scenario without a row is as it was

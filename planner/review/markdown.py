@@ -1,12 +1,13 @@
 """A review as the comment of a pull request: GitHub-flavoured Markdown that stays under GitHub's limit.
 
 What does not fit is dropped in this order: the names of unchanged models; the folded tables of figures, the last model's first; why figures
-changed, the last model's first; waivers and notes; rows of the overview, the last first; findings, the last first. A last line says what is
-missing.
+changed, the last model's first; waivers and notes; rows of the overview, the last first; findings, the last first. Findings never take more
+than half of the room. A last line says what is missing.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -22,6 +23,7 @@ T = TypeVar("T")
 
 LIMIT = 65_000  # GitHub takes 65,536 characters
 _RESERVE = 700  # for the last line, and for what closes a table
+_UNIT = re.compile(r"(?<=\d) (?=[A-Za-z%])")
 _AS_IT_WAS = Row("base", "unchanged", {}, {})  # of a model without rows
 _MARKS = {"error": "❌", "warning": "⚠️", "waived": "🔕", "kept": "✅"}
 
@@ -53,7 +55,9 @@ def markdown(review: Review, blob: str = "", limit: int = LIMIT) -> str:
     room = _Room(limit - sum(_size(line) + 1 for line in head) - _RESERVE)
     figures, standings = telling.headlines(review), telling.standings(review)
     rows_of = ((model, row) for model in review.changed for row in model.rows or (_AS_IT_WAS,))
-    findings = room.fit(review.findings, lambda finding: _finding(finding, blob), "findings")
+    half = _Room(room.left // 2, room.missing)
+    findings = half.fit(review.findings, lambda finding: _finding(finding, blob), "findings")
+    room.left -= sum(map(_size, findings)) + len(findings)
     rows = room.fit(rows_of, lambda pair: _overview(*pair, figures, standings), "rows of the overview")
     notes = room.fit(_notes(review), str, "waivers and notes")
     why = room.fit((model for model in review.changed if model.edits), lambda model: "\n".join(_why(model, blob)), "explanations")
@@ -103,7 +107,8 @@ def _overview(model: Model, row: Row, figures: Sequence[str], standings: telling
     name = f"**{escape(telling.label(model, row))}**" + ("" if plain else f"<br>{escape(telling.status(model))}")
     cells = (telling.cell(row, figure) for figure in figures)
     budgets = (f"{_MARKS[state]} {escape(budget)}" for budget, state in standings.get((model.name, row.scenario), ()))
-    return _line((name, *(f"{cell.figure}<br>{cell.change}" if cell.change else cell.figure for cell in cells), "<br>".join(budgets)))
+    figures_told = (_whole(f"{cell.figure}<br>{cell.change}" if cell.change else cell.figure) for cell in cells)
+    return _line((name, *figures_told, "<br>".join(budgets)))
 
 
 def _why(model: Model, blob: str) -> Iterator[str]:
@@ -116,7 +121,7 @@ def _why(model: Model, blob: str) -> Iterator[str]:
         scenario = f" ({escape(row.scenario)})" if row.scenario != "base" else ""
         for reason in telling.reasons(model, row, telling.HEADLINES):
             said = " and ".join(_edit(edit, blob) for edit in reason.edits) or "only together"
-            moves = ", ".join(f"{name} {by}" for name, by in reason.moves)
+            moves = ", ".join(f"{name} {_whole(by)}" for name, by in reason.moves)
             yield f"- {said}{scenario}: {moves}"
 
 
@@ -149,14 +154,15 @@ def _figures(model: Model, row: Row) -> Iterator[str]:
         yield _line(("figure", row.status, "exactly"))
         yield _line(("---", "--:", "--:"))
         for name, value in (row.after or row.before or {}).items():
-            if value:
-                yield _line((name, quantity.say(FIGURES[name], value), units.exact(value)))
+            if value and name in FIGURES:
+                yield _line((name, _whole(quantity.say(FIGURES[name], value)), units.exact(value)))
         return
     yield _line(("figure", "before", "after", "change", "moved by"))
     yield _line(("---", "--:", "--:", "--:", "---"))
     for change in row.changes:
         before, after = quantity.pair(FIGURES[change.figure], change.before, change.after)
-        yield _line((change.figure, before, after, telling.said(change), telling.moved_by(change, model)))
+        moved = escape(telling.moved_by(change, model))
+        yield _line((change.figure, *map(_whole, (before, after, telling.said(change), moved))))
 
 
 def _notes(review: Review) -> Iterator[str]:
@@ -176,6 +182,11 @@ def _missing(missing: dict[str, int]) -> str:
         return ""
     said = ", ".join(f"{units.exact(number)} {what}" for what, number in missing.items())
     return f"_Left out to stay under GitHub's limit: {said}. All of it is in the JSON that the run keeps, and in that of `planner diff`._"
+
+
+def _whole(text: str) -> str:
+    """Keep a number and its unit on one line."""
+    return _UNIT.sub("\N{NO-BREAK SPACE}", text)
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from planner import spec as specs_room
-from planner.review.records import FIGURES, Figures
+from planner.report.columns import CLAIMABLE
+from planner.review.records import Figures
 from planner.spec.find import SUFFIXES, find
 from planner.spec.problems import Problem
 from planner.spec.records import Place, Spec
@@ -135,7 +136,7 @@ _Entry = tuple[str, str, Figures, Mapping[str, str], object]
 
 def _entry(plan: Mapping[str, Any]) -> _Entry:
     figures = plan["figures"]
-    values = {name: figures[name] for name in FIGURES if name in figures}
+    values = {name: figures[name] for name in CLAIMABLE if name in figures}
     name, scenario = figures["model"], figures["scenario"]
     if not all(value is None or type(value) is int for value in values.values()) or type(name) is not str or type(scenario) is not str:
         raise TypeError(name)

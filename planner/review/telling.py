@@ -80,11 +80,15 @@ def status(model: Model) -> str:
 
 
 def headlines(review: Review) -> tuple[str, ...]:
-    """Return the figures that the overview shows: the parameters, and whatever of the others changed in any row."""
+    """Return the figures that the overview shows: the parameters, and whatever of the others changed in any row.
+
+    FLOPs of the whole training are those of a token times the tokens, and shown where the tokens changed.
+    """
     rows = [row for model in review.changed for row in model.rows]
     changed = {change.figure for row in rows for change in row.changes}
     if any(row.status in ("new", "removed") for row in rows):
         changed |= set(HEADLINES) - {"train_flops"}
+    changed -= {"train_flops"} if "train_tokens" not in changed else set()
     return tuple(figure for figure in HEADLINES if figure in changed or figure == "params_total")
 
 
@@ -148,8 +152,9 @@ def reasons(model: Model, row: Row, figures: Mapping[str, str]) -> tuple[Reason,
 def moved_by(change: Change, model: Model) -> str:
     """Say which edits moved a figure, by their numbers, and by how much each where there are several."""
     column = FIGURES[change.figure]
-    if len(model.edits) == 1 or not model.edits:
-        return ""
+    if len(model.edits) == 1:
+        setting, _, place = edit(model.edits[0])
+        return f"{setting}, {place}" if place else setting
     if len(change.moves) == 1 and not change.together:
         return numbers(change.moves[0].edits)
     parts = [f"{numbers(move.edits)} {quantity.difference(column, move.by)}" for move in change.moves]

@@ -61,7 +61,7 @@ def _table(model: Model, row: Row) -> tuple[Sequence[str], str, list[Sequence[st
     lines: list[Sequence[str]] = []
     if row.before is None or row.after is None:
         values = row.after or row.before or {}
-        lines += [(name, quantity.say(FIGURES[name], value), row.status) for name, value in values.items() if value]
+        lines += [(name, quantity.say(FIGURES[name], value), row.status) for name, value in values.items() if value and name in FIGURES]
         return ("figure", "", ""), "lrl", lines
     for change in row.changes:
         before, after = quantity.pair(FIGURES[change.figure], change.before, change.after)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from planner import capacity
+from planner.capacity.records import Plan
+from planner.report.columns import CLAIMABLE
 from planner.review.edits import Difference, differences, edited, told
 from planner.review.records import FIGURES, Change, Edit, Figures, Move
-from planner.spec.records import Spec
-
-Differences = Sequence[Difference]
+from planner.spec.records import Scenario, Spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,38 +22,21 @@ class Movers:
     alone: tuple[tuple[tuple[int, ...], Mapping[str, Figures]], ...]  # indices of edits, figures by scenario
 
 
+@lru_cache(maxsize=64)  # a model's plans are asked for once by its comparison and once by its budgets
+def plan(spec: Spec, scenario: Scenario) -> Plan:
+    """Plan a scenario of a spec."""
+    return capacity.plan(spec, scenario)
+
+
 def figures(spec: Spec, scenarios: Iterable[str] | None = None) -> dict[str, Figures]:
     """Return the figures of a spec's scenarios by name."""
     wanted = None if scenarios is None else set(scenarios)
-    plans = (capacity.plan(spec, scenario) for scenario in spec.scenarios if wanted is None or scenario.name in wanted)
-    return {plan.scenario: {name: _integer(column.read(plan)) for name, column in FIGURES.items()} for plan in plans}
+    plans = (plan(spec, scenario) for scenario in spec.scenarios if wanted is None or scenario.name in wanted)
+    return {one.scenario: {name: _integer(column.read(one)) for name, column in CLAIMABLE.items()} for one in plans}
 
 
 def _integer(cell: str | int | None) -> int | None:
     return cell if isinstance(cell, int) else None
-
-
-def movers(base: Spec, head: Spec, scenarios: Iterable[str], from_root: Callable[[str], str]) -> Movers:
-    """Return what moved the base to the head in the scenarios that both have."""
-    if base.written is None or head.written is None:
-        return Movers((), ())
-    every = differences(base.written, head.written)
-    relevant = every if len(every) == 1 else [one for one in every if _matters(one, every, base, head)]
-    edits = tuple(told(one, base, head, from_root) for one in relevant)
-    groups = _groups(base, relevant)
-    if len(groups) == 1:
-        return Movers(edits, ((groups[0][0], {}),))  # it did everything: nothing to compute
-    wanted = tuple(scenarios)
-    return Movers(edits, tuple((group, figures(spec, wanted)) for group, spec in groups))
-
-
-def _matters(one: Difference, every: Differences, base: Spec, head: Spec) -> bool:
-    """Whether an edit does anything: alone on the base, or missing from the head."""
-    alone = edited(base, [one])
-    if alone is None or not same(alone, base):
-        return True
-    without = edited(base, [other for other in every if other is not one])
-    return without is None or not same(without, head)
 
 
 def same(one: Spec, other: Spec) -> bool:
@@ -60,43 +44,73 @@ def same(one: Spec, other: Spec) -> bool:
     return one.model == other.model and one.scenarios == other.scenarios
 
 
-def _groups(base: Spec, relevant: Differences) -> list[tuple[tuple[int, ...], Spec]]:
-    """Return small groups of edits, each edit in one of them, with the valid spec that a group alone makes of the base.
-
-    An edit that makes an invalid spec alone joins another such edit, or a group, with which it makes a valid one; failing that, all others
-    like it. Where that makes none either, all edits are one group.
-    """
-    groups: dict[tuple[int, ...], Spec] = {}
-    waiting: list[int] = []
-    for index, difference in enumerate(relevant):
-        alone = edited(base, [difference])
-        if alone is None:
-            waiting.append(index)
-        else:
-            groups[index,] = alone
-    while waiting:
-        first = waiting.pop(0)
-        for partner in [*((index,) for index in waiting), *groups]:
-            joined = tuple(sorted((first, *partner)))
-            made = edited(base, [relevant[index] for index in joined])
-            if made is not None:
-                groups.pop(partner, None)
-                waiting = [index for index in waiting if index not in joined]
-                groups[joined] = made
-                break
-        else:
-            return _last_resort(base, relevant, groups, (first, *waiting))
-    return sorted(groups.items(), key=lambda item: item[0])
+def movers(base: Spec, head: Spec, scenarios: Iterable[str], from_root: Callable[[str], str]) -> Movers:
+    """Return what moved the base to the head in the scenarios that both have."""
+    if base.written is None or head.written is None:
+        return Movers((), ())
+    trials = _Trials(base, differences(base.written, head.written))
+    relevant = [index for index in trials.all if len(trials.all) == 1 or trials.matters(index, head)]
+    number = {index: place for place, index in enumerate(relevant)}
+    edits = tuple(told(trials.every[index], base, head, from_root) for index in relevant)
+    groups = [(tuple(number[index] for index in sorted(group)), spec) for group, spec in trials.groups(frozenset(relevant))]
+    if len(groups) == 1:
+        return Movers(edits, ((groups[0][0], {}),))  # it did everything: nothing to compute
+    wanted = tuple(scenarios)
+    return Movers(edits, tuple((group, figures(spec, wanted)) for group, spec in sorted(groups, key=lambda one: one[0])))
 
 
-def _last_resort(
-    base: Spec, relevant: Differences, groups: dict[tuple[int, ...], Spec], rest: tuple[int, ...]
-) -> list[tuple[tuple[int, ...], Spec]]:
-    joint = edited(base, [relevant[index] for index in rest])
-    if joint is not None:
-        return [*groups.items(), (rest, joint)]
-    whole = edited(base, relevant)
-    return [] if whole is None else [(tuple(range(len(relevant))), whole)]
+Group = frozenset[int]  # indices of edits
+
+
+class _Trials:
+    """Edits made on the base, some at a time; each combination is read once."""
+
+    def __init__(self, base: Spec, every: Sequence[Difference]) -> None:
+        self.base = base
+        self.every = every
+        self.all = range(len(every))
+        self.known: dict[Group, Spec | None] = {}
+
+    def spec(self, group: Group) -> Spec | None:
+        """Return what the base becomes by some edits; None where that is no valid spec."""
+        if group not in self.known:
+            self.known[group] = edited(self.base, [self.every[index] for index in sorted(group)])
+        return self.known[group]
+
+    def matters(self, index: int, head: Spec) -> bool:
+        """Whether an edit does anything: alone on the base, or missing from the head."""
+        alone = self.spec(frozenset({index}))
+        if alone is None or not same(alone, self.base):
+            return True
+        without = self.spec(frozenset(self.all) - {index})
+        return without is None or not same(without, head)
+
+    def groups(self, relevant: Group) -> list[tuple[Group, Spec]]:
+        """Return small groups of edits, each edit in one of them, with the valid spec that a group alone makes of the base.
+
+        An edit that makes an invalid spec alone joins another such edit, or a group, with which it makes a valid one; failing that, all
+        others like it. Where that makes none either, all edits are one group.
+        """
+        groups: dict[Group, Spec] = {}
+        waiting: list[Group] = []
+        for index in sorted(relevant):
+            single = frozenset({index})
+            alone = self.spec(single)
+            if alone is None:
+                waiting.append(single)
+            else:
+                groups[single] = alone
+        while waiting:
+            first, *waiting = waiting
+            partner = next((other for other in (*waiting, *groups) if self.spec(first | other)), None)
+            joined = first | partner if partner else first.union(*waiting)
+            made = self.spec(joined)
+            if made is None:
+                whole = self.spec(relevant)
+                return [] if whole is None else [(relevant, whole)]
+            waiting = [other for other in waiting if not other <= joined]
+            groups = {group: spec for group, spec in groups.items() if group != partner} | {joined: made}
+        return list(groups.items())
 
 
 def changes(before: Figures, after: Figures, scenario: str, moved: Movers) -> tuple[Change, ...]:

@@ -67,7 +67,7 @@ class Runner:
     def comments(self) -> list[dict[str, Any]]:
         state = self.folder / "comments.json"
         read: list[dict[str, Any]] = json.loads(state.read_text(encoding="utf-8")) if state.exists() else []
-        return read
+        return [one | {"body": one["body"].replace("\N{NO-BREAK SPACE}", " ")} for one in read]
 
     def keep(self, comments: list[dict[str, Any]]) -> None:
         (self.folder / "comments.json").write_text(json.dumps(comments), encoding="utf-8")
@@ -113,7 +113,7 @@ class Runner:
             outcome.log += done.stdout
             outcome.errors += done.stderr
             outcome.code = outcome.code or done.returncode
-            outcome.summary += files["GITHUB_STEP_SUMMARY"].read_text(encoding="utf-8")
+            outcome.summary += files["GITHUB_STEP_SUMMARY"].read_text(encoding="utf-8").replace("\N{NO-BREAK SPACE}", " ")
             told = files["GITHUB_OUTPUT"].read_text(encoding="utf-8").splitlines()
             outcome.steps[step.get("id", "")] = dict(line.split("=", 1) for line in told)
         return outcome

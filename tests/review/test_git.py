@@ -43,6 +43,7 @@ def test_added_and_removed_models(repo: Repo) -> None:
     assert rows["other"][0] == "new"
     assert rows["other"][1]["after"]["params_total"] == TINY_PARAMS + 3 * LAYER_PARAMS
     code, out, _ = repo.run("diff", "--format", "md")
+    out = out.replace("\N{NO-BREAK SPACE}", " ")
     assert (code, "| **other** | 264.9 k<br>new |" in out, "| **tiny** | 114.9 k<br>removed |" in out) == (0, True, True)
     assert "100" not in out.split("### Changes")[1].split("<details>")[0]  # new is no +100 %
 

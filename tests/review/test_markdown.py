@@ -48,7 +48,7 @@ class Seen(HTMLParser):
         self.attributes: list[tuple[str, str | None]] = []
         self.text = ""
         self.rows: list[list[str]] = []
-        self.feed(page)
+        self.feed(page.replace("\N{NO-BREAK SPACE}", " "))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
