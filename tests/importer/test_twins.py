@@ -20,8 +20,8 @@ Config = dict[str, Any]
 FILE = Path(__file__).parent.parent / "data" / "twins.jsonl"
 CONFIGS: list[Config] = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
 TWINS = {model_type: list(configs) for model_type, configs in groupby(CONFIGS, key=lambda config: config["model_type"])}
-# Published with code of their own; kimi_k2 is DeepSeek-V3's class under another name.
-WITHOUT_CLASS = {"baichuan", "deepseek", "internlm", "internlm2", "kimi_k2", "minicpm", "orion", "qwen"}
+# Published with code of their own; kimi_k2 is DeepSeek-V3 and two are MiniMax under other names.
+WITHOUT_CLASS = {"baichuan", "deepseek", "internlm", "internlm2", "kimi_k2", "minicpm", "minimax_m1", "minimax_text_01", "orion", "qwen"}
 # Text models that transformers builds only beside a vision model.
 PARTS = {
     "glm4v_moe_text": "Glm4vMoeTextModel",

@@ -71,6 +71,9 @@ def arcee(c: Reader) -> SpecModel:
 def apertus(c: Reader) -> SpecModel:
     """Read Apertus: a plain feed-forward whose activation, xIELU, learns two scalars in each layer."""
     c.require("hidden_act", "xielu")
+    c.require("qk_norm", True)
+    c.require("post_norm", False)
+    c.require("mlp_bias", False)
     c.note("xIELU is counted as ReLU squared, with its two learned scalars in each layer as declared tensors")
     attention = {"bias": c.flag("attention_bias", default=False), "qk_norm": "head_dim"}
     model = llama_like(c, context=65536, attention=attention, feed_forward={"type": "plain", "activation": "relu_squared", "bias": False})
@@ -376,8 +379,9 @@ def hunyuan_switches(c: Reader) -> None:
 
 
 def exaone(c: Reader) -> SpecModel:
-    """Read EXAONE 3 by the code published with it, in Llama's names."""
-    mlp = gated(c, bias=c.flag("mlp_bias", default=False))
+    """Read EXAONE 3 by the code published with it, in its names or in Llama's."""
+    activation = c.activation("activation_function", "hidden_act", default="silu")
+    mlp = gated(c, activation=activation, bias=c.flag("mlp_bias", default=False))
     attention = {"bias": c.flag("attention_bias", default=False)}
     return llama_like(c, context=4096, kv_heads_required=True, attention=attention, feed_forward=mlp)
 

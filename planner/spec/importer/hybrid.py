@@ -165,7 +165,7 @@ def mixers(kinds: list[str], linear: str, *, full: SpecModel | None = None) -> l
 
 def bamba(c: Reader) -> SpecModel:
     """Read Bamba: attention in the layers of ``attn_layer_indices``."""
-    c.ignore("z_loss_coefficient")
+    c.ignore("z_loss_coefficient", "attn_rotary_emb")
     mlp = gated(c, bias=c.flag("mlp_bias", default=False))
     attention = {"bias": c.flag("attention_bias", default=False)}
     model = llama_like(c, context=262144, kv_heads_required=True, attention=attention, feed_forward=mlp, rotary_fraction=0.5)
@@ -219,8 +219,9 @@ def granitemoehybrid(c: Reader) -> SpecModel:
 
 def jamba(c: Reader) -> SpecModel:
     """Read Jamba: attention in one of every 8 layers, experts in every second, no positions."""
-    c.ignore(*KERNELS)
+    c.ignore(*KERNELS, "calc_logits_for_entire_prompt")
     c.require("layers_block_type")
+    c.require("mamba_inner_layernorms", True)
     model = llama_like(c, context=262144, kv_heads_required=True)
     n = model["n_layers"]
     kind = {
@@ -437,10 +438,15 @@ def kimi_linear(c: Reader) -> SpecModel:
     return deepseek_like(c, model, dense=1, sparse=sparse, layers=mixers(kinds, "kimi_delta_attention"))
 
 
+_MINIMAX_FACTORS = tuple(
+    f"layernorm_{part}_{factor}" for part in ("full_attention", "linear_attention", "mlp") for factor in ("alpha", "beta")
+)
+
+
 def minimax(c: Reader) -> SpecModel:
     """Read MiniMax-Text-01 and M1: lightning attention, and attention in every eighth layer."""
     c.ignore("full_attn_alpha_factor", "full_attn_beta_factor", "linear_attn_alpha_factor", "linear_attn_beta_factor", "block_size")
-    c.ignore("mlp_alpha_factor", "mlp_beta_factor", "postnorm", "shared_moe_mode", "layernorm_full_attention_alpha")
+    c.ignore("mlp_alpha_factor", "mlp_beta_factor", "postnorm", "shared_moe_mode", *_MINIMAX_FACTORS)
     c.require("shared_intermediate_size", 0)
     model = llama_like(c, context=131072, kv_heads_required=True, d_ff=False)
     n = model["n_layers"]
@@ -458,7 +464,14 @@ def minimax(c: Reader) -> SpecModel:
 
 def recurrent_gemma(c: Reader) -> SpecModel:
     """Read RecurrentGemma: ``intermediate_size`` is twice the gated width, and the last projections have biases."""
-    c.ignore("w_init_variance_scale", "conv1d_width", "logits_soft_cap", "final_w_init_variance_scale", "embeddings_scale_by_sqrt_dim")
+    c.ignore(
+        "w_init_variance_scale",
+        "conv1d_width",
+        "logits_soft_cap",
+        "final_w_init_variance_scale",
+        "embeddings_scale_by_sqrt_dim",
+        "_block_types",
+    )
     read = sizes(c, context=8192)
     n = read["n_layers"]
     kinds = c.value("block_types") or ["recurrent", "recurrent", "attention"]

@@ -505,6 +505,8 @@ def hunyuan_v1_moe(c: Reader) -> SpecModel:
 def ernie4_5_moe(c: Reader) -> SpecModel:
     """Read ERNIE 4.5 with experts: those of layers ``moe_layer_start_index`` to ``moe_layer_end_index``."""
     bias = c.flag("use_bias", default=False)
+    if c.count("num_nextn_predict_layers"):
+        c.note("its multi-token-prediction layers are not counted")
     c.ignore("moe_norm_min", "moe_capacity", "moe_gate", "moe_use_aux_free", "fuse_rms_norm", "compression_ratio", "freq_allocation")
     model = llama_like(
         c,

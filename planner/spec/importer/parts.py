@@ -17,7 +17,7 @@ def sizes(c: Reader, *, context: int) -> SpecModel:
         "vocab_size": c.size("vocab_size"),
         "context_length": c.size("max_position_embeddings", default=context),
         "d_model": c.size("hidden_size"),
-        "n_layers": c.size("num_hidden_layers"),
+        "n_layers": c.size("num_hidden_layers", "num_layers"),
         "n_heads": c.size("num_attention_heads"),
     }
 

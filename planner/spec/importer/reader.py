@@ -39,11 +39,10 @@ _NEUTRAL = frozenset({
     "attention_softmax_in_fp32", "attn_implementation", "auto_map", "chunk_size_feed_forward", "dtype", "ep_size", "id2label", "init_std",
     "initializer_range", "is_decoder", "label2id", "max_window_layers", "num_labels", "num_logits_to_keep",
     "original_max_position_embeddings", "output_attentions", "output_hidden_states", "output_router_logits", "pretraining_tp",
-    "problem_type", "quantization_config",
-    "return_dict", "rope_local_base_freq", "rope_parameters", "rope_scaling", "rope_theta", "router_aux_loss_coef", "router_jitter_noise",
-    "scale_attention_softmax_in_fp32", "sliding_window", "sliding_window_pattern", "sliding_window_size", "task_specific_params",
-    "tokenizer_class", "torch_dtype", "transformers_version", "use_bfloat16", "use_cache", "use_flash_attn", "use_grouped_mm",
-    "use_sliding_window",
+    "problem_type", "quantization_config", "return_dict", "rope_interleave", "rope_local_base_freq", "rope_parameters", "rope_ratio",
+    "rope_scaling", "rope_theta", "rope_type", "router_aux_loss_coef", "router_jitter_noise", "scale_attention_softmax_in_fp32",
+    "sliding_window", "sliding_window_pattern", "sliding_window_size", "task_specific_params", "tokenizer_class", "torch_dtype",
+    "transformers_version", "use_bfloat16", "use_cache", "use_flash_attn", "use_grouped_mm", "use_mrope", "use_sliding_window",
 })  # fmt: skip
 _NEUTRAL_ENDINGS = ("_token_id", "_token_ids", "_token_index", "_eps", "_epsilon", "_pdrop", "dropout", "_dropout_prob", "layerdrop")
 _NEUTRAL_BEGINNINGS = ("summary_",)
@@ -216,7 +215,7 @@ class Reader:
         for key, value in self.config.items():
             if not isinstance(key, str) or key in self.known or key in _NEUTRAL:
                 continue
-            if value is None or value is False or key.endswith(_NEUTRAL_ENDINGS) or key.startswith(_NEUTRAL_BEGINNINGS):
+            if not value or key.endswith(_NEUTRAL_ENDINGS) or key.startswith(_NEUTRAL_BEGINNINGS):
                 continue
             if any(word in key.lower() for word in _COUNTED_WORDS):
                 raise self.refusal(f"`{show(key)[1:-1]}: {show(value)}` is not known here and may change what the model stores")

@@ -6,9 +6,11 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from planner.spec.importer.reader import Imported, SpecModel
+from planner.spec.language import leaves
 
 _WIDTH = 120
 _PLAIN = re.compile(r"[A-Za-z_][\w./+-]*")
@@ -183,15 +185,13 @@ def _element(element: SpecModel) -> Iterator[str]:
 
 def spare(model: SpecModel) -> SpecModel:
     """Return the model without what it would be anyway."""
-    from planner.spec.language import leaves
-
     per_layer = {key for run in model.get("layers", []) for layer in (run, *run.get("layers", [])) for key in layer}
     derived = {
         "n_kv_heads": model.get("n_heads") if not per_layer & {"n_heads", "n_kv_heads"} else None,
         "head_dim": _divided(model) if not per_layer & {"n_heads", "head_dim", "d_model"} else None,
         "d_ff": 4 * model["d_model"] if _is_plain(model) and "d_ff" not in per_layer else None,
     }
-    defaults = {key.removeprefix("model."): part.get("default") for key, part in leaves().items() if key.startswith("model.")}
+    defaults = _defaults()
     made: SpecModel = {}
     for key, value in model.items():
         if key in derived and value == derived[key]:
@@ -202,6 +202,12 @@ def spare(model: SpecModel) -> SpecModel:
         if kept != {} and not (key in defaults and kept == defaults[key]) and not (key == "positions" and kept == "learned"):
             made[key] = kept
     return made
+
+
+@cache
+def _defaults() -> Mapping[str, Any]:
+    """Return the schema's defaults by the dotted key within ``model``."""
+    return {key.removeprefix("model."): part.get("default") for key, part in leaves().items() if key.startswith("model.")}
 
 
 def _is_plain(model: SpecModel) -> bool:
