@@ -222,9 +222,9 @@ class _Backward:
         targets = [tensor for tensor in dict.fromkeys(node.inputs) if tensor.needs_grad] if incoming else []
         gradients = []
         for tensor in targets:
-            if node.passes_gradient:
+            if node.passes_gradient or tensor is node.added:
                 incoming[0].holders += 1
-                incoming[0].view = incoming[0].view or node.views_gradient
+                incoming[0].view = incoming[0].view or (node.passes_gradient and node.views_gradient)
                 gradients.append(incoming[0])
             else:
                 gradients.append(self.new(node.outputs[0] if node.elementwise else tensor, view=node.views_gradient))
@@ -234,7 +234,7 @@ class _Backward:
             self.drop(gradient)
         self.release([saved.tensor for saved in node.saved], holders, stays)
         for number, tensor in enumerate(targets):
-            if node.passes_gradient or node.elementwise:
+            if node.passes_gradient or node.elementwise or tensor is node.added:
                 gradients[number] = self.fit(gradients[number], node, tensor)
         for tensor, gradient in zip(targets, gradients, strict=True):
             self.add(tensor, gradient)
@@ -253,7 +253,8 @@ class _Backward:
     def fit(self, gradient: _Gradient, node: Operation, tensor: Tensor) -> _Gradient:
         """Return the gradient in the tensor's dtype and, summed over what was broadcast, in its shape."""
         made = node.outputs[0]
-        if tensor.dtype == made.dtype and (tensor.shape == made.shape or not node.elementwise):
+        broadcast = tensor is node.added or (node.elementwise and tensor.shape != made.shape)
+        if tensor.dtype == made.dtype and not broadcast:
             return gradient
         fitting = self.new(tensor)
         self.result.take("backward", self.operator)

@@ -68,7 +68,7 @@ def linear(t: Tape, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
     forward = 2 * product(x.shape) * w.shape[0]
     flops = Flops(forward, forward, forward, 2 * forward if x.needs_grad else forward, "2 · rows · in · out")
     saved = [Saved(x, "input"), Saved(w, "weight" if w.leaf else "weight's copy in the compute dtype")]
-    t.record("linear", inputs, [made], saved, flops, views_gradient=True, by=linear)
+    t.record("linear", inputs, [made], saved, flops, views_gradient=True, added=b, by=linear)
     return made
 
 

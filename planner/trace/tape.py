@@ -58,7 +58,8 @@ class Operation:
 
     ``temporary`` and ``backward_temporary`` are bytes that live only while its kernels run. ``passes_gradient``: its inputs' gradients are
     its output's, not new tensors (a sum, a view). ``elementwise``: they have its output's shape and dtype, until they are summed over what
-    was broadcast and cast to what they are gradients of. ``views_gradient``: they are views of what its kernels make, to which the
+    was broadcast and cast to what they are gradients of. ``added`` is an input that is added to every row: its gradient is the output's,
+    summed. ``views_gradient``: they are views of what its kernels make, to which the
     engine adds nothing in place. ``by`` is the function that states all this: its docstring gives the formula's source.
     """
 
@@ -74,6 +75,7 @@ class Operation:
     passes_gradient: bool = False
     elementwise: bool = False
     views_gradient: bool = False
+    added: Tensor | None = None
     by: Callable[..., object] | None = None
 
 
@@ -207,13 +209,14 @@ class Tape:
         passes_gradient: bool = False,
         elementwise: bool = False,
         views_gradient: bool = False,
+        added: Tensor | None = None,
         by: Callable[..., object] | None = None,
     ) -> None:
         """Write down one operator."""
         self.nodes.append(
             Operation(
                 name, self.path, self.component, tuple(inputs), tuple(outputs), tuple(saved), flops,
-                temporary, backward_temporary, passes_gradient, elementwise, views_gradient, by,
+                temporary, backward_temporary, passes_gradient, elementwise, views_gradient, added, by,
             )
         )  # fmt: skip
 
