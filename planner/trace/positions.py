@@ -27,13 +27,14 @@ class Places:
             self.masks = {window: implementation.mask(t, B, n) for window in windows}
         self.keys_and_values: dict[tuple[Size, Size], tuple[Tensor, Tensor]] = {}  # of the latest layer that made them, by heads and width
         self.per_layer: Tensor | None = None
-        self.tables_and_ids = (*(table for tables in self.tables.values() for table in tables), *([ids] if ids else []))
-        self.all = (*self.tables_and_ids, *self.biases.values(), *(mask for mask in self.masks.values() if mask))
+        tables = (table for tables in self.tables.values() for table in tables)
+        self.shared = (*tables, *([ids] if ids else []), *self.biases.values())
+        self.all = (*self.shared, *(mask for mask in self.masks.values() if mask))
 
     def of(self, layer: Layer) -> tuple[Tensor, ...]:
-        """Return what is handed to a layer: the tables and positions, which all share, and its own bias or mask."""
-        bias = self.bias(layer) if attends(layer) else None
-        return (*self.tables_and_ids, *([bias] if bias else []))
+        """Return what is handed to a layer: the tables, positions and biases of all layers, and its own mask."""
+        mask = self.masks[layer.attention.window if layer.attention else None] if attends(layer) else None
+        return (*self.shared, *([mask] if mask else []))
 
     def bias(self, layer: Layer) -> Tensor | None:
         """Return what a layer adds to its scores: ALiBi's bias [1, H, n, n], or a mask [B, 1, n, n] that layers of one window share."""
