@@ -58,7 +58,7 @@ def _review(request: Request, folder: Path, repo: Repository) -> Review:
     head = replace(head, problems=(*wrong, *(problem for problem in head.problems if problem not in nowhere)))
     if request.base_report is None:
         commit, named = git.base_commit(repo, request.base)
-        tree = git.tree(repo, commit, side.is_spec, LIMIT)
+        tree = git.tree(repo, commit, lambda path: side.is_spec(path, patterns), LIMIT)
         base = side.revision(tree.files, patterns, head.specs, _unchanged(repo.root, tree.files), rules.specs)
         policy_changed, notes = _differs(repo.root / POLICY, tree.files.get(POLICY)), tree.notes
     else:

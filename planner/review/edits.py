@@ -10,6 +10,7 @@ from planner.report import settings
 from planner.review.records import Edit
 from planner.spec.checks import check
 from planner.spec.nodes import Node
+from planner.spec.problems import Problem
 from planner.spec.records import Place, Spec
 from planner.spec.resolve import resolve
 from planner.spec.settings import Document
@@ -91,12 +92,21 @@ def edited(base: Spec, chosen: Iterable[Difference]) -> Spec | None:
     """Return the spec that the base becomes by the chosen differences alone; None where that is no valid spec."""
     if base.written is None:
         return None
-    root = base.written
+    document, problems = _checked(base.written, chosen)
+    return None if problems else resolve(document, base.path)
+
+
+def problems_of(base: Spec, chosen: Iterable[Difference]) -> tuple[Problem, ...]:
+    """Return what is wrong with the spec that the base would become."""
+    return _checked(base.written, chosen)[1] if base.written else ()
+
+
+def _checked(root: Node, chosen: Iterable[Difference]) -> tuple[Document, tuple[Problem, ...]]:
     for difference in chosen:
         root = _laid(root, difference.path, difference.after)
     tree, problems = validate(root)
     document = Document(tree)
-    return None if problems or check(document) else resolve(document, base.path)
+    return document, tuple(problems) or check(document)
 
 
 def _laid(node: Node, path: Path, after: Node | None) -> Node:

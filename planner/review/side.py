@@ -8,12 +8,15 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from planner import spec as specs_room
 from planner.report.columns import CLAIMABLE
 from planner.review.records import Figures
+from planner.spec import catalogue
 from planner.spec.find import SUFFIXES, find
 from planner.spec.problems import Problem
 from planner.spec.records import Place, Spec
@@ -34,9 +37,9 @@ class Side:
     methods: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)  # of saved figures, by column
 
 
-def is_spec(path: str) -> bool:
-    """Whether a file of a revision could be a spec."""
-    return path.endswith(SUFFIXES)
+def is_spec(path: str, patterns: Iterable[str] = ()) -> bool:
+    """Whether a file of a revision could be a spec, or is a configuration that a pattern names."""
+    return path.endswith(SUFFIXES) or (path.endswith(".json") and any(fnmatchcase(path, pattern) for pattern in patterns))
 
 
 def work_tree(root: Path, paths: Sequence[str]) -> Side:
@@ -54,8 +57,13 @@ def work_tree(root: Path, paths: Sequence[str]) -> Side:
 
 
 def from_root(root: Path, file: str) -> str:
-    """Name a file from the root, with forward slashes; links in its folder are followed, the file itself is not."""
+    """Name a file from the root, with forward slashes; links in its folder are followed, the file itself is not.
+
+    A file of the catalogue is named as ``extends`` names it.
+    """
     path = Path(file)
+    if published := _published(path):
+        return published
     return shown(Path(os.path.relpath(Path(os.path.realpath(path.parent)) / path.name, os.path.realpath(root))))
 
 
@@ -164,12 +172,23 @@ def _there(folder: Path, patterns: Iterable[str]) -> tuple[str, ...]:
 
 
 def _within(spec: Spec, folder: Path) -> bool:
-    return all(Path(place.file).is_relative_to(folder) for place in spec.places.values())
+    files = {place.file for place in spec.places.values()}
+    return all(Path(file).is_relative_to(folder) or _published(Path(file)) for file in files)
+
+
+def _published(path: Path) -> str:
+    """Return the name of a file of the catalogue that comes with the planner; empty for any other."""
+    return f"{catalogue.PREFIX}{path.stem}" if Path(os.path.realpath(path)) in _catalogue() else ""
+
+
+@cache
+def _catalogue() -> frozenset[Path]:
+    return frozenset(Path(os.path.realpath(path)) for path in catalogue.paths().values())
 
 
 def _relative(file: str, folder: Path) -> str:
     path = Path(file)
-    return shown(path.relative_to(folder)) if path.is_relative_to(folder) else file
+    return shown(path.relative_to(folder)) if path.is_relative_to(folder) else _published(path) or file
 
 
 def _relocated(spec: Spec, folder: Path) -> Spec:

@@ -1,18 +1,24 @@
-"""The way out of a broken budget: the largest batch, sequence or number of layers that fits, all else being as it is."""
+"""The way out of a broken budget: the largest batch, sequence or number of layers that fits, all else being as it is.
+
+``planner fit`` searches with the same functions, for larger values too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 
 from planner import capacity
+from planner.capacity.records import Plan
 from planner.report.columns import CLAIMABLE
 from planner.review.edits import Difference, Named, Path, edited
 from planner.spec.nodes import Node
 from planner.spec.records import Spec
 
 _KNOBS = ("batch_size", "sequence_length", "n_layers")
+_OF_THE_MODEL = ("n_layers", "d_model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +39,24 @@ def find_ways_out(spec: Spec, scenario: str, figure: str, limit: Fraction) -> tu
 
 def _ways(spec: Spec, scenario: str, figure: str, limit: Fraction) -> Iterator[WayOut]:
     for knob in _KNOBS:
-        now = _now(spec, scenario, knob)
+        now = value_of(spec, scenario, knob)
         if now is None:
             continue
-        measure = _measure(spec, scenario, figure, knob)
+        measure = partial(measured, spec, scenario, figure, knob)
         smallest = measure(1)
         if smallest is None or smallest == measure(now):
             continue
         if smallest > limit:
             yield WayOut(knob, None)
         else:
-            yield WayOut(knob, _largest(measure, limit, now))
+            yield WayOut(knob, largest(measure, limit, 1, now))
 
 
-def _largest(measure: Callable[[int], int | None], limit: Fraction, now: int) -> int:
-    """Return the largest value below ``now`` that fits: 1 does and ``now`` does not, and the figures grow with the setting."""
-    fits, exceeds = 1, now
+def largest(measure: Callable[[int], int | None], limit: Fraction, fits: int, exceeds: int) -> int:
+    """Return the largest value that fits, ``fits`` being one that does and ``exceeds`` one that does not, for a figure that grows.
+
+    A value that has no figure, because the spec would not be valid, does not fit.
+    """
     while exceeds - fits > 1:
         middle = (fits + exceeds) // 2
         value = measure(middle)
@@ -59,29 +67,37 @@ def _largest(measure: Callable[[int], int | None], limit: Fraction, now: int) ->
     return fits
 
 
-def _now(spec: Spec, scenario: str, knob: str) -> int | None:
-    if knob == "n_layers":
-        return spec.model.n_layers if spec.written and ("model", "layers") not in spec.places else None
+def value_of(spec: Spec, scenario: str, knob: str) -> int | None:
+    """Return what a setting is; None for the number of layers where they are several runs, and for a spec that was not read."""
+    if spec.written is None:
+        return None
+    if knob in _OF_THE_MODEL:
+        value: int = getattr(spec.model, knob)
+        return None if knob == "n_layers" and ("model", "layers") in spec.places else value
     training = next(one.training for one in spec.scenarios if one.name == scenario)
     return training.batch_size if knob == "batch_size" else training.sequence_length
 
 
-def _measure(spec: Spec, scenario: str, figure: str, knob: str) -> Callable[[int], int | None]:
-    """Return the figure as a function of the setting; None where the spec would not be valid."""
+def measured(spec: Spec, scenario: str, figure: str, knob: str, value: int) -> int | None:
+    """Return the figure with the setting at a value; None where the spec would not be valid."""
+    plan = planned(spec, scenario, knob, value)
+    cell = CLAIMABLE[figure].read(plan) if plan else None
+    return cell if isinstance(cell, int) else None
 
-    def measure(value: int) -> int | None:
-        other = edited(spec, [Difference(_path(scenario, knob), None, _number(spec, value))])
-        if other is None:
-            return None
-        plan = capacity.plan(other, next(one for one in other.scenarios if one.name == scenario))
-        cell = CLAIMABLE[figure].read(plan)
-        return cell if isinstance(cell, int) else None
 
-    return measure
+def planned(spec: Spec, scenario: str, knob: str, value: int) -> Plan | None:
+    """Return the scenario's plan with the setting at a value; None where the spec would not be valid."""
+    other = edited(spec, [setting(spec, scenario, knob, value)])
+    return None if other is None else capacity.plan(other, next(one for one in other.scenarios if one.name == scenario))
+
+
+def setting(spec: Spec, scenario: str, knob: str, value: int) -> Difference:
+    """Return the edit that gives a setting a value."""
+    return Difference(_path(scenario, knob), None, _number(spec, value))
 
 
 def _path(scenario: str, knob: str) -> Path:
-    if knob == "n_layers":
+    if knob in _OF_THE_MODEL:
         return ("model", knob)
     return ("training", knob) if scenario == "base" else ("scenarios", Named(scenario), knob)
 

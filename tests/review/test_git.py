@@ -375,3 +375,29 @@ def test_a_tree_that_climbs_out_of_its_folder_writes_nothing_there(repo: Repo, t
     commit = repo.git("commit-tree", tree, "-m", "evil")
     assert repo.states("--base", commit) == {"tiny": "new"}
     assert not list(tmp_path.rglob("escaped.yaml"))
+
+
+def test_a_model_of_the_catalogue_is_beneath_both_sides(repo: Repo) -> None:
+    repo.write("name: ours\nextends: catalog/llama-3-8b\ntraining: {sequence_length: 1024}\n", "specs/ours.yaml")
+    base = repo.commit()
+    assert repo.states("--base", base)["ours"] == "unchanged"
+    repo.write("name: ours\nextends: catalog/llama-2-7b\nmodel: {n_layers: 33}\ntraining: {sequence_length: 1024}\n", "specs/ours.yaml")
+    review = repo.review("--base", base)
+    edits = {edit["setting"]: edit["place"]["file"] for edit in review["models"][0]["edits"]}
+    assert edits["model.n_layers"] == "specs/ours.yaml"
+    assert {file for setting, file in edits.items() if setting != "model.n_layers"} <= {"catalog/llama-2-7b"}
+
+
+def test_a_configuration_that_is_named_is_compared_too(repo: Repo) -> None:
+    config = (
+        '{"model_type": "llama", "vocab_size": 200, "hidden_size": 64, "intermediate_size": 100, "num_hidden_layers": LAYERS, '
+        '"num_attention_heads": 4, "max_position_embeddings": 32, "hidden_act": "silu", "tie_word_embeddings": true}'
+    )
+    repo.write(config.replace("LAYERS", "2"), "configs/config.json")
+    base = repo.commit()
+    repo.write(config.replace("LAYERS", "3"), "configs/config.json")
+    for pattern in ("configs/config.json", "configs/*.json"):
+        review = repo.review("--base", base, pattern)
+        (model,) = review["models"]
+        change = figures(review, model["name"])["params_total"]
+        assert change["after"] - change["before"] == 4 * 64 * 64 + 3 * 64 * 100 + 2 * 64  # one layer without biases, two norms
