@@ -1,0 +1,88 @@
+"""``planner fit``: the largest value of a setting with which a training step fits into memory, and what stops the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from planner.capacity.records import Plan
+from planner.report import units
+from planner.review import wayout
+from planner.review.edits import problems_of
+from planner.spec.records import Spec
+from planner.trace.kernels import FLASH_ALIGNMENT
+
+SETTINGS = ("batch_size", "sequence_length", "n_layers", "d_model")
+FURTHEST = 2**40  # a setting that fits there is not what limits
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The largest multiple of ``step`` with which the peak stays within the memory."""
+
+    setting: str
+    now: int
+    step: int
+    largest: int | None  # None: none does
+    peak_bytes: int | None  # with the largest
+    limited_by: str
+
+
+def fits(spec: Spec, scenario: str, memory_bytes: int, settings: Sequence[str]) -> tuple[Fit, ...]:
+    """Return for each setting the largest value that fits, all else as it is; one that cannot be varied is left out."""
+    values = {setting: wayout.value_of(spec, scenario, setting) for setting in settings}
+    return tuple(_fit(spec, scenario, memory_bytes, setting, now) for setting, now in values.items() if now is not None)
+
+
+def _fit(spec: Spec, scenario: str, memory_bytes: int, setting: str, now: int) -> Fit:
+    step = _step(spec, setting)
+
+    def planned(count: int) -> Plan | None:
+        return wayout.planned(spec, scenario, setting, count * step)
+
+    found = _largest(planned, memory_bytes)
+    best, beyond = planned(found) if found else None, planned(found + 1)
+    if found >= FURTHEST:
+        limited_by = "memory does not limit it"
+    elif beyond is None:
+        (problem, *_) = problems_of(spec, [wayout.setting(spec, scenario, setting, (found + 1) * step)])
+        limited_by = f"the spec allows no {setting} of {units.exact((found + 1) * step)}: {problem.message}"
+    else:
+        limited_by = _excess(beyond, f"{setting} {units.exact((found + 1) * step)}", memory_bytes)
+    return Fit(setting, now, step, found * step or None, None if best is None else best.memory.peak_bytes, limited_by)
+
+
+def _largest(planned: Callable[[int], Plan | None], memory_bytes: int) -> int:
+    """Return the largest count that fits, 0 where not even 1 does."""
+
+    def peak(count: int) -> int | None:
+        plan = planned(count)
+        return None if plan is None else plan.memory.peak_bytes
+
+    exceeds = 1
+    while exceeds < FURTHEST and (value := peak(exceeds)) is not None and value <= memory_bytes:
+        exceeds *= 2
+    return FURTHEST if exceeds >= FURTHEST else wayout.largest(peak, Fraction(memory_bytes), exceeds // 2, exceeds)
+
+
+def _step(spec: Spec, setting: str) -> int:
+    """Return what a setting is a multiple of: a width of heads that follows from d_model stays one that every kernel takes."""
+    layers = [layer for run in spec.model.runs for layer in run.layers]
+    heads = {layer.attention.n_heads for layer in layers if layer.attention}
+    if setting != "d_model" or "model.head_dim" not in spec.defaulted or len(heads) != 1:
+        return 1
+    return FLASH_ALIGNMENT * heads.pop()
+
+
+def _excess(plan: Plan, what: str, memory_bytes: int) -> str:
+    """Say what does not fit: at which operator, by how much, and what the most of it is."""
+    memory = plan.memory
+    top = max(memory.phases, key=lambda phase: phase.peak_bytes)
+    over = units.memory(memory.peak_bytes - memory_bytes)
+    parts = {"model states": memory.model_states_bytes, "activations": memory.activations_bytes}
+    most = max(parts, key=lambda part: parts[part])
+    return (
+        f"{what} peaks at {units.memory(memory.peak_bytes)}, {over} too much, in {top.phase} ({top.operator}); "
+        f"{most} are most of it, {units.memory(parts[most])}"
+    )
