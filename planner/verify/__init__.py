@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from planner.spec.records import Model, Scenario, Spec, Training
-    from planner.verify.records import Check, Device, LossMeasured, Measured, OptimizerMeasured, Row
+    from planner.verify.records import Check, LossMeasured, Measured, OptimizerMeasured, Row
 
 __all__ = ["CannotMeasureError", "compare", "measure", "measure_loss", "measure_optimizer", "parameters", "transformers_parameters", "twin"]
 
@@ -35,21 +35,21 @@ def torch_problem() -> str | None:
     return None
 
 
-def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check], device: Device = "cuda") -> Iterator[Row]:
+def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check]) -> Iterator[Row]:
     """Yield the planner's figures beside PyTorch's, check by check."""
     from planner.verify.comparison import compare as run
 
-    return run(spec, scenario, checks, device)
+    return run(spec, scenario, checks)
 
 
-def measure(model: Model, training: Training, device: Device = "cuda") -> Measured:
+def measure(model: Model, training: Training) -> Measured:
     """Train the model for two steps in PyTorch and say what it kept, computed and held.
 
-    ``cuda`` runs at any size on fake tensors of a made-up GPU of the A100's class; ``cpu`` runs the CPU's kernels on real tensors.
+    The training's device decides what runs: the CPU's kernels on real tensors, or a made-up GPU at any size on fake ones.
     """
     from planner.verify.step import measure as run
 
-    return run(model, training, device)
+    return run(model, training)
 
 
 def parameters(model: Model) -> dict[str, tuple[int, ...]]:

@@ -11,7 +11,7 @@ from planner import capacity
 from planner.capacity.records import FlopsCount, Plan
 from planner.spec.records import Scenario, Spec, Training
 from planner.verify import measure, measure_loss, measure_optimizer, parameters, transformers_parameters, twin
-from planner.verify.records import CHECKPOINT, Check, Device, Measured, Row
+from planner.verify.records import CHECKPOINT, Check, Measured, Row
 
 # How far a peak may be from the measured one: the order in which an engine frees and allocates inside a layer is not all modelled.
 PEAK_ALLOWED, PEAK_ALLOWED_RECOMPUTED = 0.005, 0.01
@@ -21,21 +21,23 @@ TWIN_BATCH, TWIN_LENGTH = 2, 16
 LAYER = re.compile(r"(?<=\.layers\.)[\d,.-]*\d(?=\.[a-z]|$)")  # a number, or the ranges that we write for runs of layers
 
 
-def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check] = ("parameters",), device: Device = "cuda") -> Iterator[Row]:
+def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check] = ("parameters",)) -> Iterator[Row]:
     """Yield the rows of each check, parameters first.
 
-    Parameters, kept tensors, FLOPs and the step are those of the model at full size, on a made-up GPU (``cuda``) or with the CPU's kernels
-    (``cpu``: real memory and time). Optimizer and loss are those of a small twin on the CPU. Raises ``ModuleNotFoundError`` without torch,
-    ``UnbuildableError`` and ``CannotPretendError``.
+    Parameters, kept tensors, FLOPs and the step are those of the model at full size: on a made-up GPU or, where the training's device is
+    the CPU, with its kernels on real tensors. Optimizer and loss are those of a small twin on the CPU. Raises ``ModuleNotFoundError``
+    without torch, and ``CannotMeasureError``.
     """
     wanted = set(checks)
+    # What no storage holds is none of PyTorch's tensors: a reserve, and what an allocator rounds up.
+    scenario = replace(scenario, training=replace(scenario.training, reserve_bytes=0, round_allocations=False))
     plan = capacity.plan(spec, scenario)
     if "parameters" in wanted:
         yield from compare_parameters(plan, "parameters", parameters(plan.model))
     if "transformers" in wanted:
         yield from compare_parameters(plan, "transformers", transformers_parameters(plan.model))
     if wanted & {"kept", "flops", "step"}:
-        measured = measure(plan.model, _measurable(plan.training, device, step="step" in wanted), device)
+        measured = measure(plan.model, _measurable(plan.training, step="step" in wanted))
         if "kept" in wanted:
             yield from compare_kept(plan, measured)
         if "flops" in wanted:
@@ -49,9 +51,9 @@ def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check] = ("paramete
         yield from compare_loss(small)
 
 
-def _measurable(training: Training, device: Device, *, step: bool) -> Training:
+def _measurable(training: Training, *, step: bool) -> Training:
     """Leave out what has no part in what is measured and cannot run on fake tensors."""
-    return training if step or device == "cpu" else replace(training, optimizer="adamw")
+    return training if step or training.device == "cpu" else replace(training, optimizer="adamw")
 
 
 def _small(spec: Spec, scenario: Scenario) -> Plan:
@@ -143,14 +145,19 @@ def compare_flops(plan: Plan, measured: Measured) -> Iterator[Row]:
 
 
 def compare_step(plan: Plan, measured: Measured) -> Iterator[Row]:
-    """Yield the peak of a step, whole and by phase; PyTorch's forward phase is our forward and loss together."""
+    """Yield live bytes between the phases of a step, and its peak, whole and by phase; PyTorch's forward phase is our forward and loss."""
     row = _rows(plan, "step", "bytes")
+    memory = plan.memory
     allowed = PEAK_ALLOWED if plan.training.recompute == "none" else PEAK_ALLOWED_RECOMPUTED
-    ours = {phase.phase: phase.peak_bytes for phase in plan.memory.phases}
+    ours = {phase.phase: phase.peak_bytes for phase in memory.phases}
     by_phase = {"forward": max(ours["forward"], ours["loss"]), "backward": ours["backward"], "optimizer": ours["optimizer"]}
-    yield row("peak", plan.memory.peak_bytes, measured.peak.bytes, allowed)
+    yield row("alive at the start", memory.live.start, measured.start_bytes)
+    yield row("alive after the forward pass", memory.live.after_forward, measured.after_forward_bytes)
+    yield row("alive after the backward pass", memory.live.after_backward, measured.after_backward_bytes)
+    yield row("peak", memory.peak_bytes, measured.peak.bytes, allowed)
     for phase in measured.phases:
         yield row(f"peak, {phase.phase}", by_phase[phase.phase], phase.bytes, allowed)
+    yield row("peak of the first step", memory.first_step_peak_bytes, measured.first_peak.bytes, allowed)
 
 
 def compare_optimizer(plan: Plan) -> Iterator[Row]:

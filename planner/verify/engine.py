@@ -80,10 +80,18 @@ def run(nodes: list[Any], gradients: list[Any]) -> list[Any]:
     node = nodes.pop()
     if all(gradient is None for gradient in gradients):
         return [None] * len(node.next_functions)
+    if not callable(node):  # a node written in Python, which gets zeros where there is no gradient
+        node, inputs = node.apply, node._input_metadata  # noqa: SLF001 - no public name
+        gradients[:] = [zeros(of) if one is None else one for one, of in zip(gradients, inputs, strict=True)]
     arguments = tuple(gradients)
     gradients.clear()
     result = node(*arguments)
     return list(result) if isinstance(result, tuple) else [result]
+
+
+def zeros(metadata: Any) -> Tensor:  # noqa: ANN401 - a type of PyTorch's that has no public name
+    """Return zeros of the shape and dtype described."""
+    return torch.zeros(tuple(metadata.shape), dtype=metadata.dtype, device=metadata.device)
 
 
 def conform(results: list[Any], which: int, metadata: Any) -> None:  # noqa: ANN401 - a type of PyTorch's that has no public name
@@ -117,7 +125,7 @@ def backward(roots: list[Any], device: torch.device, arrived: Callable[[Tensor],
     gradients = Gradients(device)
     # Alive until the end, as loss.backward() holds it.
     seed = torch.ones((), device=device, dtype=roots[0]._input_metadata[0].dtype)  # noqa: SLF001 - the node says it nowhere else
-    gradients.waiting[id(roots[0])] = [seed]
+    gradients.waiting[id(roots[0])] = [seed, *[None] * (len(roots[0]._input_metadata) - 1)]  # noqa: SLF001 - the same
     ready = [(0, id(roots[0]))]
     nodes, waits_for = graph(roots.pop())
     # Recomputation under checkpoint happens once in each backward pass, which it knows by the engine's number for it.

@@ -17,7 +17,7 @@ from planner.verify.modules import attention_of, feed_forward_of
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
+    from torch import nn
 
 ACTIVATIONS: dict[Activation, str] = {
     "gelu": "gelu",
@@ -52,20 +52,32 @@ def layer_of(model: Model) -> Layer:
 
 
 def fixed(model: Model, layer: Callable[[Layer], Layer], **switches: Any) -> Model:  # noqa: ANN401 - values of the record's own fields
-    """Return the model with some switches set, in all its layers too."""
+    """Return the model with its switches set, in all its layers too: what is not named is left out."""
+    left_out: dict[str, Any] = {
+        "embedding_norm": False,
+        "embedding_scale": False,
+        "final_norm": True,
+        "head_bias": False,
+        "logit_softcap": False,
+        "embedding_dim": None,
+        "per_layer_embedding": None,
+        "prediction": None,
+        "extra": (),
+    }
     runs = tuple(replace(run, layers=tuple(layer(one) for one in run.layers)) for run in model.runs)
-    return replace(model, runs=runs, **switches)
+    return replace(model, runs=runs, **(left_out | switches))
 
 
 def attention(layer: Layer, **switches: Any) -> Attention:  # noqa: ANN401 - values of the record's own fields
-    """Return the layer's attention with some switches set."""
-    return replace(attention_of(layer), **switches)
+    """Return attention of the layer's sizes with some switches set."""
+    one = attention_of(layer)
+    return replace(Attention(one.n_heads, one.n_kv_heads, one.head_dim), **switches)
 
 
 def feed_forward(layer: Layer, *, gated: bool, bias: bool) -> FeedForward:
     """Return the layer's feed-forward with its form set; where there is no gate, its bias is nothing."""
     one = feed_forward_of(layer)
-    return replace(one, gated=gated, gate_bias=bias if gated else one.gate_bias, up_bias=bias, down_bias=bias)
+    return FeedForward(one.d_ff, gated, one.activation, bias if gated else one.gate_bias, bias, bias)
 
 
 def sizes(model: Model) -> dict[str, Any]:
@@ -93,14 +105,10 @@ def gpt2_common(model: Model) -> Model:
     heads = attention_of(layer_of(model)).n_heads
 
     def layer(one: Layer) -> Layer:
-        head = attention(
-            one, qkv="fused", n_kv_heads=heads, head_dim=model.d_model // heads, qk_norm="none", logit_softcap=False, **ALL_BIASES
-        )
+        head = attention(one, qkv="fused", n_kv_heads=heads, head_dim=model.d_model // heads, qk_norm="none", **ALL_BIASES)
         return Layer(head, feed_forward(one, gated=False, bias=True))
 
-    return fixed(
-        model, layer, positions=LEARNED, norm=LAYERNORM, embedding_norm=False, final_norm=True, head_bias=False, logit_softcap=False
-    )
+    return fixed(model, layer, positions=LEARNED, norm=LAYERNORM)
 
 
 def gpt2_keys(model: Model, dropout: float) -> dict[str, Any]:
@@ -135,14 +143,12 @@ def llama_like(qk_norm: bool = False, qkv_bias: bool | None = None) -> Callable[
             out = own if qkv_bias is None else False
             switches = {"q_bias": bias, "k_bias": bias, "v_bias": bias, "o_bias": out}
             norm = "head_dim" if qk_norm else "none"
-            head = attention(one, qkv="separate", qk_norm=norm, logit_softcap=False, **switches)
+            head = attention(one, qkv="separate", qk_norm=norm, **switches)
             mlp = feed_forward_of(one).down_bias and qkv_bias is None and not qk_norm
             return Layer(head, feed_forward(one, gated=True, bias=mlp), positions=rotary, norm=RMSNORM)
 
         rotary = replace(ROTARY, rotary_dim=attention_of(layer_of(model)).head_dim)
-        return fixed(
-            model, layer, positions=rotary, norm=RMSNORM, embedding_norm=False, final_norm=True, head_bias=False, logit_softcap=False
-        )
+        return fixed(model, layer, positions=rotary, norm=RMSNORM)
 
     return common
 
@@ -165,14 +171,10 @@ def neox_common(model: Model) -> Model:
     rotary = replace(ROTARY, rotary_dim=first.positions.rotary_dim)
 
     def layer(one: Layer) -> Layer:
-        head = attention(
-            one, qkv="fused_per_head", n_kv_heads=heads, head_dim=model.d_model // heads, qk_norm="none", logit_softcap=False, **ALL_BIASES
-        )
+        head = attention(one, qkv="fused_per_head", n_kv_heads=heads, head_dim=model.d_model // heads, qk_norm="none", **ALL_BIASES)
         return Layer(head, feed_forward(one, gated=False, bias=True), positions=rotary, norm=LAYERNORM, block=block)
 
-    return fixed(
-        model, layer, positions=rotary, norm=LAYERNORM, embedding_norm=False, final_norm=True, head_bias=False, logit_softcap=False
-    )
+    return fixed(model, layer, positions=rotary, norm=LAYERNORM)
 
 
 def neox_keys(model: Model, dropout: float) -> dict[str, Any]:
@@ -196,19 +198,22 @@ def gemma2_common(model: Model) -> Model:
     rotary = replace(ROTARY, rotary_dim=attention_of(layer_of(model)).head_dim)
 
     def layer(one: Layer) -> Layer:
-        head = attention(one, qkv="separate", qk_norm="none", logit_softcap=cap, **NO_BIASES)
+        window = attention_of(one).window
+        head = attention(one, qkv="separate", qk_norm="none", logit_softcap=cap, window=window, **NO_BIASES)
         return Layer(head, feed_forward(one, gated=True, bias=False), positions=rotary, norm=norm, norm_placement="before_and_after")
 
-    return fixed(model, layer, positions=rotary, norm=norm, embedding_norm=False, final_norm=True, head_bias=False)
+    return fixed(model, layer, positions=rotary, norm=norm, logit_softcap=model.logit_softcap, embedding_scale=True)
 
 
 def gemma2_keys(model: Model, dropout: float) -> dict[str, Any]:
     """Return the keys of Gemma2Config."""
+    windows = [attention_of(layer).window for run in model.runs for _ in range(run.count) for layer in run.layers]
     keys = sizes(model)
     keys["hidden_activation"] = keys.pop("hidden_act")
     return keys | {
-        "query_pre_attn_scalar": attention_of(layer_of(model)).head_dim,
-        "sliding_window": model.context_length,
+        "query_pre_attn_scalar": keys["head_dim"],
+        "layer_types": ["sliding_attention" if window else "full_attention" for window in windows],
+        "sliding_window": max((window for window in windows if window), default=model.context_length),
         "attention_dropout": dropout,
     }
 
@@ -252,9 +257,11 @@ FAMILIES = (
 
 def family_of(model: Model) -> Family:
     """Return the class that says the model. Raises ``CannotMeasureError`` if none does."""
-    layers = {layer for run in model.runs for layer in run.layers}
+    layers = [layer for run in model.runs for layer in run.layers]
+    # A window masks scores that are computed all the same, so that layers with and without one are of one size.
+    kinds = {replace(layer, attention=replace(attention_of(layer), window=None)) for layer in layers}
     for family in FAMILIES:
-        if len(layers) == 1 and family.common(model) == model:
+        if len(kinds) == 1 and family.common(model) == model:
             return family
     classes = ", ".join(family.model for family in FAMILIES)
     raise CannotMeasureError(f"no class of transformers that is known here says this model; known are {classes}")
@@ -274,7 +281,7 @@ def build(model: Model, training: Training, device: torch.device, dtype: torch.d
     family = family_of(model)
     config = getattr(transformers, family.config)(**family.keys(model, float(training.dropout)))
     config._attn_implementation = ATTENTION.get(training.implementation, "sdpa")  # noqa: SLF001 - the config's own way to be told
-    config.use_cache = False
+    config.use_cache = training.kv_cache
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -295,12 +302,6 @@ def our_name(name: str, model: Model) -> str:
     for theirs, ours in family_of(model).names:
         name = name.replace(theirs, ours)
     return name.removesuffix(".")
-
-
-def loss(module: nn.Module, ids: Tensor, targets: Tensor) -> Tensor:
-    """Return the loss that the class computes itself; it shifts the targets by one, into a tensor of its own."""
-    result: Tensor = module(input_ids=ids, labels=targets).loss
-    return result
 
 
 @contextmanager

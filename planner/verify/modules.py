@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -142,12 +143,11 @@ def feed_forward_of(layer: Layer) -> FeedForward:
     return layer.feed_forward
 
 
-def refuse_what_cannot_be_built(model: Model, training: Training) -> None:
+def refuse_what_cannot_be_built(model: Model) -> None:
     """Raise UnbuildableError, which names it, for a part of the spec that these modules do not have."""
     layers = [layer for run in model.runs for layer in run.layers]
     attentions = [attention_of(layer) for layer in layers]
     parts = {
-        "embedding_scale": model.embedding_scale,
         "embedding_dim": model.embedding_dim is not None,
         "per_layer_embedding": model.per_layer_embedding is not None,
         "extra": bool(model.extra) or any(layer.extra for layer in layers),
@@ -163,9 +163,6 @@ def refuse_what_cannot_be_built(model: Model, training: Training) -> None:
         "attention.keys_as_values": any(kind.keys_as_values for kind in attentions),
         "attention.shared_kv": any(kind.shared_kv for kind in attentions),
         "attention.differential": any(kind.differential for kind in attentions),
-        "training.attention_kernel": training.attention_kernel != "auto",
-        "training.device: h100": training.device == "h100",
-        "training.loss: cross_entropy_shifted": training.loss == "cross_entropy_shifted",
     }
     for name, asked in parts.items():
         if asked:
@@ -337,7 +334,7 @@ class Decoder(Module):
 
     def __init__(self, model: Model, training: Training, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
-        refuse_what_cannot_be_built(model, training)
+        refuse_what_cannot_be_built(model)
         self.record, self.dtype = model, dtype
         self.dropout = float(training.dropout)
         self.recompute_blocks = training.recompute == "full"
@@ -367,6 +364,8 @@ class Decoder(Module):
         """Return the last hidden states (B, n, d) of token ids (B, n)."""
         n = ids.shape[1]
         x = self.embed_tokens(ids)
+        if self.record.embedding_scale:
+            x = x * self.record.d_model**0.5
         if self.embed_positions is not None:
             positions = torch.arange(self.offset, self.offset + n, dtype=torch.long, device=ids.device)
             x = x + self.embed_positions(positions)
@@ -401,11 +400,11 @@ class CausalLM(Module):
         logits: Tensor = self.lm_head(hidden)
         return softcap(logits, LOGITS_CAP) if self.softcap else logits
 
-    def loss(self, ids: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean cross entropy of the targets (B, n), a scalar."""
+    def loss(self, ids: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mean cross entropy of the targets (B, n), a scalar, and the logits."""
         hidden = self.model(ids)  # alive until the loss is there, as in nanoGPT's single forward function
         logits = self.head(hidden)
-        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1)), logits
 
     @torch.no_grad()
     def initialise(self) -> None:
@@ -420,5 +419,14 @@ class CausalLM(Module):
 def parameters(model: Model) -> dict[str, tuple[int, ...]]:
     """Return the shape of every parameter by name, a tied one once."""
     training = Training(batch_size=1, sequence_length=1)
-    module = CausalLM(model, training, torch.device("meta"), torch.float32)
+    module = CausalLM(without_masks(model), training, torch.device("meta"), torch.float32)
     return {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
+
+
+def without_masks(model: Model) -> Model:
+    """Return the model with attention to all tokens and uncapped scores, which stores the same weights."""
+
+    def plain(layer: Layer) -> Layer:
+        return replace(layer, attention=replace(attention_of(layer), window=None, chunked=False, logit_softcap=False))
+
+    return replace(model, runs=tuple(replace(run, layers=tuple(map(plain, run.layers))) for run in model.runs))

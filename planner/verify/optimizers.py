@@ -8,19 +8,20 @@ spec's dtype: a gradient is added to it as soon as it arrives and then dropped. 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from planner.spec.records import Optimizer, Training
+from planner.spec.records import Optimizer, OptimizerKernel, Training
 from planner.verify.modules import UnbuildableError
 from planner.verify.records import State
 
 MATRIX = 2  # dimensions
 LEARNING_RATE = 1e-3
+AVERAGE_WEIGHT = 1e-3
 NOT_STATE = ("step",)  # counters, one a tensor where they are tensors at all
 
 
@@ -32,14 +33,32 @@ def third_party(module: str, package: str, optimizer: Optimizer) -> ModuleType:
         raise UnbuildableError(f"optimizer {optimizer} needs the package {package}, which is not installed") from error
 
 
-def make(optimizer: Optimizer, named: Iterable[tuple[str, Tensor]]) -> list[torch.optim.Optimizer]:
+def make(training: Training, named: Iterable[tuple[str, Tensor]]) -> list[torch.optim.Optimizer]:
     """Return the optimizers that together train the named parameters: two for Muon, else one."""
     named = list(named)
-    if optimizer == "muon":
-        matrices = [tensor for name, tensor in named if is_hidden(name, tensor)]
-        others = [tensor for name, tensor in named if not is_hidden(name, tensor)]
-        return [torch.optim.Muon(matrices, LEARNING_RATE), torch.optim.AdamW(others, LEARNING_RATE, fused=True)]
-    return [MAKERS[optimizer]([tensor for _, tensor in named])]
+    foreach, fused = KERNELS[training.optimizer_kernel]
+    tensors = [tensor for _, tensor in named]
+    match training.optimizer:
+        case "adamw" | "adam" as name:
+            return [ADAMS[name](tensors, LEARNING_RATE, foreach=foreach, fused=fused)]
+        case "sgd" | "sgd-momentum" as name:
+            # Fused SGD has no implementation for tensors without data; like the others, it needs no memory beside its state.
+            momentum = 0.9 if name == "sgd-momentum" else 0.0
+            return [torch.optim.SGD(tensors, LEARNING_RATE, momentum, foreach=foreach)]
+        case "muon":
+            matrices = [tensor for name, tensor in named if is_hidden(name, tensor)]
+            others = [tensor for name, tensor in named if not is_hidden(name, tensor)]
+            return [torch.optim.Muon(matrices, LEARNING_RATE), torch.optim.AdamW(others, LEARNING_RATE, foreach=foreach, fused=fused)]
+        case "adafactor":
+            return [torch.optim.Adafactor(tensors)]
+        case "lion":
+            return [third_party("lion_pytorch", "lion-pytorch", "lion").Lion(tensors, LEARNING_RATE)]
+        case "adamw-8bit":
+            return [third_party("bitsandbytes", "bitsandbytes", "adamw-8bit").optim.AdamW8bit(tensors, LEARNING_RATE)]
+
+
+ADAMS: dict[str, type[torch.optim.Adam]] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
+KERNELS: dict[OptimizerKernel, tuple[bool, bool]] = {"fused": (False, True), "foreach": (True, False), "for-loop": (False, False)}
 
 
 def is_hidden(name: str, tensor: Tensor) -> bool:
@@ -47,22 +66,13 @@ def is_hidden(name: str, tensor: Tensor) -> bool:
     return name.startswith("model.layers.") and tensor.dim() == MATRIX
 
 
-MAKERS: dict[Optimizer, Callable[[list[Tensor]], torch.optim.Optimizer]] = {
-    "adamw": lambda tensors: torch.optim.AdamW(tensors, LEARNING_RATE, fused=True),
-    "adam": lambda tensors: torch.optim.Adam(tensors, LEARNING_RATE, fused=True),
-    "sgd": lambda tensors: torch.optim.SGD(tensors, LEARNING_RATE),
-    "sgd-momentum": lambda tensors: torch.optim.SGD(tensors, LEARNING_RATE, momentum=0.9),
-    "adafactor": torch.optim.Adafactor,
-    "lion": lambda tensors: third_party("lion_pytorch", "lion-pytorch", "lion").Lion(tensors, LEARNING_RATE),
-    "adamw-8bit": lambda tensors: third_party("bitsandbytes", "bitsandbytes", "adamw-8bit").optim.AdamW8bit(tensors, LEARNING_RATE),
-}
-
-
 class Trainer:
     """The optimizer's side of a training step: takes gradients as they arrive, steps, and lets go of them."""
 
     def __init__(self, module: nn.Module, training: Training) -> None:
         self.names = {weight: name for name, weight in module.named_parameters()}
+        dtype_of_average = {"none": None, "fp32": torch.float32, "bf16": torch.bfloat16}[training.ema]
+        self.average = [weight.detach().to(dtype_of_average, copy=True) for weight in self.names if dtype_of_average]
         self.masters: dict[Tensor, Tensor] = {}
         self.main_gradients: dict[Tensor, Tensor] = {}
         if training.precision == "bf16-master":
@@ -70,11 +80,11 @@ class Trainer:
             for weight in self.names:
                 self.masters[weight] = nn.Parameter(weight.detach().float())
                 self.main_gradients[weight] = torch.zeros_like(weight, dtype=dtype)
-        self.optimizers = make(training.optimizer, [(name, self.masters.get(weight, weight)) for weight, name in self.names.items()])
+        self.optimizers = make(training, [(name, self.masters.get(weight, weight)) for weight, name in self.names.items()])
 
     def held(self) -> tuple[Tensor, ...]:
-        """Return the tensors that are there from the start: master weights and the memory of their gradients."""
-        return (*self.masters.values(), *self.main_gradients.values())
+        """Return the tensors that are there from the start: master weights, the memory of their gradients, the moving average."""
+        return (*self.masters.values(), *self.main_gradients.values(), *self.average)
 
     def arrived(self, weight: Tensor) -> None:
         """Take a weight's gradient, which the backward pass has just finished."""
@@ -93,6 +103,8 @@ class Trainer:
                 weight.copy_(master)
                 master.grad = None
                 self.main_gradients[weight].zero_()
+            for weight, average in zip(self.names, self.average, strict=False):
+                average.lerp_(weight.to(average.dtype), AVERAGE_WEIGHT)
 
     def forget(self) -> None:
         """Let go of the weights' gradients."""

@@ -1,4 +1,4 @@
-"""A CUDA device that is not there: fake tensors on it take the operators and autocast rules that a GPU of the A100's class takes.
+"""A CUDA device that is not there: fake tensors on it take the operators and autocast rules that a GPU takes.
 
 PyTorch's fake tensors carry shapes, dtypes and storages without data, and dispatch as their device does. Three things a build without CUDA
 lacks are put in their place here, for as long as a measurement lasts:
@@ -14,8 +14,9 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
 
 import torch
@@ -26,13 +27,19 @@ from torch.nn import functional as F  # noqa: N812 - the name that every PyTorch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from planner.spec.records import AttentionKernel
 from planner.verify import CannotMeasureError
 
 # Places in c10::DeviceType, which PyTorch keeps for good: they are written into saved models.
 CUDA, META, DEVICE_TYPES = 1, 14, 21
 GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
 
-FLASH_MAX_HEAD_DIM = 256
+Generation = Literal["a100", "h100"]
+ORDER: dict[Generation, tuple[AttentionKernel, ...]] = {
+    "a100": ("flash", "efficient", "math"),
+    "h100": ("cudnn", "flash", "efficient", "math"),
+}
+FLASH_MAX_HEAD_DIM, CUDNN_MAX_HEAD_DIM = 256, 128
 FLASH_ALIGNMENT = 8  # head_dim is padded to a multiple
 HALF = (torch.float16, torch.bfloat16)
 
@@ -86,53 +93,85 @@ def native_kernels() -> Iterator[None]:
         library._destroy()  # type: ignore[no-untyped-call] # noqa: SLF001 - the only way to take a registration back
 
 
-def attention_kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> str:
-    """Which kernel a GPU of the A100's class picks for (B, heads, n, h) inputs.
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A generation of GPU, and the attention kernel that a program forces on it (``auto``: none)."""
 
-    Read from PyTorch 2.13's ``sdp_utils``: flash for 16-bit inputs without a mask and heads of at most 256; else the memory-efficient
-    kernel, if the heads are as many for keys as for queries and their width is aligned to 16 bytes; else plain matrix products.
-    """
-    head_dim = q.shape[-1]
-    if q.dtype in HALF and mask is None and head_dim <= FLASH_MAX_HEAD_DIM and v.shape[-1] == head_dim:
-        return "flash"
-    alignment = 16 // q.element_size()
-    if q.shape[1] == k.shape[1] and head_dim % alignment == 0 and v.shape[-1] % alignment == 0:
-        return "efficient"
-    return "math"
+    generation: Generation
+    forced: AttentionKernel = "auto"
+
+    def kernel(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> AttentionKernel:
+        """Return the kernel that runs for q (B, H, n, h), k and v (B, K, n, h).
+
+        Read from PyTorch 2.13's ``sdp_utils``: a kernel takes some inputs and not others, and of those that take them the first in the
+        generation's order runs. Raises ``CannotMeasureError`` where the forced one takes them not.
+        """
+        width, same = q.shape[-1], v.shape[-1] == q.shape[-1]
+        half, alignment = q.dtype in HALF, 16 // q.element_size()
+        takes: dict[AttentionKernel, bool] = {
+            "cudnn": half and same and width % 8 == 0 and width <= CUDNN_MAX_HEAD_DIM and k.shape[2] > 1 and (dropout * 16).is_integer(),
+            "flash": half and same and mask is None and width <= FLASH_MAX_HEAD_DIM,
+            "efficient": q.shape[1] == k.shape[1] and width % alignment == 0 and v.shape[-1] % alignment == 0,
+            "math": True,
+        }
+        if self.forced != "auto":
+            if not takes[self.forced]:
+                raise CannotMeasureError(f"attention kernel {self.forced} does not take {q.dtype} heads of width {width} here")
+            return self.forced
+        return next(name for name in ORDER[self.generation] if takes[name])
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        attn_mask: Tensor | None = None,
+        *,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        """``F.scaled_dot_product_attention`` as CUDA runs it."""
+        if torch.is_autocast_enabled("cuda"):
+            dtype = torch.get_autocast_dtype("cuda")
+            q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+            attn_mask = None if attn_mask is None else attn_mask.to(dtype)
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros_like(attn_mask, dtype=q.dtype).masked_fill_(attn_mask.logical_not(), float("-inf"))
+        with torch._C._DisableAutocast():  # noqa: SLF001 - what the operator itself does below its casts
+            kernel = self.kernel(q, k, v, attn_mask, dropout_p)
+            if kernel == "math":
+                return aten._scaled_dot_product_attention_math(  # type: ignore[no-any-return]  # noqa: SLF001 - what CUDA dispatches to
+                    q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+                )[0]
+            return FUSED[kernel](q, k, v, attn_mask, dropout_p, is_causal, scale)
 
 
-def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    attn_mask: Tensor | None = None,
-    *,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
-    """``F.scaled_dot_product_attention`` as CUDA runs it, the kernel chosen by ``attention_kernel``."""
-    if torch.is_autocast_enabled("cuda"):
-        dtype = torch.get_autocast_dtype("cuda")
-        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
-        attn_mask = None if attn_mask is None else attn_mask.to(dtype)
-    with torch._C._DisableAutocast():  # noqa: SLF001 - what the operator itself does below its casts
-        kernel = attention_kernel(q, k, v, attn_mask)
-        if kernel == "flash":
-            head_dim = q.shape[-1]
-            padding = -head_dim % FLASH_ALIGNMENT
-            if padding:
-                q, k, v = (F.pad(x, (0, padding)) for x in (q, k, v))
-            scale = head_dim**-0.5 if scale is None else scale
-            out: Tensor = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)[0]  # noqa: SLF001
-            return out[..., :head_dim] if padding else out
-        if kernel == "efficient":
-            mask = None if attn_mask is None else padded_mask(attn_mask, q, k)
-            efficient = aten._scaled_dot_product_efficient_attention  # noqa: SLF001 - the operator that CUDA dispatches to
-            return efficient(q, k, v, mask, torch.is_grad_enabled(), dropout_p, is_causal, scale=scale)[0]  # type: ignore[no-any-return]
-        math = aten._scaled_dot_product_attention_math  # noqa: SLF001 - the operator that CUDA dispatches to
-        return math(q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)[0]  # type: ignore[no-any-return]
+def flash(q: Tensor, k: Tensor, v: Tensor, _: Tensor | None, dropout: float, causal: bool, scale: float | None) -> Tensor:
+    """Flash attention, on heads padded to a multiple of 8."""
+    width = q.shape[-1]
+    if padding := -width % FLASH_ALIGNMENT:
+        q, k, v = (F.pad(x, (0, padding)) for x in (q, k, v))
+    scale = width**-0.5 if scale is None else scale
+    out: Tensor = aten._scaled_dot_product_flash_attention(q, k, v, dropout, causal, False, scale=scale)[0]  # noqa: SLF001 - what CUDA runs
+    return out[..., :width] if padding else out
+
+
+def efficient(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool, scale: float | None) -> Tensor:
+    """Memory-efficient attention, on a mask padded as it wants."""
+    mask = None if mask is None else padded_mask(mask, q, k)
+    run = aten._scaled_dot_product_efficient_attention  # noqa: SLF001 - what CUDA runs
+    return run(q, k, v, mask, torch.is_grad_enabled(), dropout, causal, scale=scale)[0]  # type: ignore[no-any-return]
+
+
+def cudnn(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool, scale: float | None) -> Tensor:
+    """Attention by cuDNN."""
+    run = aten._scaled_dot_product_cudnn_attention  # noqa: SLF001 - what CUDA runs
+    return run(q, k, v, mask, torch.is_grad_enabled(), dropout, causal, False, scale=scale)[0]  # type: ignore[no-any-return]
+
+
+FUSED = {"flash": flash, "efficient": efficient, "cudnn": cudnn}
 
 
 def padded_mask(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -156,19 +195,23 @@ class Numbers(TorchDispatchMode):  # type: ignore[no-untyped-call] # untyped in 
 
 
 class FusedAttention(TorchFunctionMode):
-    """Send ``F.scaled_dot_product_attention`` to ``attend``."""
+    """Send ``F.scaled_dot_product_attention`` to the kernel that the GPU picks."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        super().__init__()
+        self.gpu = gpu
 
     def __torch_function__(
         self, func: Callable[..., object], _types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> object:
         if func is F.scaled_dot_product_attention:
-            return attend(*args, **(kwargs or {}))
+            return self.gpu.attend(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
 
 @contextmanager
-def cuda() -> Iterator[None]:
-    """Everything inside runs on fake tensors; ``device="cuda"`` means a made-up GPU of the A100's class."""
+def cuda(generation: Generation = "a100", forced: AttentionKernel = "auto") -> Iterator[None]:
+    """Run everything inside on fake tensors; ``device="cuda"`` means a made-up GPU of the generation's class."""
     with ExitStack() as stack:
         stack.enter_context(device_guard())
         stack.enter_context(native_kernels())
@@ -177,5 +220,5 @@ def cuda() -> Iterator[None]:
         stack.enter_context(mock.patch("torch.cuda.is_bf16_supported", return_value=True))
         stack.enter_context(FakeTensorMode())
         stack.enter_context(Numbers())  # type: ignore[no-untyped-call] # untyped in torch
-        stack.enter_context(FusedAttention())
+        stack.enter_context(FusedAttention(Gpu(generation, forced)))
         yield

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Device = Literal["cuda", "cpu"]
 Check = Literal["parameters", "transformers", "kept", "flops", "step", "optimizer", "loss"]
 
 CHECKPOINT = "checkpoint"  # stands where a function's name stands: a checkpoint holds its arguments under none

@@ -11,14 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from planner.spec.records import Model, Training
 from planner.verify import huggingface, pretend
 from planner.verify.engine import backward
 from planner.verify.live import Live, Made
+from planner.verify.losses import loss_of
 from planner.verify.modules import CausalLM, UnbuildableError
 from planner.verify.optimizers import Trainer
-from planner.verify.records import CHECKPOINT, Device, Measured, Phase, Saved
+from planner.verify.records import CHECKPOINT, Measured, Phase, Saved
 
 AUTOCAST = {"bf16-autocast": torch.bfloat16, "fp16-autocast": torch.float16}
 WEIGHTS = {"bf16": torch.bfloat16, "bf16-master": torch.bfloat16}  # float32 elsewhere
@@ -103,36 +105,37 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def measure(model: Model, training: Training, device: Device = "cuda") -> Measured:
+def measure(model: Model, training: Training) -> Measured:
     """Train the model for two steps and say what PyTorch kept, computed and held.
 
-    ``cuda`` runs at any size on fake tensors of a made-up GPU of the A100's class; ``cpu`` runs the CPU's kernels on real tensors.
+    The training's device decides what runs: the CPU's kernels on real tensors, or a made-up GPU at any size on fake ones.
     Raises ``UnbuildableError`` and ``CannotPretendError``.
     """
-    if device == "cuda" and training.optimizer == "adamw-8bit":
+    if training.device == "cpu":
+        with quiet():
+            return Step(model, training, "cpu").measure()
+    if training.optimizer == "adamw-8bit":
         raise UnbuildableError("optimizer adamw-8bit: its kernels need data, so that no step of it runs on a fake GPU")
     running = huggingface.as_if_running() if training.implementation.startswith("transformers") else nullcontext()
-    with quiet(), running, pretend.cuda() if device == "cuda" else nullcontext():
-        return Step(model, training, device).measure()
+    with quiet(), running, pretend.cuda(training.device, training.attention_kernel):
+        return Step(model, training, "cuda").measure()
 
 
-Loss = Callable[[Any, Tensor, Tensor], Tensor]  # of a module, ids and targets
-
-
-def build(model: Model, training: Training, device: torch.device) -> tuple[nn.Module, Loss, Callable[[str], str]]:
-    """Return the modules of the implementation, how they compute the loss, and our names for theirs."""
+def build(model: Model, training: Training, device: torch.device) -> tuple[nn.Module, Callable[[str], str]]:
+    """Return the modules of the implementation, and our names for theirs."""
     dtype = dtype_of_weights(training)
     if training.implementation.startswith("transformers"):
-        return huggingface.build(model, training, device, dtype), huggingface.loss, lambda name: huggingface.our_name(name, model)
-    return CausalLM(model, training, device, dtype), CausalLM.loss, str
+        return huggingface.build(model, training, device, dtype), lambda name: huggingface.our_name(name, model)
+    return CausalLM(model, training, device, dtype), str
 
 
 class Step:
     """A model, its inputs and its optimizer, and the steps that they take together."""
 
-    def __init__(self, model: Model, training: Training, device: Device) -> None:
+    def __init__(self, model: Model, training: Training, device: Literal["cuda", "cpu"]) -> None:
         self.device, self.training = torch.device(device), training
-        self.module, self.loss, self.names = build(model, training, self.device)
+        self.module, self.names = build(model, training, self.device)
+        self.loss = loss_of(training)
         shape = (training.batch_size, training.sequence_length)
         self.ids, self.targets = (torch.zeros(shape, dtype=torch.long, device=self.device) for _ in range(2))
         self.trainer = Trainer(self.module, training)
@@ -140,10 +143,14 @@ class Step:
         held = (*self.module.parameters(), *self.module.buffers(), *self.trainer.held(), self.ids, self.targets)
         self.live.follow(held, "start")
 
-    def forward(self) -> Tensor:
-        """Return the loss."""
+    def forward(self) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return the loss, and what the program holds until the step ends."""
         with autocast(self.training, self.device.type):
-            return self.loss(self.module, self.ids, self.targets)
+            loss, output = self.loss(self.module, self.ids, self.targets)
+        if not self.training.keep_logits:
+            return loss, ()
+        # Without their part in the graph, which would hold what PyTorch's engine lets go of.
+        return loss, tuple(tensor.detach() for tensor in tree_leaves(output) if isinstance(tensor, Tensor))
 
     def measure(self) -> Measured:
         """Run both steps."""
@@ -173,19 +180,20 @@ class Step:
                 self.forward_and_backward()
         known = set(self.live.storages)
         with self.phase("forward", phases, points), keeper.watch() if keeper else nullcontext():
-            loss = self.forward()
-        kept = self.kept(keeper, known, loss) if keeper else ()
+            loss, output = self.forward()
+        kept = self.kept(keeper, known, loss, output) if keeper else ()
         roots, loss = [loss.grad_fn], loss.detach()
         with self.phase("backward", phases, points):
             backward(roots, self.device, self.trainer.arrived)
         with self.phase("optimizer", phases, points):
             self.trainer.step()
         self.trainer.forget()
+        del output
         return tuple(phases), tuple(points), kept
 
     def forward_and_backward(self) -> None:
         """Run one micro-batch whose gradients stay."""
-        loss = self.forward()
+        loss, _ = self.forward()
         roots, loss = [loss.grad_fn], loss.detach()
         backward(roots, self.device, self.trainer.arrived)
 
@@ -199,8 +207,8 @@ class Step:
         phases.append(Phase(name, live.peak_operator, live.peak_bytes, live.flops, tuple(sorted(live.flops_left_out.items()))))
         points.append(live.bytes)
 
-    def kept(self, keeper: Keeper, known: set[int], loss: Tensor) -> tuple[Saved, ...]:
+    def kept(self, keeper: Keeper, known: set[int], loss: Tensor, output: tuple[Tensor, ...]) -> tuple[Saved, ...]:
         """All storages that stay for backward: what was saved, and what else is still alive, such as checkpoints' inputs."""
-        ours = known | {id(loss.untyped_storage())}
+        ours = known | {id(tensor.untyped_storage()) for tensor in (loss, *output)}
         others: list[Made] = [made for key, (_, made) in self.live.storages.items() if key not in ours and key not in keeper.saved]
         return (*keeper.saved.values(), *(Saved("model", CHECKPOINT, made.shape, made.dtype, made.bytes) for made in others))
