@@ -179,6 +179,7 @@ def _parser() -> argparse.ArgumentParser:
     for check, what in _CHECKS.items():
         verify.add_argument(f"--{check}", action="append_const", const=check, dest="checks", help=what)
     verify.add_argument("--all", action="store_true", help="all of these")
+    verify.add_argument("--device", choices=("cuda",), help="the peak of a real training step on the GPU in this machine, too")
     verify.add_argument(
         "--against", choices=("transformers",), help="the parameters of the transformers class that says the same model, too"
     )
@@ -426,6 +427,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     if problem := verify.torch_problem():
         return _fail(f"verify: {problem}")
     asked: tuple[Check, ...] = tuple(_CHECKS) if arguments.all else tuple(arguments.checks or ())
+    asked = (*asked, "device") if arguments.device else asked
     rows: list[Row] = []
     for done, spec in enumerate(specs):
         for scenario in spec.scenarios if asked else spec.scenarios[:1]:

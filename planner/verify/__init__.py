@@ -14,7 +14,17 @@ if TYPE_CHECKING:
     from planner.spec.records import Model, Scenario, Spec, Training
     from planner.verify.records import Check, LossMeasured, Measured, OptimizerMeasured, Row
 
-__all__ = ["CannotMeasureError", "compare", "measure", "measure_loss", "measure_optimizer", "parameters", "transformers_parameters", "twin"]
+__all__ = [
+    "CannotMeasureError",
+    "compare",
+    "measure",
+    "measure_gpu",
+    "measure_loss",
+    "measure_optimizer",
+    "parameters",
+    "transformers_parameters",
+    "twin",
+]
 
 OLDEST = (2, 13)  # of PyTorch: the release whose kernels and engine the planner models
 
@@ -69,6 +79,13 @@ def transformers_parameters(model: Model) -> dict[str, tuple[int, ...]]:
 def measure_optimizer(model: Model, training: Training) -> OptimizerMeasured:
     """Train the model for one step on the CPU and say what its optimizer holds; for a full-size model, give its ``twin``."""
     from planner.verify.real import measure_optimizer as run
+
+    return run(model, training)
+
+
+def measure_gpu(model: Model, training: Training) -> int:
+    """Return the peak of a training step on the GPU in this machine, in bytes allocated."""
+    from planner.verify.real import measure_gpu as run
 
     return run(model, training)
 

@@ -1,4 +1,4 @@
-"""What runs on real numbers: an optimizer's state after one step, and the first loss."""
+"""What runs on real numbers: an optimizer's state after one step, the first loss, and a step on a GPU."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812 - the name that every PyTorch program gives it
 
 from planner.spec.records import Model, Training
+from planner.verify import CannotMeasureError
 from planner.verify.modules import CausalLM
 from planner.verify.optimizers import bytes_of
 from planner.verify.records import LossMeasured, OptimizerMeasured
@@ -43,3 +44,32 @@ def measure_loss(model: Model, training: Training) -> LossMeasured:
             logits = module(ids)
             loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
     return LossMeasured(tuple(logits.shape), str(logits.dtype).removeprefix("torch."), float(loss))
+
+
+def measure_gpu(model: Model, training: Training) -> int:
+    """Return the peak of the second training step on the GPU in this machine, in bytes allocated (``torch.cuda.max_memory_allocated``).
+
+    Raises ``CannotMeasureError`` where there is no GPU and where its memory does not suffice.
+    """
+    if not torch.cuda.is_available():
+        raise CannotMeasureError("there is no GPU that PyTorch can use in this machine")
+    try:
+        with quiet():
+            return _peak_on_gpu(model, training)
+    except torch.cuda.OutOfMemoryError as error:
+        raise CannotMeasureError(f"the GPU's memory does not suffice for a step: {error}") from error
+
+
+def _peak_on_gpu(model: Model, training: Training) -> int:
+    step = Step(model, training, "cuda")
+    for weight in step.trainer.names:
+        weight.register_post_accumulate_grad_hook(step.trainer.arrived)  # type: ignore[no-untyped-call] # untyped in torch
+    for _ in range(2):
+        torch.cuda.reset_peak_memory_stats()
+        for _ in range(training.gradient_accumulation):
+            loss, output = step.forward()
+            torch.autograd.backward(loss)
+        step.trainer.step()
+        step.trainer.forget()
+        del loss, output
+    return torch.cuda.max_memory_allocated()
