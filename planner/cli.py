@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 FINE, FINDING, FAILURE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 
-_FORMATS = ("csv", "md", "json", "xlsx")
+_FORMATS = ("csv", "md", "json", "xlsx", "html")
 _REVIEW_FORMATS = ("text", "md", "json", "github", "sarif", "junit")
 _NOT_READ = ("folder", "no-specs", "not-found", "unreadable")  # problems of the command line, not of a spec
 
@@ -33,6 +34,7 @@ _EPILOG = """\
 examples:
   planner run specs/*.yaml                      plan every spec, write reports/, print a table
   planner run specs --format csv,md,json        folders too; capacity.json as well
+  planner run specs --format html               one page with pictures, reports/capacity.html
   planner run specs/*.yaml --check              in CI: are the committed reports up to date?
   planner validate specs/*.yaml                 check specs, compute nothing
   planner show specs/gpt2-small.yaml --explain  one model, and where its figures come from
@@ -43,6 +45,10 @@ examples:
   planner import config.json -o specs/mine.yaml a Hugging Face, Megatron-LM, LitGPT or nanoGPT configuration as a spec
   planner list llama                            the published models of the catalogue; extends: catalog/NAME starts from one
   planner init my-model --from llama            a first spec, budgets, hooks; --ci github: a workflow that reviews
+  planner sweep specs/gpt2-small.yaml --set training.batch_size=1..64 --set training.precision=fp32,bf16
+  planner fit specs/gpt2-small.yaml --memory 80GiB     the largest batch, sequence, depth and width that fit
+  planner compare specs/gpt2-*.yaml             candidates side by side, and the tokens that suit them
+  planner size --params 7e9 --like llama        shapes of about seven billion parameters
   planner schema > spec.schema.json             the JSON Schema, for editors
 
 exit codes:
@@ -92,6 +98,23 @@ command line, or as it prints them), a LitGPT model_config.yaml, nanoGPT's setti
 changes the counts and is not known is refused, with exit code 1 and one line that names it; nothing is read as the nearest known type.
 planner run, show and validate take a config.json as it is, too.
 """
+_SWEEP = """\
+Evaluate the base scenario over a grid of settings, exactly: every combination of the values that --set names. Values have commas between
+them; a..b is all whole numbers from a to b, a..b..c those in steps of c. Writes sweep.csv (a row for each point), sweep.md (a pivot) and
+sweep.svg (a chart), and prints the pivot.
+"""
+_FIT = "Solve for the largest value of a setting with which the peak of a training step stays within the memory, and say what limits it."
+_COMPARE = """\
+Put specs side by side: what they take, how much more or less than the first one, the settings in which they differ, and the training tokens
+that are compute-optimal for their parameters. All scenarios of each spec, or the one named.
+"""
+_SIZE = """\
+Propose shapes like a model's that come closest to a number of parameters, or of training FLOPs: d_model and d_ff multiples of 128, heads as
+wide as the model's that divide, as many heads to a key head, and 32 to 256 of d_model for each layer. LIKE is gpt2, llama, a spec, or a
+model of the catalogue. FLOPs are those of 20 tokens for each parameter, unless --tokens says otherwise.
+"""
+_COMPLETION = "Print a script that lets a shell complete commands, options and their choices."
+
 _LIST = "List the models of the catalogue by name, with their parameters: planner run takes them by path, extends by this name."
 
 
@@ -152,7 +175,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_formats,
         default=("csv", "md"),
         help="of csv (capacity.csv, components.csv, datapackage.json), md (capacity.md), json (capacity.json), xlsx (capacity.xlsx), "
-        "with commas between (default: csv,md)",
+        "html (capacity.html), with commas between (default: csv,md)",
     )
     run.add_argument("--check", action="store_true", help="write nothing; exit 1 when a report on disk is missing or stale, and name it")
     _add_set(run)
@@ -160,6 +183,7 @@ def _parser() -> argparse.ArgumentParser:
 
     validate = commands.add_parser("validate", help="check specs, compute nothing", description="Check specs.", allow_abbrev=False)
     _add_specs(validate)
+    _add_format(validate)
     validate.set_defaults(command=_validate)
 
     show = commands.add_parser(
@@ -171,6 +195,7 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--shapes", action="store_true", help="the shape of every tensor from token ids to logits")
     show.add_argument("--tensors", action="store_true", help="every stored tensor")
     show.add_argument("--kept", action="store_true", help="every tensor kept for backward, with its shape, dtype, bytes and keeper")
+    _add_format(show)
     _add_set(show)
     show.set_defaults(command=_show)
 
@@ -183,7 +208,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument(
         "--against", choices=("transformers",), help="the parameters of the transformers class that says the same model, too"
     )
-    verify.add_argument("--format", choices=("text", "md", "json"), default="text", help="of what is printed (default: text)")
+    _add_format(verify, "md")
     _add_set(verify)
     verify.set_defaults(command=_verify)
 
@@ -195,6 +220,13 @@ def _parser() -> argparse.ArgumentParser:
     _add_init(init)
     init.set_defaults(command=_init)
 
+    _add_catalogue(commands)
+    _add_explore(commands)
+    _add_help(commands)
+    return parser
+
+
+def _add_catalogue(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     import_ = commands.add_parser(
         "import",
         help="read somebody's configuration",
@@ -207,8 +239,11 @@ def _parser() -> argparse.ArgumentParser:
 
     list_ = commands.add_parser("list", help="find a published model", description=_LIST, allow_abbrev=False)
     list_.add_argument("pattern", metavar="PATTERN", nargs="?", default="", help="part of a name or of a family (default: all)")
+    _add_format(list_)
     list_.set_defaults(command=_list)
 
+
+def _add_help(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     schema = commands.add_parser("schema", help="print a JSON Schema", description="Print a JSON Schema.", allow_abbrev=False)
     schema.add_argument(
         "of",
@@ -218,7 +253,57 @@ def _parser() -> argparse.ArgumentParser:
         help="of a spec, of planner.yaml, or the Table Schemas of the CSV files, datapackage.json (default: spec)",
     )
     schema.set_defaults(command=_schema)
-    return parser
+
+    completion = commands.add_parser("completion", help="complete in a shell", description=_COMPLETION, allow_abbrev=False)
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="whose script")
+    completion.set_defaults(command=_completion)
+
+
+def _add_explore(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    sweep = commands.add_parser("sweep", help="figures over a grid of settings", description=_SWEEP, allow_abbrev=False)
+    sweep.add_argument("spec", metavar="SPEC", help="a spec file")
+    sweep.add_argument(
+        "--set",
+        metavar="KEY=VALUES",
+        action="append",
+        required=True,
+        help="a setting and its values, as training.batch_size=1..64; repeatable",
+    )
+    sweep.add_argument("--figure", metavar="FIGURE", default="peak_bytes", help="what the pivot and the chart show (default: peak_bytes)")
+    sweep.add_argument("--output", metavar="DIR", type=Path, default=Path("reports"), help="where the files go (default: reports)")
+    _add_format(sweep, "md")
+    sweep.set_defaults(command=_sweep)
+
+    fit = commands.add_parser("fit", help="the largest that fits into memory", description=_FIT, allow_abbrev=False)
+    fit.add_argument("spec", metavar="SPEC", help="a spec file")
+    fit.add_argument("--memory", metavar="BYTES", required=True, help="of the device, as 80GiB or 80GB")
+    fit.add_argument(
+        "--for",
+        dest="settings",
+        choices=("batch_size", "sequence_length", "n_layers", "d_model"),
+        action="append",
+        help="a setting to solve for; repeatable (default: all)",
+    )
+    fit.add_argument("--scenario", metavar="NAME", default="base", help="which of the spec's scenarios (default: base)")
+    _add_format(fit)
+    _add_set(fit)
+    fit.set_defaults(command=_fit)
+
+    compare = commands.add_parser("compare", help="candidates side by side", description=_COMPARE, allow_abbrev=False)
+    _add_specs(compare)
+    compare.add_argument("--scenario", metavar="NAME", help="the scenario of each spec (default: all)")
+    _add_format(compare, "md")
+    _add_set(compare)
+    compare.set_defaults(command=_compare)
+
+    size = commands.add_parser("size", help="shapes of a size", description=_SIZE, allow_abbrev=False)
+    target = size.add_mutually_exclusive_group(required=True)
+    target.add_argument("--params", metavar="N", help="parameters, as 7e9 or 7B")
+    target.add_argument("--flops", metavar="C", help="FLOPs of the whole training, as 1e21 or 1ZFLOP")
+    size.add_argument("--like", metavar="LIKE", default="llama", help="whose proportions and parts (default: llama)")
+    size.add_argument("--tokens", metavar="D", help="of the whole training, as 300e9 (default: 20 for each parameter)")
+    _add_format(size)
+    size.set_defaults(command=_size)
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
@@ -231,6 +316,10 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
 
 def _add_specs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("specs", metavar="SPEC", nargs="+", help="files, folders, globs, or - for standard input")
+
+
+def _add_format(parser: argparse.ArgumentParser, *more: str) -> None:
+    parser.add_argument("--format", choices=("text", *more, "json"), default="text", help="of what is printed (default: text)")
 
 
 def _add_set(parser: argparse.ArgumentParser) -> None:
@@ -287,9 +376,9 @@ def _run(arguments: argparse.Namespace) -> int:
         _say("claims under expect are not checked under --set")
     elif broken := [problem for model in models for problem in claims.broken(model)]:
         return _tell(broken)
-    if "xlsx" in arguments.format:
-        if problem := workbook.problem():
-            return _fail(f"run: {problem}")
+    if "xlsx" in arguments.format and (problem := workbook.problem()):
+        return _fail(f"run: {problem}")
+    if {"xlsx", "html"} & set(arguments.format):
         models = standing.with_budgets(models, Path.cwd())
     reports = files(models, arguments.format)
     if arguments.check:
@@ -387,26 +476,48 @@ def _init(arguments: argparse.Namespace) -> int:
 
 
 def _validate(arguments: argparse.Namespace) -> int:
+    if arguments.format == "json":
+        return _validate_as_json(arguments.specs)
     specs, code = _read(arguments.specs)
     if not code:
         _say(f"{len(specs)} {'spec is' if len(specs) == 1 else 'specs are'} valid")
     return code
 
 
+def _validate_as_json(paths: Sequence[str]) -> int:
+    import json
+
+    from planner import spec
+
+    specs, problems = spec.read(paths)
+    told = [
+        {
+            "file": problem.place.file,
+            "line": problem.place.line,
+            "column": problem.place.column,
+            "code": problem.code,
+            "message": problem.message,
+            "hint": problem.hint,
+        }
+        for problem in problems
+    ]
+    sys.stdout.write(json.dumps({"valid": [one.path for one in specs], "problems": told}, ensure_ascii=False, indent=2) + "\n")
+    return _code(problems)
+
+
 def _show(arguments: argparse.Namespace) -> int:
     from planner import capacity
     from planner.report import breakdown, show, terminal
+    from planner.report import json as as_json
 
-    specs, code = _read([arguments.spec], arguments.set)
-    if code:
+    spec, code = _read_one(arguments, "show")
+    if spec is None:
         return code
-    if len(specs) > 1:
-        return _fail(f"show takes one spec, {arguments.spec} has {len(specs)}")
-    (spec,) = specs
-    scenario = next((one for one in spec.scenarios if one.name == arguments.scenario), None)
-    if scenario is None:
-        return _fail(f"{spec.name} has no scenario {arguments.scenario!r}; it has {', '.join(one.name for one in spec.scenarios)}")
+    scenario = next(one for one in spec.scenarios if one.name == arguments.scenario)
     plan = capacity.plan(spec, scenario)
+    if arguments.format == "json":
+        sys.stdout.write(as_json.report([plan], [spec], capacity.explain(spec, scenario) if arguments.explain else None))
+        return FINE
     wanted = {breakdown.shapes: arguments.shapes, breakdown.tensors: arguments.tensors, breakdown.kept: arguments.kept}
     extra = [section(plan) for section, asked in wanted.items() if asked]
     style = terminal.style(sys.stdout)
@@ -481,6 +592,9 @@ def _import(arguments: argparse.Namespace) -> int:
         _say(f"not understood, and not taken to be about the model: {', '.join(imported.not_understood)}")
     name = arguments.name or importer.name_of(file, output.name if output else None)
     text = importer.spec_text(imported, name, source=arguments.source or address)
+    if wrong := importer.first_problem(text):
+        _say(f"{'standard input' if arguments.config == '-' else arguments.config}: {wrong}")
+        return FINDING
     if output is None:
         sys.stdout.write(text)
         return FINE
@@ -490,6 +604,8 @@ def _import(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
+    import json
+
     from planner.report import units
     from planner.spec import catalogue
 
@@ -498,11 +614,132 @@ def _list(arguments: argparse.Namespace) -> int:
         near = catalogue.nearest(arguments.pattern)
         _say(f"the catalogue has no {arguments.pattern!r}" + (f"; the nearest names are {', '.join(near)}" if near else ""))
         return FINDING
+    if arguments.format == "json":
+        told = [
+            {"name": f"catalog/{one.name}", "params_total": one.params_total, "params_active": one.params_active, "model": one.title}
+            for one in found
+        ]
+        sys.stdout.write(json.dumps(told, ensure_ascii=False, indent=2) + "\n")
+        return FINE
     rows = [(f"catalog/{one.name}", units.count(one.params_total), units.count(one.params_active), one.title) for one in found]
     rows.insert(0, ("name", "params", "active", "model"))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for row in rows:
         sys.stdout.write(f"{row[0]:{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]}\n")
+    return FINE
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    from planner.explore import axes, sweep, view
+    from planner.report import terminal
+    from planner.report.write import write
+
+    if arguments.figure not in sweep.FIGURES:
+        return _fail(f"sweep: there is no figure {arguments.figure!r}; there are {', '.join(sweep.FIGURES)}")
+    try:
+        made, problems = sweep.sweep(arguments.spec, [axes.parse(one) for one in arguments.set], _Bar())
+    except (ValueError, sweep.SweepError) as error:
+        return _fail(f"sweep: {error}")
+    finally:
+        _progress("")
+    if made is None:
+        return _tell(problems)
+    figure = arguments.figure
+    files = {
+        "sweep.csv": "".join(sweep.csv(made)).encode(),
+        "sweep.md": view.as_markdown(made, figure).encode(),
+        "sweep.svg": view.chart(made, figure).encode(),
+    }
+    write(arguments.output, files)
+    _say(f"wrote {', '.join((arguments.output / name).as_posix() for name in files)}")
+    if arguments.format == "text":
+        sys.stdout.write(view.text(made, figure, terminal.style(sys.stdout)))
+    else:
+        sys.stdout.write(view.as_markdown(made, figure) if arguments.format == "md" else view.as_json(made))
+    return FINE
+
+
+class _Bar:
+    """Show how much is done, once it has taken a second."""
+
+    def __init__(self) -> None:
+        self.start = time.monotonic()
+
+    def __call__(self, done: int, of: int) -> None:
+        if time.monotonic() - self.start > 1:
+            filled = 40 * done // of
+            _progress(f"[{'#' * filled}{' ' * (40 - filled)}] {done:,} of {of:,}")
+
+
+def _fit(arguments: argparse.Namespace) -> int:
+    from planner.explore import fit
+    from planner.report import terminal
+    from planner.review import quantity
+
+    try:
+        memory = int(quantity.parse(arguments.memory, "bytes").value)
+    except ValueError as error:
+        return _fail(f"fit: --memory cannot be {arguments.memory!r}; {error}")
+    spec, code = _read_one(arguments, "fit")
+    if spec is None:
+        return code
+    found = fit.fits(spec, arguments.scenario, memory, arguments.settings or fit.SETTINGS)
+    if not found:
+        return _fail(f"fit: {spec.name} has its layers in several runs, so that n_layers is not one setting")
+    if arguments.format == "json":
+        sys.stdout.write(fit.as_json(spec, arguments.scenario, memory, found))
+    else:
+        sys.stdout.write(fit.text(spec, arguments.scenario, memory, found, terminal.style(sys.stdout)))
+    return FINE if all(one.largest for one in found) else FINDING
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from planner import capacity
+    from planner.explore import compare
+    from planner.report import terminal
+
+    specs, code = _read(arguments.specs, arguments.set)
+    if code:
+        return code
+    meant = [(spec, one) for spec in specs for one in spec.scenarios if arguments.scenario in (None, one.name)]
+    if not meant:
+        return _fail(f"compare: no spec has a scenario {arguments.scenario!r}")
+    plans = [capacity.plan(spec, one) for spec, one in meant]
+    if arguments.format == "text":
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
+        sys.stdout.write(compare.text(plans, terminal.style(sys.stdout), width))
+    else:
+        sys.stdout.write(compare.as_markdown(plans) if arguments.format == "md" else compare.as_json(plans))
+    return FINE
+
+
+def _size(arguments: argparse.Namespace) -> int:
+    from planner.explore import size
+    from planner.report import terminal
+    from planner.review import quantity
+
+    of = "params" if arguments.params else "flops"
+    try:
+        target = int(quantity.parse(getattr(arguments, of), {"params": "parameters", "flops": "FLOP"}[of]).value)
+        tokens = int(quantity.parse(arguments.tokens, "tokens").value) if arguments.tokens else None
+        path = size.path_of(arguments.like)
+    except (ValueError, size.SizeError) as error:
+        return _fail(f"size: {error}")
+    specs, code = _read([path])
+    if code:
+        return code
+    try:
+        found = size.shapes(specs[0], target, of=of, tokens=tokens)
+    except size.SizeError as error:
+        return _fail(f"size: {error}")
+    sys.stdout.write(size.as_json(found) if arguments.format == "json" else size.text(found, target, terminal.style(sys.stdout)))
+    return FINE
+
+
+def _completion(arguments: argparse.Namespace) -> int:
+    from planner import completion
+
+    sys.stdout.write(completion.script(arguments.shell, _parser()))
     return FINE
 
 
@@ -527,13 +764,33 @@ def _read(paths: Sequence[str], overrides: Sequence[str] = ()) -> tuple[Sequence
     return specs, _tell(problems)
 
 
+def _read_one(arguments: argparse.Namespace, command: str) -> tuple[Spec | None, int]:
+    """Read the one spec of a command, which has the scenario asked for; else tell why not and give the exit code."""
+    specs, code = _read([arguments.spec], arguments.set)
+    if code:
+        return None, code
+    if len(specs) > 1:
+        return None, _fail(f"{command} takes one spec, {arguments.spec} has {len(specs)}")
+    (spec,) = specs
+    if all(one.name != arguments.scenario for one in spec.scenarios):
+        names = ", ".join(one.name for one in spec.scenarios)
+        return None, _fail(f"{spec.name} has no scenario {arguments.scenario!r}; it has {names}")
+    return spec, FINE
+
+
 def _tell(problems: Sequence[Problem]) -> int:
     from planner.report.terminal import style
     from planner.spec.problems import render
 
+    if problems:
+        sys.stderr.write(render(problems, color=style(sys.stderr).color) + "\n")
+    return _code(problems)
+
+
+def _code(problems: Sequence[Problem]) -> int:
+    """Give the exit code that problems call for."""
     if not problems:
         return FINE
-    sys.stderr.write(render(problems, color=style(sys.stderr).color) + "\n")
     return FAILURE if any(problem.code in _NOT_READ or problem.place.file.startswith("--set ") for problem in problems) else FINDING
 
 

@@ -16,12 +16,13 @@ ROOMS = {
     "trace": ("spec",),
     "capacity": ("spec", "trace"),
     "report": ("spec", "trace", "capacity"),
-    "review": ("spec", "capacity", "report"),
+    "review": ("spec", "trace", "capacity", "report"),
+    "explore": ("spec", "trace", "capacity", "report", "review"),
     "verify": ("spec", "trace", "capacity", "report"),
 }
-# The one way back: a plan offers itself as a data frame, whose columns are the report's.
-TO_FRAME = ("records.py", "planner.report.frame.to_frame")
-DOORS = ("__init__", "__main__", "cli")
+# The ways back: a plan offers itself as a data frame, whose columns are the report's, and to a notebook.
+OFFERS = {("records.py", f"planner.report.{name}") for name in ("frame.to_frame", "notebook.html", "notebook.markdown")}
+DOORS = ("__init__", "__main__", "cli", "completion")
 HEAVY = ("jsonschema", "numpy", "pandas", "tabulate", "torch", "transformers")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -63,7 +64,7 @@ def test_a_room_imports_only_from_rooms_to_its_left(path: Path) -> None:
     for name in imports(ast.parse(path.read_text(encoding="utf-8"))):
         package, *rest = name.split(".")
         if package == "planner":
-            assert rest[0] in (here, *ROOMS[here]) or (path.name, name) == TO_FRAME, f"{here} imports {name}"
+            assert rest[0] in (here, *ROOMS[here]) or (path.name, name) in OFFERS, f"{here} imports {name}"
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if room(path) != "verify"], ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
+from textwrap import fill
 
 from planner.capacity.records import Plan
 from planner.report import units
+from planner.report.terminal import PLAIN, Style, printable, table
 from planner.review import wayout
 from planner.review.edits import problems_of
 from planner.spec.records import Spec
 from planner.trace.kernels import FLASH_ALIGNMENT
 
 SETTINGS = ("batch_size", "sequence_length", "n_layers", "d_model")
+_WIDTH = 80  # cells of a terminal
 FURTHEST = 2**40  # a setting that fits there is not what limits
 
 
@@ -46,8 +50,9 @@ def _fit(spec: Spec, scenario: str, memory_bytes: int, setting: str, now: int) -
     if found >= FURTHEST:
         limited_by = "memory does not limit it"
     elif beyond is None:
-        (problem, *_) = problems_of(spec, [wayout.setting(spec, scenario, setting, (found + 1) * step)])
-        limited_by = f"the spec allows no {setting} of {units.exact((found + 1) * step)}: {problem.message}"
+        problems = problems_of(spec, [wayout.setting(spec, scenario, setting, (found + 1) * step)])
+        why = problems[0].message if problems else "its figures are not known"
+        limited_by = f"the spec allows no {setting} of {units.exact((found + 1) * step)}: {why}"
     else:
         limited_by = _excess(beyond, f"{setting} {units.exact((found + 1) * step)}", memory_bytes)
     return Fit(setting, now, step, found * step or None, None if best is None else best.memory.peak_bytes, limited_by)
@@ -86,3 +91,37 @@ def _excess(plan: Plan, what: str, memory_bytes: int) -> str:
         f"{what} peaks at {units.memory(memory.peak_bytes)}, {over} too much, in {top.phase} ({top.operator}); "
         f"{most} are most of it, {units.memory(parts[most])}"
     )
+
+
+def text(spec: Spec, scenario: str, memory_bytes: int, found: Sequence[Fit], style: Style = PLAIN) -> str:
+    """Write what fits for a terminal."""
+    rows = [
+        (
+            one.setting,
+            units.exact(one.now),
+            *((units.exact(one.largest), units.memory(one.peak_bytes)) if one.largest and one.peak_bytes else ("none", "")),
+        )
+        for one in found
+    ]
+    return "\n".join(
+        [
+            f"{printable(spec.name)}, scenario {printable(scenario)}",
+            f"The largest that fits into {units.memory(memory_bytes)}, all else as it is:",
+            "",
+            *table(("setting", "now", "largest", "peak"), "lrrr", rows, style),
+            "",
+            *(line for one in found for line in _reason(one)),
+            "",
+        ]
+    )
+
+
+def _reason(one: Fit) -> list[str]:
+    steps = f" (in steps of {one.step}, so that heads keep a width that every kernel takes)" if one.step > 1 else ""
+    return fill(f"{one.setting}{steps}: {one.limited_by}", _WIDTH, subsequent_indent="  ").splitlines()
+
+
+def as_json(spec: Spec, scenario: str, memory_bytes: int, found: Sequence[Fit]) -> str:
+    """Write what fits as JSON, exact."""
+    made = {"model": spec.name, "scenario": scenario, "memory_bytes": memory_bytes, "fits": [asdict(one) for one in found]}
+    return json.dumps(made, ensure_ascii=False, indent=2) + "\n"

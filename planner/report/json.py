@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
+from planner.capacity.explain import Explanation
 from planner.capacity.records import Plan
 from planner.report import units
 from planner.report.columns import COLUMNS, GROUPS, METHODS
@@ -18,16 +19,17 @@ from planner.spec.records import Spec
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
 
-def report(plans: Iterable[Plan], specs: Iterable[Spec] = ()) -> str:
+def report(plans: Iterable[Plan], specs: Iterable[Spec] = (), explained: Iterable[Explanation] | None = None) -> str:
     """Write a list with one object per plan: the figures of capacity.csv by column, then what is behind them.
 
-    A plan of one of ``specs`` holds the spec too, whole, so that a later version can compute it anew.
+    A plan of one of ``specs`` holds the spec too, whole, so that a later version can compute it anew. ``explained`` is of every plan.
     """
     written = {spec.name: _spec(spec) for spec in specs}
-    return json.dumps([_plan(plan, written.get(plan.name)) for plan in plans], ensure_ascii=False, indent=2) + "\n"
+    more: dict[str, Json] = {} if explained is None else {"explained": _plain(tuple(explained))}
+    return json.dumps([{**_plan(plan, written.get(plan.name)), **more} for plan in plans], ensure_ascii=False, indent=2) + "\n"
 
 
-def _plan(plan: Plan, spec: Json) -> Json:
+def _plan(plan: Plan, spec: Json) -> dict[str, Json]:
     tokens = plan.train_tokens
     return {
         "figures": {column.name: column.read(plan) for column in COLUMNS},

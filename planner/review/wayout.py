@@ -16,6 +16,7 @@ from planner.report.columns import CLAIMABLE
 from planner.review.edits import Difference, Named, Path, edited
 from planner.spec.nodes import Node
 from planner.spec.records import Spec
+from planner.trace.refusal import NotModelledError
 
 _KNOBS = ("batch_size", "sequence_length", "n_layers")
 _OF_THE_MODEL = ("n_layers", "d_model")
@@ -86,9 +87,14 @@ def measured(spec: Spec, scenario: str, figure: str, knob: str, value: int) -> i
 
 
 def planned(spec: Spec, scenario: str, knob: str, value: int) -> Plan | None:
-    """Return the scenario's plan with the setting at a value; None where the spec would not be valid."""
+    """Return the scenario's plan with the setting at a value; None where the spec would not be valid or its figures are not known."""
     other = edited(spec, [setting(spec, scenario, knob, value)])
-    return None if other is None else capacity.plan(other, next(one for one in other.scenarios if one.name == scenario))
+    if other is None:
+        return None
+    try:
+        return capacity.plan(other, next(one for one in other.scenarios if one.name == scenario))
+    except NotModelledError:
+        return None
 
 
 def setting(spec: Spec, scenario: str, knob: str, value: int) -> Difference:

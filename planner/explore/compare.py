@@ -1,0 +1,153 @@
+"""``planner compare``: candidates side by side: what they take, how they differ, and how many tokens suit them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from textwrap import fill
+
+from planner.capacity.records import COMPONENTS, Plan
+from planner.explore import optimal
+from planner.report import markdown, settings, units
+from planner.report.columns import CLAIMABLE
+from planner.report.terminal import PLAIN, Style, printable, table
+from planner.review import quantity
+
+_FIGURES = (
+    "params_total",
+    "params_active",
+    *(f"params_{component}" for component in COMPONENTS),
+    "model_states_bytes",
+    "activations_bytes",
+    "logits_bytes",
+    "peak_bytes",
+    "forward_flops_per_token",
+    "train_flops_per_token",
+    "train_tokens",
+    "train_flops",
+)
+_WIDTH = 80  # cells of a terminal
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A figure or a setting of each candidate; numbers are exact."""
+
+    group: str  # "figures", "tokens", "settings"
+    name: str
+    unit: str  # of numbers
+    values: tuple[int | str | None, ...]
+
+
+def lines(plans: Sequence[Plan]) -> tuple[Line, ...]:
+    """Return what candidates take, what suits them, and the settings in which they differ."""
+    return (*_figures(plans), *_tokens(plans), *_settings(plans))
+
+
+def _figures(plans: Sequence[Plan]) -> Iterator[Line]:
+    for name in _FIGURES:
+        column = CLAIMABLE[name]
+        values = tuple(column.read(plan) for plan in plans)
+        if any(values):
+            yield Line("figures", name, column.unit, values)
+
+
+def _tokens(plans: Sequence[Plan]) -> Iterator[Line]:
+    each = tuple(
+        None if plan.train_tokens is None else units.ratio(plan.train_tokens, plan.parameters.total).replace(",", "") for plan in plans
+    )
+    if any(each):
+        yield Line("tokens", "train_tokens per parameter", "", each)
+    counts = [plan.parameters.total for plan in plans]
+    yield Line("tokens", "optimal, 20·N", "tokens", tuple(map(optimal.by_rule, counts)))
+    for fit in optimal.FITS:
+        yield Line("tokens", f"optimal, {fit.name}", "tokens", tuple(optimal.tokens(fit, count) for count in counts))
+
+
+def _settings(plans: Sequence[Plan]) -> Iterator[Line]:
+    told = [
+        {f"model.{key}": value for key, value in settings.model(plan.model).items()}
+        | {f"training.{key}": value for key, value in settings.training(plan.training).items()}
+        for plan in plans
+    ]
+    for key in dict.fromkeys(key for one in told for key in one):
+        values = tuple(one.get(key) for one in told)
+        if len(set(values)) > 1:
+            yield Line("settings", key, "", values)
+
+
+def _cells(line: Line) -> Iterator[str]:
+    """Say each value, and how it differs from the first one's."""
+    first = line.values[0]
+    for number, value in enumerate(line.values):
+        if not isinstance(value, int):
+            yield "" if value is None else value
+            continue
+        said = _said(line, value)
+        change = units.relative(first, value) if number and isinstance(first, int) and first != value else ""
+        yield f"{said} ({change})" if change else said
+
+
+def _said(line: Line, value: int) -> str:
+    column = CLAIMABLE.get(line.name)
+    return quantity.say(column, value) if column else units.count(value)
+
+
+def text(plans: Sequence[Plan], style: Style = PLAIN, width: int = _WIDTH) -> str:
+    """Write the comparison for a terminal: as many candidates side by side as fit, the others below, each beside the first."""
+    made = lines(plans)
+    rest = list(range(1, len(plans)))
+    out: list[str] = []
+    while rest or not out:
+        taken = len(rest)
+        while taken > 1 and _width(written := _table(plans, made, [0, *rest[:taken]])) > width:
+            taken -= 1
+        written = _table(plans, made, [0, *rest[:taken]])
+        out += [*([""] if out else []), *table(written[0], "l" + "r" * (len(written[0]) - 1), written[1:], style, width)]
+        rest = rest[taken:]
+    return "\n".join([*out, "", *(fill(note, width) for note in _notes(plans)), ""])
+
+
+def _table(plans: Sequence[Plan], made: Iterable[Line], chosen: Sequence[int]) -> list[list[str]]:
+    rows = [["", *(_title(plans[number]) for number in chosen)]]
+    for line in made:
+        if line.group == "settings" and len({line.values[number] for number in chosen}) == 1:
+            continue
+        cells = list(_cells(line))
+        rows.append([line.name, *(cells[number] for number in chosen)])
+    return rows
+
+
+def _width(rows: Sequence[Sequence[str]]) -> int:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return 12 + sum(widths[1:]) + 2 * len(widths)  # the names give way
+
+
+def _title(plan: Plan) -> str:
+    return plan.name if plan.scenario == "base" else f"{plan.name} · {plan.scenario}"
+
+
+def _notes(plans: Sequence[Plan]) -> Iterator[str]:
+    conventions = ", ".join(sorted({plan.flops.chosen.convention for plan in plans}))
+    yield f"In parentheses: against {printable(_title(plans[0]))}. GiB is 2³⁰ bytes; FLOPs convention: {conventions}."
+    for fit in optimal.FITS:
+        yield f"{fit.name}: {fit.source}."
+
+
+def as_markdown(plans: Sequence[Plan]) -> str:
+    """Write the comparison as Markdown."""
+    rows = _table(plans, lines(plans), range(len(plans)))
+    head, *body = (f"| {' | '.join(map(markdown.escape, row))} |" for row in rows)
+    rule = f"| --- |{' --: |' * len(plans)}"
+    return "\n".join([head, rule, *body, "", *(f"{markdown.escape(note)}  " for note in _notes(plans)), ""])
+
+
+def as_json(plans: Sequence[Plan]) -> str:
+    """Write the comparison as JSON, numbers exact."""
+    made = {
+        "candidates": [{"model": plan.name, "scenario": plan.scenario} for plan in plans],
+        "lines": [{"group": line.group, "name": line.name, "unit": line.unit, "values": line.values} for line in lines(plans)],
+        "sources": {fit.name: fit.source for fit in optimal.FITS},
+    }
+    return json.dumps(made, ensure_ascii=False, indent=2) + "\n"

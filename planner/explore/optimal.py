@@ -1,0 +1,48 @@
+"""Compute-optimal training tokens for a number of parameters, by published fits of the loss.
+
+Approach 3 of Hoffmann et al. 2022 (arXiv:2203.15556) fits L(N, D) = E + A/N^alpha + B/D^beta. Along a budget of 6·N·D FLOPs it is lowest
+where alpha·A/N^alpha = beta·B/D^beta, which gives D for N.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TOKENS_PER_PARAMETER = 20  # the rule of thumb that approaches 1 and 2 of Hoffmann et al. come to at Chinchilla's budget
+_DIGITS = 4  # significant; the fits are no better
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A fit of the loss, and where it comes from."""
+
+    name: str
+    source: str
+    A: float
+    B: float
+    alpha: float
+    beta: float
+
+
+FITS = (
+    Fit(
+        "Hoffmann et al. 2022, approach 3",
+        "arXiv:2203.15556, constants of its TeX source; the paper's text rounds them, which Besiroglu et al. show to mislead",
+        A=406.401018,
+        B=410.722827,
+        alpha=0.33917084,
+        beta=0.2849083,
+    ),
+    Fit("Besiroglu et al. 2024", "arXiv:2404.10102, the same fit to the same data anew", A=482.01, B=2085.43, alpha=0.3478, beta=0.3658),
+)
+
+
+def by_rule(params: int) -> int:
+    """Return 20 tokens for each parameter."""
+    return TOKENS_PER_PARAMETER * params
+
+
+def tokens(fit: Fit, params: int) -> int:
+    """Return the tokens for which the fit calls a number of parameters optimal, to four significant digits."""
+    optimum: float = (fit.beta * fit.B / (fit.alpha * fit.A) * params**fit.alpha) ** (1 / fit.beta)
+    return int(round(optimum, _DIGITS - len(str(int(optimum)))))

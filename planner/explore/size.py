@@ -1,0 +1,135 @@
+"""``planner size``: shapes like a model's whose count of parameters, or training's FLOPs, is closest to a target."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from planner.capacity.formulas import Formulas, formulas
+from planner.explore import optimal
+from planner.report import units
+from planner.report.terminal import PLAIN, Style, table
+from planner.spec import catalogue
+from planner.spec.records import Spec
+from planner.trace.sizes import evaluate
+
+WIDTH_STEP = 128  # of d_model and d_ff: tiles of matrix units
+WIDEST, DEEPEST = 65_536, 1_000
+FLATTEST, STEEPEST = 32, 256  # d_model for each layer: published models lie between (Kaplan et al. 2020, figure 5: the loss hardly moves)
+LIKE = {"gpt2": "gpt2", "llama": "llama-3-8b"}  # models of the catalogue by the family's name
+_NEEDED = ("d_model", "n_layers", "n_heads", "head_dim", "d_ff")
+
+
+class SizeError(Exception):
+    """Why no shape can be proposed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A proposal, what it has, and how far that is from the target."""
+
+    d_model: int
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    d_ff: int
+    params_total: int
+    train_flops: int  # over the tokens that it is trained on
+    train_tokens: int
+    off: int  # of the target, more or less
+
+
+def path_of(like: str) -> str:
+    """Return the spec that a name means: a file, a model of the catalogue, or a family's. Raises SizeError."""
+    if Path(like).is_file():
+        return like
+    found = catalogue.paths().get(LIKE.get(like.lower(), like).removeprefix(catalogue.PREFIX))
+    if found is None:
+        near = ", ".join((*LIKE, *catalogue.nearest(like)))
+        raise SizeError(f"there is no file and no model of the catalogue named {like!r}; there are {near}")
+    return str(found)
+
+
+def shapes(spec: Spec, target: int, *, of: str, tokens: int | None = None, most: int = 8) -> tuple[Shape, ...]:
+    """Return the shapes closest to a target ``of`` parameters ("params") or training FLOPs ("flops"), the closest first.
+
+    Without ``tokens``, FLOPs are those of 20 tokens for each parameter. Raises SizeError.
+    """
+    made = formulas(spec, spec.scenarios[0])
+    missing = [name for name in _NEEDED if name not in made.values]
+    if missing or "layers.count" in made.values or any(f"{name}_2" in made.values for name in _NEEDED):
+        raise SizeError(f"{spec.name} has not one size of each kind ({', '.join(_NEEDED)}) in all its layers")
+    candidates = (shape for values in _widths(made.values) if (shape := _closest(made, values, target, of, tokens)) is not None)
+    found = sorted(candidates, key=lambda shape: (abs(shape.off), shape.d_model))[:most]
+    if not found:
+        raise SizeError(f"no shape with {FLATTEST} to {STEEPEST} of d_model for each layer comes near the target")
+    return tuple(found)
+
+
+def _widths(base: dict[str, int]) -> Iterator[dict[str, int]]:
+    """Yield the sizes for each width: heads as wide as the model's, as many to a key head, and a feed-forward in its proportion."""
+    for d_model in range(WIDTH_STEP, WIDEST + 1, WIDTH_STEP):
+        heads, rest = divmod(d_model, base["head_dim"])
+        to_a_key_head = base["n_heads"] // base.get("n_kv_heads", base["n_heads"])
+        if rest or heads % to_a_key_head:
+            continue
+        d_ff = round(Fraction(base["d_ff"] * d_model, base["d_model"] * WIDTH_STEP)) * WIDTH_STEP
+        key_heads = {"n_kv_heads": heads // to_a_key_head} if "n_kv_heads" in base else {}
+        yield {**base, "d_model": d_model, "n_heads": heads, "d_ff": d_ff, **key_heads}
+
+
+def _closest(made: Formulas, values: dict[str, int], target: int, of: str, tokens: int | None) -> Shape | None:
+    """Return the depth at which a width comes closest, None where that would be too flat or too steep."""
+
+    def shape(n_layers: int) -> Shape:
+        return _shape(made, {**values, "n_layers": n_layers}, target, of, tokens)
+
+    flattest, steepest = max(1, values["d_model"] // STEEPEST), min(DEEPEST, values["d_model"] // FLATTEST)
+    below, above = flattest, steepest
+    while above - below > 1:
+        middle = (below + above) // 2
+        below, above = (middle, above) if shape(middle).off <= 0 else (below, middle)
+    best = min((shape(below), shape(above)), key=lambda one: abs(one.off))
+    return best if abs(best.off) * 10 <= target else None
+
+
+def _shape(made: Formulas, values: dict[str, int], target: int, of: str, tokens: int | None) -> Shape:
+    params = evaluate(made.plan.parameters.total, values)
+    trained = optimal.by_rule(params) if tokens is None else tokens
+    train_flops = evaluate(made.plan.flops.chosen.train_per_token, values) * trained
+    return Shape(
+        values["d_model"],
+        values["n_layers"],
+        values["n_heads"],
+        values.get("n_kv_heads", values["n_heads"]),
+        values["head_dim"],
+        values["d_ff"],
+        params,
+        train_flops,
+        trained,
+        (params if of == "params" else train_flops) - target,
+    )
+
+
+def text(found: Sequence[Shape], target: int, style: Style = PLAIN) -> str:
+    """Write the proposals for a terminal."""
+    heads = ("d_model", "layers", "heads", "kv", "head_dim", "d_ff", "params", "off", "train FLOPs")
+    rows = [
+        (
+            *map(str, (shape.d_model, shape.n_layers, shape.n_heads, shape.n_kv_heads, shape.head_dim, shape.d_ff)),
+            units.count(shape.params_total),
+            units.relative(target, target + shape.off),
+            units.flops(shape.train_flops),
+        )
+        for shape in found
+    ]
+    return "\n".join([*table(heads, "r" * len(heads), rows, style), ""])
+
+
+def as_json(found: Sequence[Shape]) -> str:
+    """Write the proposals as JSON, exact."""
+    return json.dumps([asdict(shape) for shape in found], indent=2) + "\n"

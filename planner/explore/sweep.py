@@ -1,0 +1,155 @@
+"""``planner sweep``: figures over a grid of settings, exact at every point.
+
+Batch sizes and sequence lengths are evaluated at once, from one trace over symbols; each combination of other settings has its own trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from planner import capacity
+from planner import spec as specs_room
+from planner.explore.axes import MOST, Axis
+from planner.report.csv import safe
+from planner.spec.problems import Problem
+from planner.spec.records import Spec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+AT_ONCE = 250_000  # points of which figures are held as arrays while they are made
+FIGURES = (
+    "params_total",
+    "model_states_bytes",
+    "activations_bytes",
+    "logits_bytes",
+    "peak_bytes",
+    "forward_flops_per_token",
+    "train_flops_per_token",
+    "train_flops_per_step",
+)
+_STEP = ("training.batch_size", "training.sequence_length")
+_LINES = 20_000  # of a CSV written at a time
+
+Progress = Callable[[int, int], None]  # points done, and of how many
+
+
+class SweepError(Exception):
+    """Why a grid cannot be evaluated, and what to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The points that share all settings but B and n: every batch size with every sequence length."""
+
+    settings: tuple[int | str, ...]  # of the other axes
+    batch_sizes: tuple[int, ...]
+    sequence_lengths: tuple[int, ...]
+    figures: dict[str, NDArray[Any] | int]  # one row after the other, the sequence length moving fastest; or the same everywhere
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A grid evaluated: blocks in the order of the axes that are neither B nor n."""
+
+    model: str
+    others: tuple[Axis, ...]
+    blocks: tuple[Block, ...]
+
+    @property
+    def points(self) -> int:
+        """How many."""
+        return sum(len(block.batch_sizes) * len(block.sequence_lengths) for block in self.blocks)
+
+
+def sweep(path: str, axes: Sequence[Axis], progress: Progress = lambda _done, _of: None) -> tuple[Sweep | None, tuple[Problem, ...]]:
+    """Evaluate the base scenario of the spec at ``path`` over the grid of the axes; with a problem of the spec anywhere, only problems.
+
+    Raises SweepError for a grid that is too large or that the spec's positions do not reach.
+    """
+    step = {axis.key: axis for axis in axes if axis.key in _STEP}
+    others = tuple(axis for axis in axes if axis.key not in _STEP)
+    points = 1
+    for axis in axes:
+        points *= len(axis.values)
+        if axis.key in _STEP and not (axis.is_numeric and min(map(int, axis.values)) > 0):
+            raise SweepError(f"{axis.key} takes whole numbers from 1")
+    if points > MOST:
+        raise SweepError(f"the grid has {points:,} points; {MOST:,} are the most")
+    blocks: list[Block] = []
+    name = ""
+    each = points // max(1, len(list(product(*(axis.values for axis in others)))))
+    for settings in product(*(axis.values for axis in others)):
+        overrides = [f"{axis.key}={value}" for axis, value in zip(others, settings, strict=True)]
+        specs, problems = specs_room.read([path], overrides)
+        if problems:
+            return None, problems
+        (spec,) = specs
+        name = spec.name
+        done = len(blocks) * each
+        blocks.append(_block(spec, settings, step, lambda more, done=done: progress(done + more, points)))  # type: ignore[misc]  # mypy infers no lambda with defaults
+    return Sweep(name, others, tuple(blocks)), ()
+
+
+def _block(spec: Spec, settings: tuple[int | str, ...], step: dict[str, Axis], progress: Callable[[int], None]) -> Block:
+    import numpy as np
+
+    base = spec.scenarios[0]
+    plan = capacity.plan(spec, base)
+    own = dict(zip(_STEP, (base.training.batch_size, base.training.sequence_length), strict=True))
+    batch_sizes, lengths = (tuple(map(int, step[key].values)) if key in step else (own[key],) for key in _STEP)
+    made: dict[str, list[NDArray[Any]]] = {figure: [] for figure in FIGURES[2:]}
+    rows = max(1, AT_ONCE // len(lengths))
+    for first in range(0, len(batch_sizes), rows):
+        some = np.array(batch_sizes[first : first + rows], dtype=np.int64)[:, None]
+        try:
+            grid = capacity.grid(spec, base, batch_size=some, sequence_length=np.array(lengths, dtype=np.int64)[None, :])
+        except ValueError as error:
+            raise SweepError(str(error)) from None
+        for figure, parts in made.items():
+            parts.append(getattr(grid, figure).reshape(-1))
+        progress((first + len(some)) * len(lengths))
+    figures = {figure: _joined(parts) for figure, parts in made.items()}
+    same = {"params_total": plan.parameters.total, "model_states_bytes": plan.memory.model_states_bytes}
+    return Block(settings, batch_sizes, lengths, {**same, **figures})
+
+
+def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """Put arrays together; Python integers in one of them make the whole one of Python integers."""
+    import numpy as np
+
+    return np.concatenate([part.astype(object) for part in parts] if any(part.dtype == object for part in parts) else parts)
+
+
+def columns(made: Sweep) -> tuple[str, ...]:
+    """Name the columns of the CSV."""
+    return (*(axis.name for axis in made.others), "batch_size", "sequence_length", *FIGURES)
+
+
+def csv(made: Sweep) -> Iterator[str]:
+    """Write the grid as CSV in pieces, a row for each point, integers only."""
+    yield ",".join(columns(made)) + "\n"
+    for block in made.blocks:
+        yield from _rows(block)
+
+
+def _rows(block: Block) -> Iterator[str]:
+    lead = "".join(f"{_quoted(value)}," for value in block.settings).replace("%", "%%")
+    same = ",".join(str(block.figures[name]) for name in FIGURES[:2])
+    line = f"{lead}%d,%d,{same},{','.join(['%d'] * len(FIGURES[2:]))}\n"
+    arrays = [block.figures[name] for name in FIGURES[2:]]
+    rows = max(1, _LINES // len(block.sequence_lengths))
+    for first in range(0, len(block.batch_sizes), rows):
+        some = block.batch_sizes[first : first + rows]
+        start, end = first * len(block.sequence_lengths), (first + len(some)) * len(block.sequence_lengths)
+        figures = [array[start:end].tolist() for array in arrays if not isinstance(array, int)]
+        points = product(some, block.sequence_lengths)
+        yield "".join([line % (*point, *values) for point, *values in zip(points, *figures, strict=True)])
+
+
+def _quoted(value: int | str) -> str:
+    text = safe(str(value))
+    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\n\r') else text

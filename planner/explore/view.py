@@ -1,0 +1,192 @@
+"""A sweep as people look at it: a pivot for reports and terminals, and a chart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape as html
+from itertools import islice, product
+from typing import Literal, TypeVar
+
+from planner.explore.axes import Axis
+from planner.explore.sweep import FIGURES, Sweep, columns
+from planner.report import markdown, units
+from planner.report.columns import CLAIMABLE
+from planner.report.terminal import PLAIN, Style, table
+from planner.review import quantity
+
+_ROWS, _TABLES = 40, 6  # of a pivot
+_COLUMNS: Mapping[str, int] = {"md": 8, "text": 5}
+_LINES = 8  # of a chart
+_LEFT, _RIGHT, _TOP, _BOTTOM = 90, 620, 40, 330  # its frame, in pixels
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#7f7f7f")  # Okabe and Ito's, and grey
+_DASHES = ("", "6 3", "2 2", "8 2 2 2")
+
+Value = int | str
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Pivot:
+    """How a grid is laid out: one axis down, one across, and a table for each combination of the others."""
+
+    down: Axis
+    across: Axis | None
+    others: tuple[Axis, ...]
+    at: Callable[[Mapping[str, Value]], int]  # the figure at a point, by the axes' keys
+
+
+def pivot(made: Sweep, figure: str) -> Pivot:
+    """Lay out a figure: the numeric axis with most values goes down, the next one across."""
+    first = made.blocks[0]
+    step = (Axis("training.batch_size", first.batch_sizes), Axis("training.sequence_length", first.sequence_lengths))
+    axes = [axis for axis in (*made.others, *step) if len(axis.values) > 1] or [step[0]]
+    down, *rest = sorted(axes, key=lambda axis: (not axis.is_numeric, -len(axis.values)))
+    across = rest[0] if rest else None
+    blocks = {block.settings: block for block in made.blocks}
+
+    def at(point: Mapping[str, Value]) -> int:
+        block = blocks[tuple(point.get(axis.key, axis.values[0]) for axis in made.others)]
+        row, column = (axis.values.index(point.get(axis.key, axis.values[0])) for axis in step)
+        values = block.figures[figure]
+        return values if isinstance(values, int) else int(values[row * len(block.sequence_lengths) + column])
+
+    return Pivot(down, across, tuple(axis for axis in rest if axis is not across), at)
+
+
+def _picked(values: Sequence[T], most: int) -> list[T]:
+    """Pick values evenly, the first and the last among them."""
+    if len(values) <= most:
+        return list(values)
+    return [values[number * (len(values) - 1) // (most - 1)] for number in range(most)]
+
+
+def _tables(made: Sweep, figure: str, form: Literal["md", "text"]) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    """Yield what each table is for, its headings, and its rows."""
+    laid = pivot(made, figure)
+    across = _picked(laid.across.values, _COLUMNS[form]) if laid.across else [None]
+    for combination in islice(product(*(axis.values for axis in laid.others)), _TABLES):
+        fixed = {axis.key: value for axis, value in zip(laid.others, combination, strict=True)}
+        what = ", ".join(f"{axis.name} = {fixed[axis.key]}" for axis in laid.others)
+        heads = [
+            laid.down.name,
+            *(figure if value is None or not laid.across else f"{_short(laid.across)} = {_told(value)}" for value in across),
+        ]
+        rows = []
+        for value in _picked(laid.down.values, _ROWS):
+            here = {**fixed, laid.down.key: value}
+            points = [here | ({laid.across.key: other} if laid.across and other is not None else {}) for other in across]
+            rows.append([_told(value), *(said(figure, laid.at(point)) for point in points)])
+        yield what, heads, rows
+
+
+def _short(axis: Axis) -> str:
+    return {"batch_size": "B", "sequence_length": "n"}.get(axis.name, axis.name)
+
+
+def _told(value: Value) -> str:
+    return units.exact(value) if isinstance(value, int) else value
+
+
+def said(figure: str, value: int) -> str:
+    """Say a figure of a sweep, rounded, with its unit."""
+    column = CLAIMABLE.get(figure)
+    return quantity.say(column, value) if column else units.flops(value)
+
+
+def text(made: Sweep, figure: str, style: Style = PLAIN) -> str:
+    """Write the pivot for a terminal."""
+    lines = [f"{made.model}: {figure} at {units.exact(made.points)} points"]
+    for what, heads, rows in _tables(made, figure, "text"):
+        lines += ["", *([what] if what else []), *table(heads, "r" * len(heads), rows, style)]
+    return "\n".join((*lines, *_omitted(made, figure, "text"), ""))
+
+
+def as_markdown(made: Sweep, figure: str) -> str:
+    """Write the pivot as Markdown."""
+    lines = [f"# {markdown.escape(made.model)}: {figure}", "", f"{units.exact(made.points)} points, every one of them in `sweep.csv`."]
+    for what, heads, rows in _tables(made, figure, "md"):
+        lines += ["", *([f"**{markdown.escape(what)}**", ""] if what else [])]
+        lines += [_row(map(markdown.escape, heads)), _row("--:" for _ in heads), *(_row(map(markdown.escape, row)) for row in rows)]
+    return "\n".join((*lines, *_omitted(made, figure, "md"), ""))
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _omitted(made: Sweep, figure: str, form: Literal["md", "text"]) -> list[str]:
+    laid = pivot(made, figure)
+    tables = 1
+    for axis in laid.others:
+        tables *= len(axis.values)
+    across = len(laid.across.values) if laid.across else 1
+    fits = len(laid.down.values) <= _ROWS and across <= _COLUMNS[form] and tables <= _TABLES
+    return [] if fits else ["", "Some of the points, evenly picked; sweep.csv has all."]
+
+
+def as_json(made: Sweep) -> str:
+    """Write the grid as JSON: the columns, and a row for each point."""
+    rows = [
+        [*block.settings, *point, *(_figure(block.figures[name], number) for name in FIGURES)]
+        for block in made.blocks
+        for number, point in enumerate(product(block.batch_sizes, block.sequence_lengths))
+    ]
+    return json.dumps({"model": made.model, "columns": columns(made), "rows": rows}, ensure_ascii=False, indent=1) + "\n"
+
+
+def _figure(values: object, number: int) -> int:
+    return values if isinstance(values, int) else int(values[number])  # type: ignore[index]  # an array
+
+
+def chart(made: Sweep, figure: str) -> str:
+    """Draw the pivot's first table as an SVG: a curve for each column."""
+    laid = pivot(made, figure)
+    fixed = {axis.key: axis.values[0] for axis in laid.others}
+    across = _picked(laid.across.values, _LINES) if laid.across else [None]
+    curves = []
+    down = [value for value in _picked(laid.down.values, 200) if isinstance(value, int)]
+    for other in across:
+        point = fixed | ({laid.across.key: other} if laid.across and other is not None else {})
+        curves.append([(value, laid.at({**point, laid.down.key: value})) for value in down])
+    title = f"{made.model}: {figure} over {laid.down.name}"
+    held = "".join(f", {axis.name} = {axis.values[0]}" for axis in laid.others)
+    names = [title if other is None or not laid.across else f"{_short(laid.across)} = {_told(other)}" for other in across]
+    head = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 380" role="img" font-family="sans-serif" font-size="12">'
+    parts = [
+        head,
+        f"<title>{html(title)}</title>",
+        f"<desc>{html(f'{figure} over {laid.down.name}{held}; the figures are in sweep.csv')}</desc>",
+        '<rect width="800" height="380" fill="#fff"/>',
+        f'<text x="{_LEFT}" y="22" font-size="14">{html(title + held)}</text>',
+        *_drawn(curves, names, figure),
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _drawn(curves: Sequence[Sequence[tuple[int, int]]], names: Sequence[str], figure: str) -> Iterator[str]:
+    if not curves or len(curves[0]) < 2:  # noqa: PLR2004 - a curve has two ends
+        yield f'<text x="{_LEFT}" y="{_TOP + 20}">nothing to draw: one point</text>'
+        return
+    low, high = min(y for curve in curves for _, y in curve), max(y for curve in curves for _, y in curve)
+    first, last = curves[0][0][0], curves[0][-1][0]
+    low, high = max(1, low), max(high, low + 1)
+    for number in range(5):
+        value = low + (high - low) * number // 4
+        y = _BOTTOM - units.along(value - low, high - low, _BOTTOM - _TOP)
+        yield f'<path d="M{_LEFT},{y}H{_RIGHT}" stroke="#ddd"/>'
+        yield f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{said(figure, value)}</text>'
+    for anchor, x, value in (("start", _LEFT, first), ("end", _RIGHT, last)):
+        yield f'<text x="{x}" y="{_BOTTOM + 20}" text-anchor="{anchor}">{units.exact(value)}</text>'
+    for number, (curve, name) in enumerate(zip(curves, names, strict=True)):
+        points = " ".join(
+            f"{_LEFT + units.along(x - first, last - first, _RIGHT - _LEFT)},{_BOTTOM - units.along(y - low, high - low, _BOTTOM - _TOP)}"
+            for x, y in curve
+        )
+        colour, dash = _COLOURS[number], _DASHES[number % len(_DASHES)]
+        stroke = f'stroke="{colour}" stroke-width="2"' + (f' stroke-dasharray="{dash}"' if dash else "")
+        y = _TOP + 10 + 18 * number
+        yield f'<polyline points="{points}" fill="none" {stroke}/>'
+        yield f'<path d="M{_RIGHT + 14},{y - 4}h22" {stroke}/><text x="{_RIGHT + 42}" y="{y}">{html(name)}</text>'
