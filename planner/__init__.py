@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import os
 
     from planner.capacity.records import Plan
+    from planner.report.notebook import Plans
     from planner.spec.records import Spec
 
 __all__ = ["__version__", "load", "plan", "plans"]
@@ -43,8 +44,9 @@ def plan(spec: Spec, scenario: str = "base") -> Plan:
     raise ValueError(f"{spec.name} has no scenario {scenario!r}; it has {names}")
 
 
-def plans(spec: Spec) -> tuple[Plan, ...]:
-    """Plan every scenario of the spec, the base scenario first."""
+def plans(spec: Spec) -> Plans:
+    """Plan every scenario of the spec, the base scenario first. The tuple shows itself in notebooks, as ``Plans`` of any plans do."""
     from planner import capacity
+    from planner.report.notebook import Plans
 
-    return capacity.plans(spec)
+    return Plans(capacity.plans(spec))

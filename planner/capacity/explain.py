@@ -9,7 +9,7 @@ from planner.capacity.activations import kept
 from planner.capacity.flops import flops
 from planner.capacity.parameters import parameters
 from planner.capacity.plan import sums
-from planner.capacity.records import PHASES
+from planner.capacity.records import PHASES, Flops
 from planner.capacity.states import states
 from planner.capacity.step import step
 from planner.capacity.symbols import Named, named
@@ -69,11 +69,8 @@ def _explanations(names: Named) -> Iterator[Explanation]:
     counts = flops(forward.nodes, counted.total, names.model, names.training)
     for path, name, size, source in _products(forward.nodes, 1):
         yield line("flops", f"{path}: {name}, forward", "FLOPs", size, source)
-    for count in counts.by_convention:
-        yield line(
-            "flops", f"forward_flops_per_token ({count.convention})", "FLOPs", count.forward_per_token, count.description, total=True
-        )
-        yield line("flops", f"train_flops_per_token ({count.convention})", "FLOPs", count.train_per_token, count.description, total=True)
+    for figure, size, source in _flops_totals(counts):
+        yield line("flops", figure, "FLOPs", size, source, total=True)
 
     moments = step(forward, counted.weights, names.training, model_states).later
     worth = [evaluate(moment.bytes, names.values) for moment in moments]
@@ -100,6 +97,14 @@ def _products(nodes: tuple[Node, ...], copies: Size) -> Iterator[tuple[str, str,
                 yield node.path, node.name, copies * node.flops.full, _source(node)
         else:
             yield from _products(node.body, copies * node.count if isinstance(node, Repeat) else copies)
+
+
+def _flops_totals(counts: Flops) -> Iterator[tuple[str, Size, str]]:
+    for name, size in counts.forward_by_component.items():
+        yield f"forward FLOPs in {name}", size, "the sum of the component's matrix products"
+    for count in counts.by_convention:
+        yield f"forward_flops_per_token ({count.convention})", count.forward_per_token, count.description
+        yield f"train_flops_per_token ({count.convention})", count.train_per_token, count.description
 
 
 def _source(node: Operation) -> str:

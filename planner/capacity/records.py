@@ -171,3 +171,13 @@ class Plan:
         from planner.report.frame import to_frame
 
         return to_frame([self])
+
+    def _repr_html_(self) -> str:
+        from planner.report.notebook import html
+
+        return html([self])
+
+    def _repr_markdown_(self) -> str:
+        from planner.report.notebook import markdown
+
+        return markdown([self])

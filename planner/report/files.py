@@ -15,6 +15,12 @@ def _workbook(models: Sequence[Planned]) -> bytes:
     return workbook(models)
 
 
+def _page(models: Sequence[Planned]) -> str:
+    from planner.report.page import report
+
+    return report(models)
+
+
 FORMATS: Mapping[str, Mapping[str, Callable[[Sequence[Planned]], str | bytes]]] = {
     "csv": {
         "capacity.csv": lambda models: csv.capacity(_plans(models)),
@@ -24,6 +30,7 @@ FORMATS: Mapping[str, Mapping[str, Callable[[Sequence[Planned]], str | bytes]]] 
     "md": {"capacity.md": markdown.report},
     "json": {"capacity.json": lambda models: json.report(_plans(models), [model.spec for model in models])},
     "xlsx": {"capacity.xlsx": _workbook},
+    "html": {"capacity.html": _page},
 }
 
 

@@ -23,6 +23,30 @@ def report(models: Sequence[Planned]) -> str:
     return "\n".join(_lines(models)) + "\n"
 
 
+def plans(plans: Sequence[Plan]) -> str:
+    """Write the figures of plans, under a table of all where there are several."""
+    return "\n".join(_plans(plans)) + "\n"
+
+
+def _plans(plans: Sequence[Plan]) -> Iterator[str]:
+    if len(plans) > 1:
+        yield from _table(_HEADINGS, _ALIGN, map(_overview, plans))
+        yield ""
+    for plan in plans:
+        yield f"## {escape(plan.name)}, scenario {escape(plan.scenario)}"
+        told = (
+            breakdown.parameters,
+            breakdown.model_states,
+            breakdown.activations,
+            breakdown.peak,
+            breakdown.flops,
+            breakdown.expectations,
+        )
+        for section in (*told, breakdown.not_counted):
+            yield from _section(section(plan), "###")
+        yield ""
+
+
 @lru_cache(maxsize=1024)  # the same few words fill most cells
 def escape(text: str) -> str:
     """Make text show itself and do nothing else: no markup, HTML, formula, mention or reference, on one line.

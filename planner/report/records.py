@@ -22,19 +22,9 @@ class BudgetLimit:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """The most bytes that a step of one scenario may take: a budget of planner.yaml."""
-
-    name: str
-    scenario: str
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Planned:
     """One spec with the plans of its scenarios, the base scenario first."""
 
     spec: Spec
     plans: tuple[Plan, ...]
-    limits: tuple[Limit, ...] = ()
     budgets: tuple[BudgetLimit, ...] = ()  # where a report tells them

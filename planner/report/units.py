@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from fractions import Fraction
+from math import log
 
 DIGITS = 4
 _COUNT = ("", "k", "M", "B", "T")
@@ -27,6 +28,12 @@ def count(value: int) -> str:
 def memory(value: int) -> str:
     """Bytes in powers of 1,024: ``474.6 MiB``, ``1.535 GiB``, ``6,049 GiB``."""
     return _scaled(value, 1024, _BYTES)
+
+
+def power_of_two(value: int) -> str:
+    """Bytes that are a power of two, as on a scale: ``16 GiB``."""
+    power = min((value.bit_length() - 1) // 10, len(_BYTES) - 1)
+    return f"{value >> (10 * power):,} {_BYTES[power]}"
 
 
 def flops(value: int) -> str:
@@ -61,6 +68,16 @@ def ratio(numerator: int, denominator: int) -> str:
     if numerator >= 1000 * denominator:
         return exact(_nearest(numerator, denominator))
     return _decimal(_nearest(10 * numerator, denominator), 1)
+
+
+def along(part: int, whole: int, length: int) -> int:
+    """Return where a part of the whole ends on a line of the given length, to the nearest step of it; of nothing at its start."""
+    return _nearest(part * length, whole) if whole else 0
+
+
+def along_log(value: int, low: int, high: int, length: int) -> int:
+    """Return where a value between two others stands on a line with a logarithmic scale; the line's start where they are equal."""
+    return round(length * log(Fraction(value, low)) / log(Fraction(high, low))) if high > low else 0
 
 
 def loss(value: float) -> str:

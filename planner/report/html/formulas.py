@@ -1,0 +1,60 @@
+"""Where figures come from, on demand: each formula once, however many figures of however many models it is behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from planner.capacity.explain import Explanation, explain
+from planner.report.html.markup import text
+from planner.spec.records import Scenario, Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """How much a page tells."""
+
+    full: bool = True  # else shapes in symbols, once for all models that share them; no bars by convention; bytes of parts only exact
+    groups: tuple[str, ...] = ("parameters", "flops", "model states", "activations", "peak")  # of figures that come with their formulas
+
+
+# What a page leaves out when it would be too large, a step after the other.
+DETAILS = (
+    Detail(),
+    Detail(full=False),
+    Detail(full=False, groups=("parameters", "flops", "model states", "activations")),
+    Detail(full=False, groups=("parameters", "flops")),
+    Detail(full=False, groups=("parameters",)),
+    Detail(full=False, groups=()),
+)
+
+
+@dataclass(slots=True)
+class Formulas:
+    """The formulas and shapes asked for so far, numbered in that order. With ``links`` a label leads to its formula."""
+
+    links: bool = True
+    detail: Detail = DETAILS[0]
+    known: dict[tuple[str, str], int] = field(default_factory=dict)
+    shapes: dict[str, int] = field(default_factory=dict)
+
+    def behind(self, label: str, figure: str, formula: str) -> str:
+        """Return a label, as HTML, that leads to the formula of a figure."""
+        number = self.known.setdefault((figure, formula), len(self.known) + 1)
+        return f"<a href=#f{number}>{text(label)}</a>" if self.links else text(label)
+
+    def shapes_like(self, modules: str) -> str:
+        """Return what leads to shapes, which are HTML."""
+        return f"<a href=#s{self.shapes.setdefault(modules, len(self.shapes) + 1)}>Shapes from token ids to logits</a>"
+
+    def items(self) -> Iterator[str]:
+        """Yield each formula as an item of a list."""
+        for (figure, formula), number in self.known.items():
+            yield f"<li{f' id=f{number}' if self.links else ''}><b>{text(figure)}</b> = {text(formula)}\n"
+
+
+def of(spec: Spec, scenario: Scenario) -> Mapping[str, Explanation]:
+    """Return the explanations of a plan by figure; that of the peak in a phase by ``peak`` and the phase."""
+    explained = explain(spec, scenario)
+    by_phase = {f"peak {one.figure.split(',')[0]}": one for one in explained if one.group == "peak"}
+    return {one.figure: one for one in explained} | by_phase

@@ -1,0 +1,295 @@
+"""What a model takes, as a section of a page: pictures, the figures of each in a table beside it, and what is behind each figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby, zip_longest
+
+from planner import capacity
+from planner.capacity.explain import Explanation
+from planner.capacity.records import COMPONENTS, ByteSum, Plan
+from planner.capacity.symbols import named
+from planner.report import units
+from planner.report.html import formulas, picture
+from planner.report.html.formulas import Formulas
+from planner.report.html.markup import row, table, text
+from planner.report.html.picture import Curve, Stack
+from planner.report.records import BudgetLimit
+from planner.spec.records import Scenario, Spec
+from planner.trace.decoder import trace
+from planner.trace.refusal import NotModelledError
+from planner.trace.sizes import text as formula
+
+_DEVICES: Mapping[str, int] = {"a100": 80 << 30, "h100": 80 << 30}  # bytes; NVIDIA's data sheets of the cards with 80 GB
+_POINTS = 5  # of a curve
+_BELOW = 3  # of them, up to the chosen one where there is room above it
+_MATTERS = 20  # the other kind of head is told where it moves the total by a twentieth
+_STATES = ("weights", "master weights", "gradients", "optimizer", "average of weights")
+_IN_ORDER = "Parts in the table's order"
+_HEAD = f"p{COMPONENTS.index('head')}"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A plan, and what only a page tells of it, each computed when it is first asked for."""
+
+    plan: Plan
+    budgets: tuple[BudgetLimit, ...] = ()  # of the plan's scenario
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        """The plan's own scenario."""
+        return Scenario(self.plan.scenario, self.plan.training)
+
+    @cached_property
+    def spec(self) -> Spec:
+        """As much of a spec as the plan remembers."""
+        return Spec(self.plan.name, self.plan.spec_path, self.plan.model, (self.scenario,))
+
+    @cached_property
+    def explained(self) -> Mapping[str, Explanation]:
+        """What is behind each figure: the model and its training computed once more, over symbols."""
+        return formulas.of(self.spec, self.scenario)
+
+    @cached_property
+    def other_head(self) -> int | None:
+        """The parameters with the other kind of head, unless that hardly matters."""
+        model = replace(self.plan.model, tied_head=not self.plan.model.tied_head)
+        try:
+            other = capacity.plan(replace(self.spec, model=model), self.scenario).parameters.total
+        except NotModelledError:
+            return None
+        total = self.plan.parameters.total
+        return other if abs(other - total) * _MATTERS >= total else None
+
+    @cached_property
+    def curves(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """Activation memory over n, and over B."""
+        import numpy as np
+
+        training, model = self.plan.training, self.plan.model
+        lengths = _around(training.sequence_length, model.context_length if model.positions.type == "learned" else None)
+        batches = _around(training.batch_size, None)
+        B = np.array([training.batch_size] * len(lengths) + batches, dtype=np.int64)
+        n = np.array(lengths + [training.sequence_length] * len(batches), dtype=np.int64)
+        kept = [int(size) for size in capacity.grid(self.spec, self.scenario, batch_size=B, sequence_length=n).activations_bytes]
+        return list(zip(lengths, kept[: len(lengths)], strict=True)), list(zip(batches, kept[len(lengths) :], strict=True))
+
+    @cached_property
+    def shapes(self) -> str:
+        """The shapes from token ids to logits in symbols."""
+        names = named(self.plan.model, self.plan.training)
+        lines = trace(names.model, names.training).shapes
+        return _modules(
+            [
+                _Shape(line.path, line.what, line.tensor.dtype, tuple(map(formula, line.tensor.shape)), formula(line.copies))
+                for line in lines
+            ]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is told of a plan, and the formulas told so far."""
+
+    facts: Facts
+    formulas: Formulas
+
+    @property
+    def plan(self) -> Plan:
+        """The plan."""
+        return self.facts.plan
+
+    def label(self, label: str, figure: str) -> str:
+        """Return a label that leads to its figure's formula, if there is one."""
+        one = self.facts.explained.get(figure) if self.formulas.detail.groups else None
+        return (
+            text(label) if one is None or one.group not in self.formulas.detail.groups else self.formulas.behind(label, figure, one.formula)
+        )
+
+
+def model(facts: Sequence[Facts], known: Formulas) -> Iterator[str]:
+    """Yield everything about a model: its parameters, and what each scenario takes, the base scenario first."""
+    for number, one in enumerate(facts):
+        if number == 0:
+            yield components(Subject(one, known))
+        else:
+            yield f"<h3>Scenario {text(one.plan.scenario)}</h3>"
+        yield from a_scenario(Subject(one, known))
+
+
+def a_scenario(one: Subject) -> Iterator[str]:
+    """Yield what training takes."""
+    yield memory(one)
+    yield curves(one)
+    yield conventions(one)
+    yield shapes(one)
+
+
+def sizes(plan: Plan) -> str:
+    """Say what each symbol of the formulas is worth."""
+    values = named(plan.model, plan.training).values
+    return ", ".join(f"{text(name)} {units.exact(value)}" for name, value in values.items() if name != "tokens")
+
+
+def components(one: Subject) -> str:
+    """Tell parameters and forward FLOPs by component; where it matters, the parameters with the other kind of head as well."""
+    plan, other = one.plan, one.facts.other_head
+    params, flops = plan.parameters, plan.flops.forward_by_component
+    total, all_flops = params.total, sum(flops.values())
+    parts = [(f"p{number}", name, params.by_component.get(name, 0), flops.get(name, 0)) for number, name in enumerate(COMPONENTS)]
+    drawn = [Stack(f"{_head(plan)}: {units.count(total)}", [(css, size) for css, _, size, _ in parts], max(total, other or 0))]
+    if other is not None:
+        same = min(total, other)
+        drawn.append(Stack(f"{_head(plan, other=True)}: {units.count(other)}", [("u", same), (_HEAD, other - same)], max(total, other)))
+    drawn.append(Stack(f"a forward pass: {units.flops(all_flops)}", [(css, cost) for css, _, _, cost in parts], all_flops))
+    rows = [
+        row(
+            one.label(name, f"params_{name}"),
+            [
+                units.exact(size),
+                units.share(size, total),
+                *([one.label(units.flops(cost), f"forward FLOPs in {name}")] if cost else []),
+            ],
+            css=css,
+        )
+        for css, name, size, cost in parts
+        if size or cost
+    ]
+    rows.append(row("sum", (units.exact(total), "", units.flops(all_flops)), css="t"))
+    if other is not None:
+        rows.append(row(_head(plan, other=True), (units.exact(other),), css="u"))
+    return table(
+        "Parameters and FLOPs of a forward pass", picture.stacks("Components", _IN_ORDER, drawn), ("", "parameters", "", "forward"), rows
+    )
+
+
+def _head(plan: Plan, *, other: bool = False) -> str:
+    return "untied head" if plan.model.tied_head == other else "tied head"
+
+
+def memory(one: Subject) -> str:
+    """Tell the memory of a training step by part, against the budgets or the device's memory."""
+    plan, figures = one.plan, one.plan.memory
+    parts = [(f"m{_STATES.index(state.part)}", _state(one, state), state.total_bytes) for state in figures.states if state.total_bytes]
+    others = figures.activations_bytes - figures.logits_bytes
+    parts += [
+        ("m5", one.label("activations", "activations_bytes"), others),
+        ("m6", one.label("logits", "activations in logits"), figures.logits_bytes),
+    ]
+    limits = _limits(one)
+    total = figures.model_states_bytes + figures.activations_bytes
+    scale = max(total, figures.peak_bytes, *(size for _, size in limits))
+    marks = [("k", figures.peak_bytes), *(("l", size) for _, size in limits)]
+    drawn = picture.stacks(
+        "Training memory",
+        f"{_IN_ORDER}; lines: the peak, what there is",
+        [Stack(f"{units.memory(total)}", [(css, size) for css, _, size in parts], scale, marks)],
+    )
+    rounded = (units.memory,) if one.formulas.detail.full else ()
+    rows = [row(label, (units.exact(size), *(say(size) for say in rounded)), css=css) for css, label, size in parts]
+    rows.append(row("sum", (units.exact(total), units.memory(total)), css="t"))
+    phase = next(phase for phase in figures.phases if phase.peak_bytes == figures.peak_bytes)
+    peak = one.label(f"peak, {phase.phase}", f"peak {phase.phase}")
+    rows.append(row(peak, (units.exact(figures.peak_bytes), units.memory(figures.peak_bytes)), css="k"))
+    rows.extend(row(text(name), (units.exact(size), units.memory(size)), css="l") for name, size in limits)
+    return table(f"Training memory: {_recipe(plan)}", drawn, (), rows)
+
+
+def _state(one: Subject, state: ByteSum) -> str:
+    """Name a part of the model states, with its bytes per parameter; where these differ from tensor to tensor, with its formula."""
+    if state.bytes_per_param is None:
+        return one.label(state.part, state.part)
+    return f"{text(state.part)}, {state.bytes_per_param}·params"
+
+
+def _recipe(plan: Plan) -> str:
+    training = plan.training
+    at = f"B = {units.exact(training.batch_size)}, n = {units.exact(training.sequence_length)}"
+    recompute = "" if training.recompute == "none" else f", recompute {training.recompute}"
+    return text(f"{at}, {training.precision}, {training.optimizer}{recompute}, {training.implementation}")
+
+
+def _limits(one: Subject) -> list[tuple[str, int]]:
+    """Return what budgets allow a step to take, by name; without any, the memory of the device whose kernels run."""
+    told = [
+        (f"budget {limit.budget}", limit.worth)
+        for limit in one.facts.budgets
+        if limit.figure == "peak_bytes" and limit.kind == "max" and limit.worth
+    ]
+    device = one.plan.training.device
+    return told or ([(f"{device}, 80 GB", _DEVICES[device])] if device in _DEVICES else [])
+
+
+def curves(one: Subject) -> str:
+    """Tell activation memory over n and over B, the chosen point marked."""
+    over_n, over_B = one.facts.curves
+    training, kept = one.plan.training, one.plan.memory.activations_bytes
+    drawn = picture.curves(
+        "Activations",
+        "Logarithmic scales, a circle at the chosen point",
+        [Curve("n", over_n, (training.sequence_length, kept)), Curve("B", over_B, (training.batch_size, kept))],
+    )
+    rows = (f"<tr>{''.join(map(_point, pair))}" for pair in zip_longest(over_n, over_B, fillvalue=None))
+    headings = ("n", f"B = {units.exact(training.batch_size)}", "B", f"n = {units.exact(training.sequence_length)}")
+    return table("Activations over n and B", drawn, headings, rows)
+
+
+def _point(point: tuple[int, int] | None) -> str:
+    return "<td><td>" if point is None else f"<td>{units.exact(point[0])}<td>{units.memory(point[1])}"
+
+
+def _around(chosen: int, most: int | None) -> list[int]:
+    """Return halvings and doublings of the chosen size, in order, up to ``most``; three below it where there is room."""
+    above = [chosen << power for power in range(_POINTS) if most is None or chosen << power <= most]
+    below = [chosen >> power for power in range(1, _POINTS) if chosen >> power]
+    taken = below[: max(_BELOW - 1, _POINTS - len(above))]
+    return [*reversed(taken), *above[: _POINTS - len(taken)]]
+
+
+def conventions(one: Subject) -> str:
+    """Tell FLOPs of training by convention."""
+    counts, chosen = one.plan.flops.by_convention, one.plan.flops.chosen.convention
+    classes = [f"c{number}" if one.formulas.detail.full else "" for number in range(len(counts))]
+    rows = [
+        row(f"{count.convention}{' (chosen)' if count.convention == chosen else ''}", (units.exact(count.train_per_token),), css=css)
+        for css, count in zip(classes, counts, strict=True)
+    ]
+    drawn = ""
+    if one.formulas.detail.full:
+        bars = [(css, count.train_per_token) for css, count in zip(classes, counts, strict=True)]
+        drawn = picture.bars("FLOPs by convention", "Bars in the table's order", bars)
+    return table("Training FLOPs per token", drawn, (), rows)
+
+
+def shapes(one: Subject) -> str:
+    """Tell the tensors on the way from the token ids to the logits, module by module: in numbers, or in symbols that models share."""
+    if not one.formulas.detail.full:
+        return f"<p>{one.formulas.shapes_like(one.facts.shapes)}\n"
+    told = tuple(_Shape(line.path, line.what, line.dtype, tuple(map(str, line.shape)), str(line.copies)) for line in one.plan.shapes)
+    return f"<details><summary>Shapes from token ids to logits</summary><ol>{_modules(told)}</ol></details>\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    path: str
+    what: str
+    dtype: str
+    sizes: tuple[str, ...]
+    copies: str
+
+
+def _modules(lines: Sequence[_Shape]) -> str:
+    """Write an item per module, and neighbours of one shape together; a dtype stands for what follows it as well."""
+    items: list[str] = []
+    last = ""
+    for (path, copies), inside in groupby(lines, lambda line: (line.path, line.copies)):
+        told: list[str] = []
+        for (sizes, dtype), alike in groupby(inside, lambda line: (line.sizes, line.dtype)):
+            names = ", ".join(line.what for line in alike)
+            told.append(f"{names} ({', '.join(sizes)})" + (f" {dtype}" if dtype != last else ""))
+            last = dtype
+        items.append(f"<li>{text(path or 'input')}{f' × {copies}' if copies != '1' else ''}: {text(', '.join(told))}")
+    return "".join(items)

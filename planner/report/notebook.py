@@ -1,0 +1,48 @@
+"""Plans as a notebook shows them: HTML with pictures, and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from planner.capacity.records import Plan
+
+
+def html(plans: Sequence[Plan]) -> str:
+    """Return the figures and pictures of plans, each with its formulas folded away, under a table where there are several."""
+    from planner.report.page import sheet
+
+    return f"<style>{sheet()}</style><div class=planner>{''.join(_html(plans))}</div>"
+
+
+def _html(plans: Sequence[Plan]) -> Iterator[str]:
+    from planner.report import page
+    from planner.report.html import sections
+    from planner.report.html.formulas import Formulas
+    from planner.report.html.markup import text
+
+    if len(plans) > 1:
+        yield page.overview(plans)
+    for plan in plans:
+        known = Formulas(links=False)
+        yield f"<h2>{text(page.title(plan))}</h2><p class=q>{sections.sizes(plan)}"
+        yield from sections.model([sections.Facts(plan)], known)
+        yield f"<details><summary>Formulas</summary><ol>{''.join(known.items())}</ol></details>"
+
+
+def markdown(plans: Sequence[Plan]) -> str:
+    """Return the figures of plans as tables of GitHub-flavoured Markdown."""
+    from planner.report.markdown import plans as tables
+
+    return tables(plans)
+
+
+class Plans(tuple[Plan, ...]):
+    """Plans, one after the other, which a notebook shows together."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return html(self)
+
+    def _repr_markdown_(self) -> str:
+        return markdown(self)

@@ -1,0 +1,113 @@
+"""capacity.html: all models on one page that stands alone. It reads without a script; a few lines of it sort and filter the first table."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from planner.capacity.records import Plan
+from planner.report import breakdown, paths, units
+from planner.report.html import sections
+from planner.report.html.formulas import DETAILS, Detail, Formulas
+from planner.report.html.markup import link, row, table, text
+from planner.report.html.sections import Facts
+from planner.report.records import Planned
+
+_BYTES_EACH, _AT_LEAST = 4000, 50  # a page of up to fifty models stays under 200 KB
+_HTML = Path(__file__).parent / "html"
+_HEADINGS = ("model", "parameters", "B", "n", "model states", "activations", "peak", "train FLOPs per token", "train FLOPs")
+
+
+def report(models: Sequence[Planned]) -> str:
+    """Write the whole page, which ends with a line feed, with as much detail as its size allows."""
+    most = _BYTES_EACH * max(_AT_LEAST, len(models))
+    facts = [
+        [Facts(plan, tuple(one for one in model.budgets if one.scenario == plan.scenario)) for plan in model.plans] for model in models
+    ]
+    for detail in DETAILS:
+        page = "".join(_page(models, facts, detail))
+        if len(page.encode()) < most:
+            break
+    return page
+
+
+def sheet() -> str:
+    """Return the style sheet, which holds for whatever is inside of the class ``planner``."""
+    return (_HTML / "sheet.css").read_text(encoding="utf-8")
+
+
+def _page(models: Sequence[Planned], facts: Sequence[Sequence[Facts]], detail: Detail) -> Iterator[str]:
+    style, script = sheet(), (_HTML / "table.js").read_text(encoding="utf-8")
+    policy = f"default-src 'none';style-src {_hash(style)};script-src {_hash(script)};base-uri 'none';form-action 'none'"
+    yield '<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport content="width=device-width">\n'
+    yield f'<meta http-equiv=Content-Security-Policy content="{policy}"><title>Capacity report</title>\n'
+    yield f"<style>{style}</style>\n<body class=planner><h1>Capacity report</h1>\n"
+    yield "<p>Written by <code>planner run</code>. Figures are rounded where they have a unit, and exact elsewhere and in capacity.csv. "
+    yield "B is 10⁹ parameters, GiB is 2³⁰ bytes, a multiply-add is 2 FLOPs. Memory is that of one device that holds the whole model, at "
+    yield "B sequences of n tokens. A dotted name leads to its formula.\n"
+    plans = [plan for model in models for plan in model.plans]
+    yield overview(plans, [f"#m{number}" for number, model in enumerate(models, 1) for _ in model.plans])
+    known = Formulas(detail=detail)
+    for number, (model, told) in enumerate(zip(models, facts, strict=True), 1):
+        yield from _model(number, model, told, known)
+    yield "<h2 id=conventions>What the FLOPs conventions count</h2><ul>"
+    for plan in plans[:1]:
+        yield from (f"<li>{text(note)}\n" for note in breakdown.conventions(plan).notes)
+    yield "</ul><h2>What is not counted</h2><ul>"
+    yield from (f"<li>{text(note)}\n" for note in dict.fromkeys(note for plan in plans for note in plan.not_counted))
+    yield "</ul>"
+    if known.shapes:
+        yield "<h2>Shapes</h2><p>In symbols, which stand under each model's name with what they are worth.\n"
+        yield from (f"<h3 id=s{number}>Shapes {number}</h3><ol>{modules}</ol>\n" for modules, number in known.shapes.items())
+    yield "<h2>Formulas</h2><p>As the code that computed the figures gives them, run over symbols; what these are worth stands under each "
+    yield "model's name. <code>planner show SPEC --explain</code> tells them with the numbers put in, and their sources."
+    if left_out := [group for group in DETAILS[0].groups if group not in detail.groups]:
+        yield f" Left out here, to keep the page small: {', '.join(left_out)}."
+    yield "\n<ol>"
+    yield from known.items()
+    yield f"</ol><script>{script}</script>\n"
+
+
+def overview(plans: Sequence[Plan], addresses: Sequence[str] = ()) -> str:
+    """Write the table of plans, whose names lead to addresses if there are any."""
+    names = [f"<a href={address}>{text(title(plan))}</a>" for plan, address in zip(plans, addresses, strict=True)] if addresses else []
+    rows = (_overview(name, plan) for name, plan in zip(names or [text(title(plan)) for plan in plans], plans, strict=True))
+    return f"<div class=n>{table('Models', '', _HEADINGS, rows)}</div>\n"
+
+
+def title(plan: Plan) -> str:
+    """Name a plan: the model, and the scenario unless it is the spec's own."""
+    return plan.name if plan.scenario == "base" else f"{plan.name} · {plan.scenario}"
+
+
+def _overview(name: str, plan: Plan) -> str:
+    training, memory, flops = plan.training, plan.memory, plan.flops.chosen
+    cells = (
+        units.count(plan.parameters.total),
+        units.exact(training.batch_size),
+        units.exact(training.sequence_length),
+        units.memory(memory.model_states_bytes),
+        units.memory(memory.activations_bytes),
+        units.memory(memory.peak_bytes),
+        units.flops(flops.train_per_token),
+        "" if flops.train_total is None else units.flops(flops.train_total),
+    )
+    return row(name, cells) + "\n"
+
+
+def _model(number: int, model: Planned, facts: Sequence[Facts], known: Formulas) -> Iterator[str]:
+    spec, base = model.spec, model.plans[0]
+    yield f"<h2 id=m{number}>{text(spec.name)}</h2>"
+    if spec.description:
+        yield f"<p>{text(spec.description)}"
+    from_where = ", ".join((text(paths.shown(spec.path)), *map(link, spec.sources[:1])))
+    yield f"<p class=q>{from_where}<br>{sections.sizes(base)}\n"
+    yield from (f"<p>Waiver: {text(note)}" for note in breakdown.waivers(spec).notes)
+    yield from sections.model(facts, known)
+
+
+def _hash(inline: str) -> str:
+    """Name inline text as a Content-Security-Policy does."""
+    return f"'sha256-{b64encode(sha256(inline.encode()).digest()).decode()}'"
