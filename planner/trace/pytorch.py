@@ -61,8 +61,9 @@ class PyTorch:
         if name == "relu":
             return op.relu(t, x)
         if name == "relu_squared":
-            made = op.square(t, op.relu(t, x))
-            op.hold(t, x)
+            positive = op.relu(t, x)
+            made = op.square(t, positive)
+            op.hold(t, x, positive)
             return made
         return op.pointwise(t, name, x)
 
