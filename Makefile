@@ -29,6 +29,7 @@ bench: $(VENV)/package ## time it against what it cannot avoid, side by side in 
 
 readme: $(VENV)/package ## bring what the README shows up to date
 	$(BIN)/python tools/readme.py
+	$(BIN)/python tools/review.py
 
 catalogue: $(VENV)/package ## write specs/catalog from the published configurations
 	$(BIN)/python tools/catalogue.py

@@ -7,6 +7,7 @@ exceeded.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ GPT2, LLAMA = ROOT / "specs" / "gpt2-small.yaml", ROOT / "specs" / "llama-3-8b.y
 PUBLISHED = ROOT / "tests" / "data" / "published.jsonl"
 BARE_IMPORTS = "import yaml, jsonschema, pandas, tabulate"
 SPECS = 1000
+REVIEWED = 500  # specs of a repository
 SIDE = 1000  # points of the grid, each way
 
 
@@ -117,10 +119,36 @@ def published_configs(folder: str) -> Line:
     return Line(f"{len(configs)} configs", f"{seconds:.2f} s", "imported and planned", seconds, 2, " s")
 
 
+def diff(folder: str) -> Line:
+    """Compare reviewing a repository of which a few specs changed with planning these, beside reading the base."""
+    from planner import spec
+
+    repo = Path(folder) / "repo"
+    (repo / "specs").mkdir(parents=True)
+    text = LLAMA.read_text(encoding="utf-8").partition("expect:")[0]
+    for number in range(REVIEWED):
+        (repo / "specs" / f"{number}.yaml").write_text(text.replace("name: llama-3-8b", f"name: model-{number}"), encoding="utf-8")
+    for command in ("init --quiet --initial-branch main", "add --all", "-c user.name=a -c user.email=a commit --quiet --message a"):
+        subprocess.run(["git", *command.split()], check=True, cwd=repo)
+    changed = [repo / "specs" / f"{number}.yaml" for number in (3, 100, 400)]
+    for path in changed:
+        path.write_text(path.read_text(encoding="utf-8").replace("n_layers: 32", "n_layers: 36"), encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+
+    def planner(*arguments: str) -> Callable[[], object]:
+        return lambda: subprocess.run(
+            [sys.executable, "-m", "planner", *arguments], check=True, capture_output=True, cwd=repo, env=environment
+        )
+
+    review, run, reading = best(planner("diff"), planner("run", *map(str, changed)), lambda: spec.read([repo / "specs"]), rounds=5)
+    against = f"run on 3 {run * 1e3:.0f} ms"
+    return Line(f"planner diff, 3 of {REVIEWED}", f"{review * 1e3:.0f} ms", against, (review - reading) / run, 2.5, "×")
+
+
 def main() -> int:
     """Measure, print a table, and say whether a limit is exceeded."""
     with tempfile.TemporaryDirectory() as folder:
-        lines = [one_run(folder), deep_model(folder), many_specs(folder), grid(), published_configs(folder)]
+        lines = [one_run(folder), deep_model(folder), many_specs(folder), grid(), published_configs(folder), diff(folder)]
     for line in lines:
         limit = f"at most {line.limit:g}{line.unit}"
         verdict = "ok" if line.value <= line.limit else "TOO SLOW"

@@ -104,9 +104,11 @@ def _message(budget: Budget, limit: Limit, value: int, worth: Fraction) -> str:
     whole = -(-worth.numerator // worth.denominator) if limit.kind == "min" else worth.numerator // worth.denominator
     said, allowed = quantity.pair(column, value, whole)
     beyond = quantity.say(column, abs(value - whole))
+    decimal = column.unit == "bytes" and limit.amount.text.endswith("B") and not limit.amount.text.endswith("iB")
+    written = f"{limit.amount.text} ({allowed})" if decimal else limit.amount.text  # not powers of 1,000 beside GiB
     what = {
-        "max": f"{beyond} more than the {limit.amount.text} that {budget.name} allows",
-        "min": f"{beyond} less than the {limit.amount.text} that {budget.name} asks for",
+        "max": f"{beyond} more than the {written} that {budget.name} allows",
+        "min": f"{beyond} less than the {written} that {budget.name} asks for",
         "max_increase": f"{beyond} more than {allowed}, an increase of {limit.amount.text}, which is the most that {budget.name} allows",
     }[limit.kind]
     return f"{budget.figure} is {said}, {what} ({limit.place.file}:{limit.place.line})"

@@ -57,30 +57,32 @@ def base_commit(repo: Repository, ref: str | None) -> tuple[str, str]:
 
     Raises GitError, which says what to do.
     """
-    if _commit(repo, "HEAD") is None:
-        raise GitError("there is no commit yet to compare with")
     if ref is None:
-        main = next((name for name in MAIN if _commit(repo, name)), None)
+        main = _main(repo)
         if main is None:
-            raise GitError(_hint(repo, f"there is no main branch to compare with: none of {', '.join(MAIN)}", "name a base: --base REF"))
-        return _merge_base(repo, main)
-    if ref.endswith("..."):
-        return _merge_base(repo, ref.removesuffix("..."))
-    commit = _commit(repo, ref)
+            raise _refusal(repo, f"there is no main branch to compare with: none of {', '.join(MAIN)}", "name a base: --base REF")
+        return _merge_base(repo, *main)
+    name = ref.removesuffix("...")
+    commit = _commit(repo, name)
     if commit is None:
-        raise GitError(_hint(repo, f"there is no revision {ref!r}", "name a branch, a tag or a commit"))
-    return commit, f"{ref} ({commit[:12]})"
+        raise _refusal(repo, f"there is no revision {name!r}", "name a branch, a tag or a commit")
+    return _merge_base(repo, name, commit) if ref.endswith("...") else (commit, f"{name} ({commit[:12]})")
 
 
-def _merge_base(repo: Repository, ref: str) -> tuple[str, str]:
-    commit = _commit(repo, ref)
-    if commit is None:
-        raise GitError(_hint(repo, f"there is no revision {ref!r}", "name a branch, a tag or a commit"))
+def _main(repo: Repository) -> tuple[str, str] | None:
+    """Return the first of the main branches that is there, and its commit."""
+    refs = {f"refs/remotes/{name}" if "/" in name else f"refs/heads/{name}": name for name in MAIN}
+    told = _git(repo.root, "for-each-ref", "--format=%(refname) %(objectname)", *refs)
+    there = dict(line.split(" ") for line in told.stdout.decode("utf-8", "replace").splitlines())
+    return next(((name, there[full]) for full, name in refs.items() if full in there), None)
+
+
+def _merge_base(repo: Repository, name: str, commit: str) -> tuple[str, str]:
     told = _git(repo.root, "merge-base", "HEAD", commit)
     found = told.stdout.decode("ascii", "replace").split()
     if told.returncode or not found:
-        raise GitError(_hint(repo, f"HEAD and {ref} have no common commit", "name a base: --base REF"))
-    return found[0], f"the merge base with {ref} ({found[0][:12]})"
+        raise _refusal(repo, f"HEAD and {name} have no common commit", "name a base: --base REF")
+    return found[0], f"the merge base with {name} ({found[0][:12]})"
 
 
 def _commit(repo: Repository, ref: str) -> str | None:
@@ -90,8 +92,10 @@ def _commit(repo: Repository, ref: str) -> str | None:
     return told.stdout.decode("ascii").strip() if told.returncode == 0 else None
 
 
-def _hint(repo: Repository, what: str, otherwise: str) -> str:
-    return f"{what}, but this clone is shallow; {_MISSING_HISTORY}" if repo.shallow else f"{what}; {otherwise}"
+def _refusal(repo: Repository, what: str, otherwise: str) -> GitError:
+    if repo.shallow:
+        return GitError(f"{what}, but this clone is shallow; {_MISSING_HISTORY}")
+    return GitError(f"{what}; {otherwise}" if _commit(repo, "HEAD") else "there is no commit yet to compare with")
 
 
 def tree(repo: Repository, commit: str, wanted: Callable[[str], bool], limit: int) -> Tree:

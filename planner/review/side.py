@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +45,11 @@ def is_spec(path: str, patterns: Iterable[str] = ()) -> bool:
 def work_tree(root: Path, paths: Sequence[str]) -> Side:
     """Read the specs that the paths name. One that is, or that is a link to, a file outside the root is a problem and is not read."""
     files, problems = find(paths)
-    files = tuple(file for file in files if file == STDIN or from_root(root, file) != POLICY)
-    inside = [file for file in files if file != STDIN and Path(os.path.realpath(file)).is_relative_to(os.path.realpath(root))]
-    outside = [file for file in files if file not in inside]
+    real = os.path.realpath(root)
+    names = {file: from_root(root, file) for file in files if file != STDIN and Path(os.path.realpath(file)).is_relative_to(real)}
+    outside = [file for file in files if file not in names]
     refused = [whole_file(file, "outside", "is outside the repository", "review specs that are in it") for file in outside]
-    read, wrong = specs_room.read(inside)
-    names = {file: from_root(root, file) for file in inside}
+    read, wrong = specs_room.read([file for file, name in names.items() if name != POLICY])
     found = {spec.name: replace(spec, path=names[spec.path]) for spec in read}
     told = tuple(_placed(problem, lambda file: from_root(root, file)) for problem in (*problems, *refused, *wrong))
     return Side(found, told, frozenset(names.values()))
@@ -59,12 +58,18 @@ def work_tree(root: Path, paths: Sequence[str]) -> Side:
 def from_root(root: Path, file: str) -> str:
     """Name a file from the root, with forward slashes; links in its folder are followed, the file itself is not.
 
-    A file of the catalogue is named as ``extends`` names it.
+    A file outside it that belongs to the catalogue is named as ``extends`` names it.
     """
-    path = Path(file)
-    if published := _published(path):
-        return published
-    return shown(Path(os.path.relpath(Path(os.path.realpath(path.parent)) / path.name, os.path.realpath(root))))
+    path = Path.cwd() / file
+    real, top = _real(path.parent) / path.name, _real(root)
+    if real.is_relative_to(top):
+        return shown(real.relative_to(top))
+    return _published(real) or shown(Path(os.path.relpath(real, top)))
+
+
+@lru_cache(maxsize=1024)
+def _real(folder: Path) -> Path:
+    return Path(os.path.realpath(folder))
 
 
 def shown(path: Path) -> str:
@@ -80,18 +85,39 @@ def revision(
     ``unchanged`` are paths of files that are the same in the work tree and stand for themselves alone, whose ``head`` specs are taken over.
     ``others`` name more specs, which are read but are not among the side's paths: a model may come from there.
     """
-    with _snapshot(files) as folder:
-        meant = _there(folder, patterns)
-        chosen = (*meant, *(file for file in _there(folder, others) if file not in meant))
-        known = {spec.path: spec for spec in head.values() if spec.path in unchanged}
-        names = {file: _relative(file, folder) for file in chosen if _relative(file, folder) != POLICY}
-        read, problems = specs_room.read([file for file, name in names.items() if name not in known])
+    meant = selected(files, patterns)
+    chosen = dict.fromkeys((*meant, *selected(files, others)))
+    known = {spec.path: spec for spec in head.values() if spec.path in unchanged}
+    unread = [file for file in chosen if shown(Path(file)) not in known and shown(Path(file)) != POLICY]
+    needed = {file: files[file] for file in unread} if all(stands_alone(files[file]) for file in unread) else files
+    with _snapshot(needed) as folder:
+        read, problems = specs_room.read([folder / file for file in unread])
         own = {spec.name: _relocated(spec, folder) for spec in read if _within(spec, folder)}
         astray = (spec.path for spec in read if not _within(spec, folder))
         strays = tuple(whole_file(path, "extends", "extends a file that the revision has not got") for path in astray)
-        taken = {known[name].name: known[name] for name in names.values() if name in known}
         told = tuple(_placed(problem, lambda file: _relative(file, folder), folder) for problem in (*problems, *strays))
-    return Side({**taken, **own}, told, frozenset(names[file] for file in meant if file in names))
+    taken = {known[name].name: known[name] for name in map(shown, map(Path, chosen)) if name in known}
+    return Side({**taken, **own}, told, frozenset(map(shown, map(Path, meant))))
+
+
+def selected(files: Collection[str], patterns: Iterable[str]) -> list[str]:
+    """Return the spec files that the patterns name among files, as ``planner.spec.find`` would on disk; a pattern may name none."""
+    folders = {"."}.union(*({parent.as_posix() for parent in Path(file).parents} for file in files))
+    split = [(Path(pattern).parts, pattern in files or pattern in folders) for pattern in patterns]
+    return [file for file in sorted(files) if any(_selects(parts, Path(file).parts, literal=literal) for parts, literal in split)]
+
+
+def _selects(pattern: tuple[str, ...], file: tuple[str, ...], *, literal: bool) -> bool:
+    """Whether a pattern names a file or a folder around it; hidden names are named in full or not at all."""
+    if not pattern:
+        return not file or (file[-1].endswith(SUFFIXES) and not any(part.startswith(".") for part in file[:-1]))
+    if not file:
+        return False
+    first, rest = pattern[0], pattern[1:]
+    if first == "**" and not literal:
+        return _selects(rest, file, literal=False) or (not file[0].startswith(".") and _selects(pattern, file[1:], literal=False))
+    matches = not literal and fnmatchcase(file[0], first) and (not file[0].startswith(".") or first.startswith("."))
+    return (first == file[0] or matches) and _selects(rest, file[1:], literal=literal)
 
 
 def stands_alone(content: bytes) -> bool:
@@ -165,15 +191,8 @@ def _snapshot(files: Mapping[str, bytes]) -> Iterator[Path]:
         yield folder
 
 
-def _there(folder: Path, patterns: Iterable[str]) -> tuple[str, ...]:
-    """Return the files below a folder that the patterns name; a pattern that names none is no problem."""
-    found, _ = find(folder / pattern for pattern in patterns)
-    return tuple(file for file in found if Path(file).is_file())
-
-
 def _within(spec: Spec, folder: Path) -> bool:
-    files = {place.file for place in spec.places.values()}
-    return all(Path(file).is_relative_to(folder) or _published(Path(file)) for file in files)
+    return all(Path(file).is_relative_to(folder) or _published(Path(file)) for file in {place.file for place in spec.places.values()})
 
 
 def _published(path: Path) -> str:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from planner.review.side import is_spec, selected
+from planner.spec.find import find
+
 from .conftest import LAYER_PARAMS, TINY_PARAMS, MakeRepo, Repo, figures, git, spec
 
 
@@ -385,7 +388,7 @@ def test_a_model_of_the_catalogue_is_beneath_both_sides(repo: Repo) -> None:
     review = repo.review("--base", base)
     edits = {edit["setting"]: edit["place"]["file"] for edit in review["models"][0]["edits"]}
     assert edits["model.n_layers"] == "specs/ours.yaml"
-    assert {file for setting, file in edits.items() if setting != "model.n_layers"} <= {"catalog/llama-2-7b"}
+    assert {file for setting, file in edits.items() if setting != "model.n_layers"} <= {"catalog/llama-2-7b", "catalog/llama-3-8b"}
 
 
 def test_a_configuration_that_is_named_is_compared_too(repo: Repo) -> None:
@@ -401,3 +404,24 @@ def test_a_configuration_that_is_named_is_compared_too(repo: Repo) -> None:
         (model,) = review["models"]
         change = figures(review, model["name"])["params_total"]
         assert change["after"] - change["before"] == 4 * 64 * 64 + 3 * 64 * 100 + 2 * 64  # one layer without biases, two norms
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        ".", "specs", "./specs", "specs/", "specs/*.yaml", "specs/*", "*", "**/*.yaml", "**", "specs/**", "specs/a", "specs/a/*", "s*/a",
+        "specs/tiny.yaml", "specs/[x].yaml", "specs/[xt]*.yaml", ".hidden", ".hidden/*", "specs/.h*", "specs/*/*.yml", "nowhere",
+        "specs/?.yaml", "*/**/d.yaml",
+    ],
+)  # fmt: skip
+def test_what_a_pattern_names_in_a_revision_is_what_it_names_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
+    files = [
+        "top.yaml", "specs/tiny.yaml", "specs/[x].yaml", "specs/x.yaml", "specs/note.txt", "specs/a/b.yml", "specs/a/c/d.yaml",
+        "specs/.h.yaml", "specs/.hid/e.yaml", ".hidden/f.yaml",
+    ]  # fmt: skip
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    on_disk = {Path(file).as_posix() for file in find([pattern])[0] if Path(file).is_file() and is_spec(file)}
+    assert set(selected(files, [os.path.relpath(pattern)])) == on_disk
