@@ -85,13 +85,14 @@ def test_a_spec_that_is_there_is_kept(planner: Planner, config: Path, home: Path
         (json.dumps(LLAMA | {"hidden_size": "2048"}), "llama config: `hidden_size: '2048'` is not a positive integer"),
         (json.dumps(LLAMA | {"model_type": "llama9"}), "model_type 'llama9' is not supported"),
         (json.dumps(LLAMA | {"model_type": "mixtral", "num_local_experts": 8}), "mixtral config: `num_experts_per_tok` is missing"),
+        (json.dumps(LLAMA | {"num_key_value_heads": 7}), "it means no model that can be: n_kv_heads 7 does not divide n_heads 32"),
         (json.dumps(LLAMA)[:99], "this is no JSON"),
         ("hello", "this is no JSON"),
         ("", "the file is empty"),
         ("[" * 2**21, "is larger than 1 MiB"),
         (b"\x89PNG\r\n\x1a\n\0\0", "is not UTF-8"),
     ],
-    ids=["missing", "type", "unknown", "no-top-k", "truncated", "text", "empty", "huge", "binary"],
+    ids=["missing", "type", "unknown", "no-top-k", "impossible", "truncated", "text", "empty", "huge", "binary"],
 )
 def test_bad_configurations_are_refused_in_a_line(content: str | bytes, message: str, planner: Planner, home: Path) -> None:
     (home / "config.json").write_bytes(content.encode() if isinstance(content, str) else content)

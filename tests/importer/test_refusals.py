@@ -43,6 +43,7 @@ def without(config: Config, key: str) -> Config:
         (LLAMA | {"num_local_experts": 8}, "`num_local_experts: 8` is not known here"),
         (LLAMA | {"lora_rank": 8}, "`lora_rank: 8` is not known here"),
         (LLAMA | {"hidden_size": None}, "`hidden_size` is missing"),
+        (LLAMA | {"num_hidden_layers": 10**30}, "is more layers than any model has"),
         (LLAMA | {"hidden_size": True}, "`hidden_size: True` is not a positive integer"),
         (LLAMA | {"hidden_size": 48.0}, "`hidden_size: 48.0` is not a positive integer"),
         (LLAMA | {"intermediate_size": [80, 80, 80]}, "`intermediate_size: [80, 80, 80]` is not a positive integer"),

@@ -6,7 +6,7 @@ type without a function, a size that is missing and a value that the spec langua
 """
 
 from planner.spec.importer.families import REFUSED, SUPPORTED
-from planner.spec.importer.files import import_file, locate, name_of, spec_source
+from planner.spec.importer.files import first_problem, import_file, locate, name_of, spec_source
 from planner.spec.importer.huggingface import from_huggingface, read_huggingface
 from planner.spec.importer.reader import Imported, UnsupportedConfigError
 from planner.spec.importer.sources import is_config, read_config
@@ -17,6 +17,7 @@ __all__ = [
     "SUPPORTED",
     "Imported",
     "UnsupportedConfigError",
+    "first_problem",
     "from_huggingface",
     "import_file",
     "is_config",

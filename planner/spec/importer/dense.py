@@ -57,7 +57,7 @@ def _windowed_like_qwen(c: Reader, model: SpecModel) -> SpecModel:
 def llama(c: Reader) -> SpecModel:
     """Read Llama."""
     if "layer_types" in c.config:
-        layer_kinds(c, c.size("num_hidden_layers"), [])
+        layer_kinds(c, c.layers("num_hidden_layers"), [])
     mlp = gated(c, bias=c.flag("mlp_bias", default=False))
     return llama_like(c, context=2048, attention={"bias": c.flag("attention_bias", default=False)}, feed_forward=mlp)
 

@@ -44,7 +44,24 @@ def spec_source(source: Source) -> Source:
         imported = read_config(source.text, source.file)
     except UnsupportedConfigError as error:
         raise SpecError([whole_file(source.file, "import", str(error))]) from None
-    return Source(source.file, spec_text(imported, name_of(source.file)))
+    text = spec_text(imported, name_of(source.file))
+    if wrong := first_problem(text):
+        raise SpecError([whole_file(source.file, "import", wrong)])
+    return Source(source.file, text)
+
+
+def first_problem(text: str) -> str:
+    """Return what makes a spec that was written here invalid: the configuration means a model that cannot be."""
+    from planner.spec.checks import check
+    from planner.spec.settings import Document
+    from planner.spec.validate import validate
+    from planner.spec.yaml12 import parse
+
+    tree, problems = parse(Source("imported", text))
+    if not problems:
+        tree, problems = validate(tree)
+        problems = (*problems, *check(Document(tree)))
+    return f"it means no model that can be: {problems[0].message}" if problems else ""
 
 
 def name_of(file: str, output: str | None = None) -> str:

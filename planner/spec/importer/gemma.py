@@ -17,7 +17,7 @@ from planner.spec.importer.parts import (
     windows,
     with_layers,
 )
-from planner.spec.importer.reader import Reader, SpecModel
+from planner.spec.importer.reader import MAX_LAYERS, Reader, SpecModel
 
 
 def _shared(c: Reader, kinds: list[str], default: int) -> list[bool]:
@@ -59,11 +59,13 @@ def gemma3n(c: Reader) -> SpecModel:
     """
     c.ignore("altup_active_idx", "altup_coef_clip", "altup_correct_scale", "activation_sparsity_pattern", "query_pre_attn_scalar")
     c.require("enable_moe_block", False)
-    n = c.size("num_hidden_layers")
+    n = c.layers("num_hidden_layers")
     widths = c.sizes("intermediate_size", n, 16384)
     model = _base(c, softcap=softcap_of(c, "final_logit_softcapping", 30.0), d_ff=widths[0], context=32768)
     c.note("AltUp and LAuReL are counted as declared tensors; the sparsity of the first layers' activations is not counted")
     inputs, rank = c.size("altup_num_inputs", default=4), c.size("laurel_rank", default=64)
+    if inputs > MAX_LAYERS:
+        raise c.refusal(f"`altup_num_inputs: {inputs}` is more than any model has")
     once = [
         {"name": f"{name}.{number}", "shape": ["d_model", "d_model"], "component": "other", "uses": 1}
         for name in ("altup_projections", "altup_unembed_projections")

@@ -66,7 +66,7 @@ def _scan_sizes(c: Reader, *layers: str) -> SpecModel:
         "vocab_size": c.size("vocab_size"),
         "context_length": c.size("max_position_embeddings", "context_length", "max_seq_len", default=2048),
         "d_model": c.size("hidden_size"),
-        "n_layers": c.size(*(layers or ("num_hidden_layers",))),
+        "n_layers": c.layers(*(layers or ("num_hidden_layers",))),
     }
 
 

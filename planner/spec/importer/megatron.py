@@ -38,7 +38,7 @@ def read_megatron(config: Mapping[str, Any]) -> Imported:
 
 
 def _model(c: Reader) -> SpecModel:
-    d_model, n_heads, n_layers = c.size("hidden_size"), c.size("num_attention_heads"), c.size("num_layers")
+    d_model, n_heads, n_layers = c.size("hidden_size"), c.size("num_attention_heads"), c.layers("num_layers")
     swiglu = c.flag("swiglu", "gated_linear_unit", default=False)
     activation = "silu" if swiglu else "relu_squared" if c.flag("squared_relu", default=False) else "gelu"
     if activation == "gelu" and c.flag("openai_gelu", default=False):

@@ -178,7 +178,7 @@ def dbrx(c: Reader) -> SpecModel:
         "vocab_size": c.size("vocab_size"),
         "context_length": c.size("max_seq_len", default=2048),
         "d_model": c.size("d_model"),
-        "n_layers": c.size("n_layers"),
+        "n_layers": c.layers("n_layers"),
         "n_heads": c.size("n_heads"),
         "n_kv_heads": attention.size("kv_n_heads"),
         "attention": {"bias": False, "qkv": "fused"},
@@ -616,7 +616,7 @@ def longcat_flash(c: Reader) -> SpecModel:
     c.ignore("attention_method", "n_group", "topk_group", "norm_topk_prob")
     c.require("zero_expert_type", "identity")
     c.require("router_bias", False)
-    double = c.size("num_layers")
+    double = c.layers("num_layers")
     model: SpecModel = {
         "vocab_size": c.size("vocab_size"),
         "context_length": c.size("max_position_embeddings", default=131072),

@@ -17,7 +17,7 @@ def sizes(c: Reader, *, context: int) -> SpecModel:
         "vocab_size": c.size("vocab_size"),
         "context_length": c.size("max_position_embeddings", default=context),
         "d_model": c.size("hidden_size"),
-        "n_layers": c.size("num_hidden_layers", "num_layers"),
+        "n_layers": c.layers("num_hidden_layers", "num_layers"),
         "n_heads": c.size("num_attention_heads"),
     }
 
@@ -28,7 +28,7 @@ def gpt_sizes(c: Reader, *, context: int) -> SpecModel:
         "vocab_size": c.size("vocab_size"),
         "context_length": c.size("n_positions", "max_position_embeddings", default=context),
         "d_model": c.size("n_embd", "hidden_size"),
-        "n_layers": c.size("n_layer", "num_hidden_layers"),
+        "n_layers": c.layers("n_layer", "num_hidden_layers"),
         "n_heads": c.size("n_head", "num_attention_heads"),
     }
     c.ignore("n_ctx", "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn")

@@ -69,6 +69,8 @@ ACTIVATIONS = {
     "swish": "silu",
 }
 
+MAX_LAYERS = 10_000
+
 # Names of kinds of layers that transformers has changed since.
 _OLDER_LAYER_TYPES = {"attention": "full_attention", "linear": "linear_attention", "mamba": "linear_attention"}
 
@@ -116,6 +118,13 @@ class Reader:
                 raise self.refusal(f"`{names[0]}` is missing")
             return default
         return self.positive(names[0], value)
+
+    def layers(self, *names: str) -> int:
+        """Return how many layers there are: a list is made of them."""
+        number = self.size(*names)
+        if number > MAX_LAYERS:
+            raise self.refusal(f"`{names[0]}: {show(number)}` is more layers than any model has")
+        return number
 
     def count(self, *names: str, default: int = 0) -> int:
         """Return an integer that may be 0."""
