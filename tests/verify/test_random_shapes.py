@@ -1,4 +1,4 @@
-"""Small models drawn at random, planned and measured in PyTorch: bytes and FLOPs equal, peaks close.
+"""Small models drawn at random, planned and measured in PyTorch: every byte and FLOP equal, peaks too.
 
 Other seeds: ``SEEDS=200:300 pytest tests/verify/test_random_shapes.py``. One that differs stays in the list once it agrees.
 """
@@ -16,8 +16,7 @@ from tests.shapes import drawn
 
 pytest.importorskip("torch", reason="the extra torch is not installed")
 
-FIRST, LAST = map(int, os.environ.get("SEEDS", "0:60").split(":"))
-PEAK_ALLOWED, PEAK_ALLOWED_RECOMPUTED = 0.005, 0.01
+FIRST, LAST = map(int, os.environ.get("SEEDS", "0:40").split(":"))
 
 
 @pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")  # PyTorch's, where RMSNorm has no kernel
@@ -31,23 +30,24 @@ def test_a_random_shape(seed: int) -> None:
     for phase, _, flops in theirs.flops_left_out:
         left_out[phase] += flops
     hardware = next(count for count in ours.flops.by_convention if count.convention == "hardware")
+    of_phases = {phase.phase: phase.peak_bytes for phase in ours.memory.phases}
+    of_first_phases = {phase.phase: phase.peak_bytes for phase in ours.memory.first_step_phases}
     assert {
         "bytes kept": ours.memory.activations_bytes,
+        "forward FLOPs": hardware.forward_per_step,
+        "backward FLOPs": hardware.train_per_step - hardware.forward_per_step,
         "bytes at the start": ours.memory.live.start,
         "bytes after the forward pass": ours.memory.live.after_forward,
         "bytes after the backward pass": ours.memory.live.after_backward,
-        "forward FLOPs": hardware.forward_per_step,
-        "backward FLOPs": hardware.train_per_step - hardware.forward_per_step,
+        "peaks": [max(of_phases["forward"], of_phases["loss"]), of_phases["backward"], of_phases["optimizer"]],
+        "peaks of the first step": [max(of_first_phases["forward"], of_first_phases["loss"]), of_first_phases["backward"]],
     } == {
         "bytes kept": theirs.saved_bytes,
+        "forward FLOPs": theirs.flops_forward + left_out["forward"],
+        "backward FLOPs": theirs.flops_backward + left_out["backward"],
         "bytes at the start": theirs.start_bytes,
         "bytes after the forward pass": theirs.after_forward_bytes,
         "bytes after the backward pass": theirs.after_backward_bytes,
-        "forward FLOPs": theirs.flops_forward + left_out["forward"],
-        "backward FLOPs": theirs.flops_backward + left_out["backward"],
+        "peaks": [phase.bytes for phase in theirs.phases],
+        "peaks of the first step": [phase.bytes for phase in theirs.first_phases[:2]],
     }
-    peaks = {phase.phase: phase.peak_bytes for phase in ours.memory.phases}
-    allowed = PEAK_ALLOWED if training.recompute == "none" else PEAK_ALLOWED_RECOMPUTED
-    measured = {phase.phase: phase.bytes for phase in theirs.phases}
-    assert max(peaks["forward"], peaks["loss"]) == pytest.approx(measured["forward"], rel=allowed)
-    assert peaks["backward"] == pytest.approx(measured["backward"], rel=allowed)
