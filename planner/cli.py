@@ -581,6 +581,10 @@ def _import(arguments: argparse.Namespace) -> int:
     try:
         file = importer.locate(arguments.config)
         imported, address = importer.import_file(file)
+        name = arguments.name or importer.name_of(file, output.name if output else None)
+        text = importer.spec_text(imported, name, source=arguments.source or address)
+        if wrong := importer.first_problem(text):
+            raise importer.UnsupportedConfigError(wrong)  # noqa: TRY301 - told as any other refusal
     except SpecError as error:
         return _tell(error.problems)
     except importer.UnsupportedConfigError as error:
@@ -590,11 +594,6 @@ def _import(arguments: argparse.Namespace) -> int:
         _say(f"note: {note}")
     if imported.not_understood:
         _say(f"not understood, and not taken to be about the model: {', '.join(imported.not_understood)}")
-    name = arguments.name or importer.name_of(file, output.name if output else None)
-    text = importer.spec_text(imported, name, source=arguments.source or address)
-    if wrong := importer.first_problem(text):
-        _say(f"{'standard input' if arguments.config == '-' else arguments.config}: {wrong}")
-        return FINDING
     if output is None:
         sys.stdout.write(text)
         return FINE
