@@ -1,11 +1,12 @@
 (() => {
   const table = document.querySelector('.n table'), body = table.tBodies[0], [top, ...rows] = body.rows;
-  const sizes = {'': 1, k: 1e3, M: 1e6, B: 1e9, T: 1e12, B_: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30};
+  const sizes = {'': 1, k: 1e3, M: 1e6, B: 1e9, T: 1e12, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30};
   'kMGTPEZYRQ'.split('').forEach((letter, power) => { sizes[letter + 'FLOP'] = 1000 ** (power + 1); });
   const value = (row, column) => {
-    const text = row.cells[column].textContent;
+    const text = row.cells[column].textContent.trim();
     const found = column && /^([\d,.]+) ?([A-Za-z]*)$/.exec(text);
-    return found ? found[1].replaceAll(',', '') * (sizes[found[2]] ?? 1) : text;
+    const unit = found && (column > 1 && found[2] === 'B' ? '' : found[2]); // B is a byte but for parameters
+    return found ? found[1].replaceAll(',', '') * sizes[unit] : text;
   };
   [...top.cells].forEach((head, column) => {
     const button = document.createElement('button');

@@ -1,0 +1,137 @@
+"""The page in headless Chromium, from a file: nothing fails, nothing is asked for, the first table sorts and filters, bars are true."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planner
+from planner.report import page
+from planner.report.csv import capacity, components
+from planner.report.records import Planned
+
+webdriver = pytest.importorskip("selenium.webdriver")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+DRIVER = shutil.which("chromedriver")
+if not (CHROMIUM and DRIVER):
+    pytest.skip("needs chromium and chromedriver", allow_module_level=True)
+
+ROOT = Path(__file__).parent.parent.parent
+NAMES = ("gpt2-small", "gpt3-175b", "llama-3-8b", "mistral-7b")  # the last has no tokens, so no FLOPs of a whole training
+
+
+@pytest.fixture(scope="module")
+def models() -> list[Planned]:
+    specs = [planner.load(ROOT / "specs" / f"{name}.yaml") for name in NAMES]
+    return [Planned(spec, planner.plans(spec)) for spec in specs]
+
+
+@pytest.fixture(scope="module")
+def browser(models: list[Planned], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    file = tmp_path_factory.mktemp("page") / "capacity.html"
+    file.write_text(page.report(models), encoding="utf-8")
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,1000"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    driver.get(file.as_uri())
+    yield driver
+    driver.quit()
+
+
+def names(browser: Any) -> list[str]:  # noqa: ANN401 - selenium is not there everywhere
+    script = "return [...document.querySelectorAll('.n tr')].slice(1).filter(row => !row.hidden).map(row => row.cells[0].textContent)"
+    shown: list[str] = browser.execute_script(script)
+    return shown
+
+
+def test_nothing_fails_and_no_request_leaves_the_file(browser: Any) -> None:  # noqa: ANN401
+    assert browser.get_log("browser") == []
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = {event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"}
+    assert {url.split(":")[0] for url in asked} <= {"file"}
+    assert len(asked) == 1
+
+
+def test_the_first_table_sorts_by_the_figures_of_the_csv(browser: Any, models: list[Planned]) -> None:  # noqa: ANN401
+    rows = list(csv.DictReader(io.StringIO(capacity([plan for model in models for plan in model.plans]))))
+    title = {id(row): row["model"] if row["scenario"] == "base" else f"{row['model']} · {row['scenario']}" for row in rows}
+    columns = {"parameters": "params_total", "activations": "activations_bytes", "train FLOPs": "train_flops", "model": "model"}
+    for heading, column in columns.items():
+        find = "return [...document.querySelectorAll('.n th button')].find(button => button.textContent === arguments[0])"
+        for down in (False, True):
+            browser.execute_script(find, heading).click()
+            known = [row for row in rows if row[column]]
+            key = (lambda row: title[id(row)]) if column == "model" else lambda row: int(row[column])  # noqa: B023
+            right = [key(row) for row in sorted(known, key=key, reverse=down)]
+            by_title = {title[id(row)]: key(row) for row in known}
+            shown = names(browser)
+            assert [by_title[name] for name in shown if name in by_title] == right
+            assert shown[len(right) :] == [title[id(row)] for row in rows if not row[column]]  # what says nothing comes last
+            state = browser.execute_script("return document.querySelector('[aria-sort]').ariaSort")
+            assert state == ("descending" if down else "ascending")
+
+
+def test_the_first_table_filters(browser: Any) -> None:  # noqa: ANN401
+    field = browser.execute_script("return document.querySelector('input')")
+    field.send_keys("llama recompute")
+    assert names(browser) == ["llama-3-8b · full-recompute"]
+    field.send_keys("\b" * 20)
+    assert len(names(browser)) == 7
+
+
+def test_each_bar_is_as_long_as_its_figure(browser: Any, models: list[Planned]) -> None:  # noqa: ANN401
+    plans = [model.plans[0] for model in models]
+    quantities = list(csv.DictReader(io.StringIO(components(plans))))
+    script = """
+        const table = [...document.querySelectorAll('table')].filter(one => one.caption.textContent.startsWith('Parameters'))[arguments[0]];
+        const group = [table.querySelector('svg'), ...table.querySelectorAll('g')].at(arguments[1]);
+        const bar = [...group.children].filter(one => one.tagName === 'rect');
+        const whole = table.querySelector('svg').getBoundingClientRect();
+        const colour = one => getComputedStyle(one).getPropertyValue('--c');
+        const name = rect => [...table.querySelectorAll('th')].find(cell => cell.className === rect.className.baseVal)?.textContent;
+        return bar.map(rect => [name(rect), rect.getBoundingClientRect().width / whole.width]).reverse();
+    """
+    for number, plan in enumerate(plans):
+        for which, group in ((0, "parameters"), (-1, "forward_flops")):
+            right = {row["component"]: int(row["quantity"]) for row in quantities if (row["model"], row["group"]) == (plan.name, group)}
+            ends = browser.execute_script(script, number, which)
+            scale = sum(right.values())
+            if which == 0 and ends[-1][1] < 0.99:  # an untied head beside it is longer
+                scale = round(scale / ends[-1][1])
+            start = 0.0
+            for name, end in ends:
+                assert end - start == pytest.approx(right[name] / scale, abs=0.003), name
+                start = end
+            assert [name for name, _ in ends] == [name for name, size in right.items() if size]
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_is_no_wider_than_the_window_and_follows_its_scheme(browser: Any, width: int, scheme: str) -> None:  # noqa: ANN401
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    background = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(22, 24, 27)"}[scheme]
+
+
+def test_print_shows_what_is_folded(browser: Any) -> None:  # noqa: ANN401
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": []})
+    height = browser.execute_script("return document.querySelector('details ol').getBoundingClientRect().height")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen"})
+    assert height > 0
+
+
+def test_a_name_leads_to_its_formula(browser: Any) -> None:  # noqa: ANN401
+    browser.execute_script("document.querySelector('th.p0 a').click()")
+    assert "params_embedding = V·d_model" in browser.execute_script("return document.querySelector(':target').textContent")
