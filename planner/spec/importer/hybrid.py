@@ -206,7 +206,7 @@ def granitemoehybrid(c: Reader) -> SpecModel:
     model["positions"] = "none" if nope else model["positions"]
     shared = c.size("shared_intermediate_size", default=1024)
     if c.count("num_local_experts", default=8):
-        model["experts"] = experts_of(c, d_ff=("intermediate_size",), shared=shared_of(shared))
+        model["experts"] = experts_of(c, d_ff=("intermediate_size",), scores_dtype="compute", shared=shared_of(shared))
     else:
         c.ignore("intermediate_size", "num_experts_per_tok")
         model |= {"d_ff": shared, "feed_forward": gated(c)}
@@ -241,7 +241,7 @@ def jamba(c: Reader) -> SpecModel:
     if count == 1:
         c.ignore("num_experts_per_tok")
         return with_layers(model, mixers(kinds, "mamba"))
-    experts = experts_of(c, d_ff=("intermediate_size",), normalize=False)
+    experts = experts_of(c, d_ff=("intermediate_size",), normalize=False, scores_dtype="compute")
     return with_experts(model, experts, [layer % period == offset for layer in range(n)], mixers(kinds, "mamba"))
 
 

@@ -142,7 +142,7 @@ def granitemoe(c: Reader) -> SpecModel:
     """Read Granite with experts."""
     c.ignore(*MULTIPLIERS, "activation_function")
     model = llama_like(c, context=2048, attention={"bias": c.flag("attention_bias", default=False)}, d_ff=False)
-    return {**model, "experts": experts_of(c, d_ff=("intermediate_size",))}
+    return {**model, "experts": experts_of(c, d_ff=("intermediate_size",), scores_dtype="compute")}
 
 
 def granitemoeshared(c: Reader) -> SpecModel:
@@ -172,6 +172,7 @@ def dbrx(c: Reader) -> SpecModel:
         count=("moe_num_experts",),
         top_k=("moe_top_k",),
         d_ff=("ffn_hidden_size",),
+        scores_dtype="compute",
         normalize=normal is not None or "moe_normalize_expert_weights" not in ffn.config,
     )
     model: SpecModel = {
@@ -522,6 +523,7 @@ def ernie4_5_moe(c: Reader) -> SpecModel:
         c,
         count=("moe_num_experts",),
         top_k=("moe_k",),
+        scores_dtype="compute",
         correction_bias="parameter",
         shared=shared_of(c.count("moe_num_shared_experts", default=2) * width),
     )
