@@ -197,12 +197,16 @@ _HELPERS: dict[str, Callable[..., int]] = {
     "maximum": max,
 }
 _FUNCTIONS = {
-    "divide_up": "(INT({0}/{1})+(INT({0}/{1})*{1}<{0}))",
-    "floor_divide": "(INT({0}/{1})-(INT({0}/{1})*{1}>{0}))",
+    "divide_up": "(INT({0}/{1})+1-GESTEP(INT({0}/{1})*{1},{0}))",
+    "floor_divide": "(INT({0}/{1})-1+GESTEP({0},INT({0}/{1})*{1}))",
     "minimum": "MIN({all})",
     "maximum": "MAX({all})",
 }
-"""The helpers as spreadsheets have them. INT is no floor where it takes a quotient for whole that nearly is, as LibreOffice's does."""
+"""The helpers as spreadsheets have them.
+
+LibreOffice's INT takes a quotient for whole that nearly is, and its < and - take numbers for equal that nearly are. GESTEP(a, b), 1 for
+a >= b and 0 elsewhere, does not.
+"""
 
 
 def terms_of(value: Expression | int) -> Mapping[Monomial, int]:

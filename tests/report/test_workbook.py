@@ -1,0 +1,231 @@
+"""capacity.xlsx: its formulas give what the planner gives, at any inputs, as LibreOffice calculates them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import pytest
+
+import planner
+from planner import spec as specs_room
+from planner.report import workbook
+from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, component_rows, row
+from planner.report.records import BudgetLimit, Planned
+from planner.spec.records import Spec
+from planner.trace.sizes import Size, divide_up, spreadsheet, symbol
+
+ROOT = Path(__file__).parent.parent.parent
+EXACT = 2**53  # doubles hold all whole numbers up to here
+
+needs_libreoffice = pytest.mark.skipif(shutil.which("soffice") is None, reason="needs LibreOffice: apt-get install libreoffice-calc-nogui")
+
+Sheets = Mapping[str, list[list[str]]]
+
+
+def calculated(book: Path) -> Sheets:
+    """Calculate a workbook that holds no values in LibreOffice, and return every sheet's cells with all their digits."""
+    form = "csv:Text - txt - csv (StarCalc):44,34,76,1,,0,false,false,false,false,false,-1"  # UTF-8, cells not as shown, every sheet
+    profile = f"-env:UserInstallation={(book.parent / 'profile').as_uri()}"
+    folder = book.parent / f"calculated-{book.stem}"
+    command = ["soffice", profile, "--headless", "--convert-to", form, "--outdir", str(folder), str(book)]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    sheets = {}
+    for path in folder.glob("*.csv"):
+        with path.open(encoding="utf-8", newline="") as file:
+            sheets[path.stem.partition("-")[2]] = list(csv.reader(file))
+    return sheets
+
+
+def planned(*specs: Spec) -> list[Planned]:
+    return [Planned(spec, planner.plans(spec)) for spec in specs]
+
+
+def changed(made: bytes, path: Path, changes: Mapping[int, Mapping[str, int]]) -> Path:
+    """Write the workbook with other inputs; openpyxl drops the values that formulas had."""
+    path.write_bytes(made)
+    book = openpyxl.load_workbook(path)
+    sheet = book["Inputs"]
+    heads = [cell.value for cell in sheet[1]]
+    for number, inputs in changes.items():
+        for name, value in inputs.items():
+            sheet.cell(number, heads.index(name) + 1).value = value
+    book.save(path)
+    return path
+
+
+def same(given: str, expected: object) -> bool:
+    """Whether a cell is what the planner says; beyond 2⁵³ as close as a double is."""
+    if expected is None:
+        return given == ""
+    if not isinstance(expected, int):
+        return given == expected
+    return int(given) == expected if expected <= EXACT else abs(int(float(given)) - expected) * EXACT <= 16 * expected
+
+
+KEYS = {"B": "training.batch_size", "n": "training.sequence_length", "n_layers": "model.n_layers", "d_model": "model.d_model"}
+CASES = (
+    ("specs/gpt2-small.yaml", {"B": 37, "n": 777, "n_layers": 31, "d_model": 1152}),  # head_dim and d_ff follow: 96 and 4608
+    ("specs/gpt2-xl.yaml", {"B": 1, "n": 1}),
+    ("specs/llama-3-8b.yaml", {"B": 3, "n": 1000, "n_layers": 7, "d_model": 2048}),
+    ("specs/catalog/deepseek_v3/deepseek-v3.yaml", {"B": 2, "n": 511, "d_model": 6144}),
+    ("specs/catalog/gemma2/gemma-2-2b.yaml", {"B": 5, "n": 4095, "d_model": 2560}),
+    ("specs/catalog/jamba/jamba-v0.1.yaml", {"B": 2, "n": 300}),
+)
+
+
+@needs_libreoffice
+def test_other_inputs_give_what_the_planner_gives(tmp_path: Path) -> None:
+    """Integer by integer: every cell of Capacity and of Components, of dense models, of experts, windows and state spaces."""
+    models = planned(*(planner.load(ROOT / path) for path, _ in CASES))
+    rows, number = {}, 2
+    for model, (_, changes) in zip(models, CASES, strict=True):
+        for _ in model.plans:  # every scenario of the model alike
+            rows[number] = changes
+            number += 1
+    sheets = calculated(changed(workbook.workbook(models), tmp_path / "book.xlsx", rows))
+    capacity, components = sheets["Capacity"][1:], sheets["Components"][1:]
+    compared = 0
+    for model, (path, changes) in zip(models, CASES, strict=True):
+        overrides = [f"{KEYS[name]}={value}" for name, value in changes.items()]
+        (other,), problems = specs_room.read([ROOT / path], overrides)
+        assert not problems
+        for before, scenario in zip(model.plans, other.scenarios, strict=True):
+            plan = planner.plan(other, scenario.name)
+            line = capacity.pop(0)
+            if any(
+                step in changes and getattr(plan.training, key) != changes[step]
+                for step, key in (("B", "batch_size"), ("n", "sequence_length"))
+            ):
+                components = components[len(list(component_rows(before))) :]
+                continue  # the scenario has a batch or a length of its own, which --set leaves alone
+            wrong = [
+                (column.name, given, value) for column, given, value in zip(COLUMNS, line, row(plan), strict=True) if not same(given, value)
+            ]
+            assert not wrong, path
+            for expected in component_rows(plan):
+                given = components.pop(0)
+                assert given[:4] == list(expected[:4])
+                assert same(given[4], expected.quantity), (path, expected, given)
+                compared += 1
+    assert compared > 6 * 30
+
+
+@needs_libreoffice
+def test_quotients_are_exact_where_a_double_rounds_them_to_the_next_integer(tmp_path: Path) -> None:
+    """Python's integers say what is right; LibreOffice's own INT((2⁵³ - 1) / 512) is one too many."""
+    pairs = [
+        (EXACT - 1, 512),
+        (EXACT - 1, 4096),
+        (EXACT - 512, 512),
+        (2**49 - 1, 256),
+        (10**15 - 1, 3),
+        (9 * 10**15 - 1, 7),
+        (0, 5),
+        (4, 5),
+    ]
+    a, b = symbol("a"), symbol("b")
+    book = openpyxl.Workbook()
+    sheet = book.active
+    assert sheet is not None
+    for number, (dividend, divisor) in enumerate(pairs, start=1):
+        cells: dict[Any, str] = {"a": f"A{number}", "b": f"B{number}"}
+        sizes: tuple[Size, Size] = (a // b, divide_up(a, b))
+        sheet.append([dividend, divisor, *(f"={spreadsheet(size, cells)}" for size in sizes)])
+    book.save(tmp_path / "quotients.xlsx")
+    (cells_of,) = calculated(tmp_path / "quotients.xlsx").values()
+    assert [[int(cell) for cell in line] for line in cells_of] == [[x, y, x // y, -(-x // y)] for x, y in pairs]
+
+
+def test_every_formula_is_stored_with_its_value(tmp_path: Path) -> None:
+    """What a viewer shows that does not calculate is the report."""
+    models = planned(planner.load(ROOT / "specs/gpt2-small.yaml"))
+    (tmp_path / "book.xlsx").write_bytes(workbook.workbook(models))
+    values = openpyxl.load_workbook(tmp_path / "book.xlsx", data_only=True)
+    formulas = openpyxl.load_workbook(tmp_path / "book.xlsx")
+    assert values.sheetnames == ["Inputs", "Capacity", "Components", "Columns", "Budgets", "Workings"]
+    (plan,) = models[0].plans
+    assert [cell.value for cell in values["Capacity"][1]] == [column.name for column in COLUMNS]
+    for cell, expected in zip(values["Capacity"][2], row(plan), strict=True):
+        assert same("" if cell.value is None else str(cell.value), expected), cell.coordinate
+    assert [tuple(cell.value for cell in line) for line in values["Components"]] == [COMPONENT_COLUMNS, *map(tuple, component_rows(plan))]
+    total = next(cell for cell in formulas["Capacity"][1] if cell.value == "params_total").column
+    assert str(formulas["Capacity"].cell(2, total).value).startswith("=4*Inputs!$")
+    assert values["Capacity"].cell(2, total).value == 124_439_808
+    described = {(line[0].value, line[1].value) for line in values["Columns"].iter_rows(min_row=2)}
+    assert {("Capacity", column.name) for column in COLUMNS} | {("Inputs", "B")} <= described
+
+
+def test_the_same_plans_give_the_same_bytes() -> None:
+    models = planned(planner.load(ROOT / "specs/gpt2-small.yaml"))
+    assert workbook.workbook(models) == workbook.workbook(models)
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Callable[[dict[str, Any]], Spec]:
+    def read(written: dict[str, Any]) -> Spec:
+        path = tmp_path / "model.yaml"
+        path.write_text(json.dumps(written), encoding="utf-8")
+        return planner.load(path)
+
+    return read
+
+
+SMALL = {"vocab_size": 200, "context_length": 32, "d_model": 64, "n_heads": 4}
+
+
+@needs_libreoffice
+def test_runs_of_layers_have_their_counts_as_inputs(load: Callable[[dict[str, Any]], Spec], tmp_path: Path) -> None:
+    def model(first: int, last: int) -> dict[str, Any]:
+        return {"name": "runs", "model": SMALL | {"layers": [{"count": first, "d_ff": 100}, {"count": last, "n_kv_heads": 1}]}}
+
+    made = workbook.workbook(planned(load(model(2, 3))))
+    sheets = calculated(changed(made, tmp_path / "book.xlsx", {2: {"layers.count": 5, "layers.count_2": 7}}))
+    expected = row(planner.plan(load(model(5, 7))))
+    assert all(same(given, value) for given, value in zip(sheets["Capacity"][1], expected, strict=True))
+
+
+@needs_libreoffice
+def test_inputs_that_no_spec_may_have_are_told(load: Callable[[dict[str, Any]], Spec], tmp_path: Path) -> None:
+    made = workbook.workbook(planned(load({"name": "learned", "model": SMALL | {"n_layers": 2}})))
+    good = calculated(changed(made, tmp_path / "good.xlsx", {2: {"n": 32, "d_model": 128}}))["Inputs"]
+    assert good[1][good[0].index("to mend")] == ""
+    bad = calculated(changed(made, tmp_path / "bad.xlsx", {2: {"n": 33, "d_model": 90}}))["Inputs"]
+    assert bad[1][bad[0].index("to mend")] == (
+        "n is beyond context_length; n_heads does not divide d_model; head_dim may call for other kernels than these figures have; "
+    )
+
+
+@pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "sep-10", "+1", "@SUM(A1)", "1e5", '=HYPERLINK("http://x")'])
+def test_a_name_stays_text(load: Callable[[dict[str, Any]], Spec], tmp_path: Path, name: str) -> None:
+    (tmp_path / "book.xlsx").write_bytes(workbook.workbook(planned(load({"name": name, "model": SMALL | {"n_layers": 2}}))))
+    book = openpyxl.load_workbook(tmp_path / "book.xlsx")
+    cells = [book[sheet].cell(2, 1) for sheet in ("Inputs", "Capacity", "Components", "Workings")]
+    assert [(cell.value, cell.data_type) for cell in cells] == [(name, "s")] * 4
+
+
+@needs_libreoffice
+def test_budgets_follow_the_inputs(load: Callable[[dict[str, Any]], Spec], tmp_path: Path) -> None:
+    spec = load({"name": "tiny", "model": SMALL | {"n_layers": 2}, "training": {"batch_size": 1, "sequence_length": 8}})
+    # 200·64 + 32·64 + 2·(12·64² + 13·64) + 2·64 = 114,944 parameters; a third layer makes 49,984 more
+    limits = (
+        BudgetLimit("size", "base", "params_total", "max", 120_000, "error"),
+        BudgetLimit("floor", "base", "params_total", "min", 114_944, "warning"),
+        BudgetLimit("growth", "base", "params_total", "max_increase", None, "error"),
+    )
+    made = workbook.workbook([Planned(spec, planner.plans(spec), budgets=limits)])
+    (tmp_path / "stored.xlsx").write_bytes(made)
+    stored = openpyxl.load_workbook(tmp_path / "stored.xlsx", data_only=True)["Budgets"]
+    assert [[cell.value for cell in line[4:9]] for line in stored.iter_rows(min_row=2)] == [
+        ["max", 120_000, 114_944, 5_056, "kept"],
+        ["min", 114_944, 114_944, 0, "kept"],
+        ["max_increase", None, 114_944, None, "no base to grow from: planner diff"],
+    ]
+    budgets = calculated(changed(made, tmp_path / "book.xlsx", {2: {"n_layers": 3}}))["Budgets"]
+    assert [line[6:9] for line in budgets[1:3]] == [["164928", "-44928", "broken"], ["164928", "49984", "kept"]]
