@@ -101,6 +101,11 @@ def test_a_key_that_cannot_be_about_the_model_is_only_listed() -> None:
     assert read_huggingface(LLAMA | {"unsloth_version": "2025.1", "license": "mit"}).not_understood == ("unsloth_version", "license")
 
 
+def test_settings_of_generation_say_nothing_of_the_model() -> None:
+    generation = {"num_beams": 1, "num_return_sequences": 1, "top_k": 50, "top_p": 1.0, "no_repeat_ngram_size": 0, "max_length": 20}
+    assert read_huggingface(LLAMA | generation).not_understood == ()
+
+
 def test_layers_without_rotary_positions_become_a_repeated_group() -> None:
     model = from_huggingface({"model_type": "smollm3", **KV, "num_hidden_layers": 9})
     assert model["layers"] == [{"count": 2, "layers": [{}, {}, {}, {"positions": "none"}]}, {"count": 1}]

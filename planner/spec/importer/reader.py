@@ -44,6 +44,14 @@ _NEUTRAL = frozenset({
     "sliding_window", "sliding_window_pattern", "sliding_window_size", "task_specific_params", "tokenizer_class", "torch_dtype",
     "transformers_version", "use_bfloat16", "use_cache", "use_flash_attn", "use_grouped_mm", "use_mrope", "use_sliding_window",
 })  # fmt: skip
+# How text is generated, which older files of transformers keep beside the model.
+_GENERATION = frozenset({
+    "bad_words_ids", "begin_suppress_tokens", "cross_attention_hidden_size", "diversity_penalty", "do_sample", "early_stopping",
+    "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "finetuning_task", "length_penalty", "max_length", "min_length",
+    "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences", "output_scores", "remove_invalid_values",
+    "repetition_penalty", "return_dict_in_generate", "suppress_tokens", "temperature", "tf_legacy_loss", "tie_encoder_decoder", "top_k",
+    "top_p", "torchscript", "typical_p",
+})  # fmt: skip
 _NEUTRAL_ENDINGS = ("_token_id", "_token_ids", "_token_index", "_eps", "_epsilon", "_pdrop", "dropout", "_dropout_prob", "layerdrop")
 _NEUTRAL_BEGINNINGS = ("summary_",)
 
@@ -222,7 +230,7 @@ class Reader:
         """Refuse a key that nothing above understood and that may be a part of the model; return the others."""
         listed = []
         for key, value in self.config.items():
-            if not isinstance(key, str) or key in self.known or key in _NEUTRAL:
+            if not isinstance(key, str) or key in self.known or key in _NEUTRAL or key in _GENERATION:
                 continue
             if not value or key.endswith(_NEUTRAL_ENDINGS) or key.startswith(_NEUTRAL_BEGINNINGS):
                 continue
