@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -46,7 +47,7 @@ def test_the_package_has_the_columns_of_the_files() -> None:
 
 
 def test_frictionless_finds_every_cell_as_told(reports: Path) -> None:
-    command = ["frictionless", "validate", "datapackage.json", "--json"]
+    command = [sys.executable, "-m", "frictionless", "validate", "datapackage.json", "--json"]
     found = subprocess.run(command, capture_output=True, text=True, cwd=reports, check=False)
     report = json.loads(found.stdout)
     assert (found.returncode, report["valid"], report["stats"]["tasks"]) == (0, True, 2), found.stdout + found.stderr
@@ -55,7 +56,9 @@ def test_frictionless_finds_every_cell_as_told(reports: Path) -> None:
 def test_frictionless_would_tell_a_wrong_cell(reports: Path) -> None:
     path = reports / "capacity.csv"
     path.write_text(path.read_text(encoding="utf-8").replace(",114944,", ",114.9k,", 1), encoding="utf-8")
-    found = subprocess.run(["frictionless", "validate", "datapackage.json"], capture_output=True, cwd=reports, check=False)
+    found = subprocess.run(
+        [sys.executable, "-m", "frictionless", "validate", "datapackage.json"], capture_output=True, cwd=reports, check=False
+    )
     assert found.returncode == 1
 
 
