@@ -400,6 +400,9 @@ def _run(arguments: argparse.Namespace) -> int:
 def _tell_standing(models: Sequence[Planned]) -> int:
     """Tell what planner.yaml does not allow, and give the exit code that it calls for."""
     from planner.report.terminal import printable
+
+    if not any((folder / "planner.yaml").is_file() for folder in (Path.cwd(), *Path.cwd().parents)):
+        return FINE  # the rules need not be imported
     from planner.review import standing, telling
 
     found = standing.findings(models, Path.cwd(), _today())

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 from planner.review.side import POLICY
-from planner.spec.importer import UnsupportedConfigError, from_huggingface
+from planner.spec import importer
 from planner.spec.language import schema
-from planner.spec.source import LIMIT
+from planner.spec.problems import SpecError, render
 
 ORIGINS = ("gpt2", "llama")
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -43,45 +42,31 @@ def spec_file(name: str) -> str:
 
 
 def _spec(name: str, origin: str) -> str:
+    """Return the text of a spec. Raises InitError."""
     if origin in ORIGINS:
-        return _template(origin).replace("name: NAME", f"name: {_scalar(name)}")
-    lines = [
-        "# yaml-language-server: $schema=../.planner/spec.schema.json",
-        f"name: {_scalar(name)}",
-        "description: What this proposal is, and what it changes",
-        "model:  # as the config.json says it",
-        *(f"  {key}: {_scalar(value)}" for key, value in _model(Path(origin)).items()),
-        "training:",
-        "  batch_size: 1                     # B, sequences per device and forward pass",
-        "  precision: bf16-master",
-        "  optimizer: adamw",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _model(path: Path) -> dict[str, Any]:
+        return _template(origin).replace("name: NAME", f"name: {json.dumps(name)}")
+    if not Path(origin).exists():
+        raise InitError(f"{origin}: there is no such file; --from takes {', '.join(ORIGINS)} or a config.json")
     try:
-        with path.open("rb") as stream:
-            read = json.loads(stream.read(LIMIT))
-        if not isinstance(read, dict):
-            raise InitError(f"{path}: is no config.json: it is not a JSON object")
-        return from_huggingface(read)
-    except OSError as error:
-        hint = f"; --from takes {', '.join(ORIGINS)} or a config.json" if isinstance(error, FileNotFoundError) else ""
-        raise InitError(f"{path}: {error.strerror}{hint}") from None
-    except (ValueError, RecursionError) as error:
-        said = str(error) if isinstance(error, UnsupportedConfigError) else "is no JSON"
-        raise InitError(f"{path}: {said}") from None
+        imported, _ = importer.import_file(importer.locate(origin))
+        text = importer.spec_text(imported, name, schema="../.planner/spec.schema.json")
+        text += "" if imported.training else _TRAINING
+        wrong = importer.first_problem(text)
+    except importer.UnsupportedConfigError as error:
+        raise InitError(f"{origin}: {error}") from None
+    except SpecError as error:
+        raise InitError(render(error.problems)) from None
+    if wrong:
+        raise InitError(f"{origin}: {wrong}")
+    return text
 
 
-def _scalar(value: object) -> str:
-    """Write a value as YAML on one line: JSON, which YAML is a superset of, with plain words unquoted."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_scalar(inner)}" for key, inner in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_scalar, value)) + "]"
-    plain = isinstance(value, str) and re.fullmatch(r"[a-z][a-z0-9_-]*", value) and value not in ("true", "false", "null")
-    return str(value) if plain else json.dumps(value, ensure_ascii=False)
+_TRAINING = """\
+training:
+  batch_size: 1  # B, sequences per device and forward pass
+  precision: bf16-master
+  optimizer: adamw
+"""
 
 
 def _template(name: str) -> str:
