@@ -30,6 +30,8 @@ ROUTED = ("n_routed_experts", "num_local_experts")
 # How tokens are sent to experts: the same matrices, other scores.
 ROUTING = ("n_group", "topk_group", "routed_scaling_factor", "topk_method", "seq_aux", "aux_loss_alpha", "scoring_func", "moe_router_dtype")
 
+CHUNKED = "chunked_attention"
+
 
 def with_experts(model: SpecModel, experts: SpecModel, sparse: list[bool], *layers: list[SpecModel], d_ff: int | None = None) -> SpecModel:
     """Return the model with experts in the layers that are sparse; ``d_ff`` is the width of the others where it is not the model's."""
@@ -577,8 +579,8 @@ def laguna(c: Reader) -> SpecModel:
 
 def llama4(c: Reader) -> SpecModel:
     """Read Llama 4's text model: experts in every n-th layer beside a shared one, dense layers of another width."""
-    c.ignore("attn_temperature_tuning", "floor_scale", "attn_scale", "for_llm_compressor", "attention_chunk_size", "use_qk_norm")
-    c.note("attention within chunks is counted as attention over the whole sequence; norms of queries and keys have no weights")
+    c.ignore("attn_temperature_tuning", "floor_scale", "attn_scale", "for_llm_compressor", "use_qk_norm")
+    c.note("norms of queries and keys have no weights and are left out")
     attention = {"bias": c.flag("attention_bias", default=False)}
     model = llama_like(c, context=131072, head_dim=128, kv_heads_required=True, attention=attention, d_ff=False)
     n = model["n_layers"]
@@ -602,11 +604,13 @@ def llama4(c: Reader) -> SpecModel:
     rotated = [int((layer + 1) % interval != 0) for layer in range(n)]
     if c.value("no_rope_layers"):
         rotated = c.each("no_rope_layers", n, (0, 1))
-    c.each("layer_types", n, ("chunked_attention", FULL), [FULL] * n)
+    kinds = c.each("layer_types", n, (CHUNKED, FULL), [CHUNKED if one else FULL for one in rotated])
+    chunk = {"attention": {"window": c.size("attention_chunk_size", default=8192), "chunked": True}}
     positions: list[SpecModel] = [{} if one else {"positions": "none"} for one in rotated]
+    chunks: list[SpecModel] = [chunk if kind == CHUNKED else {} for kind in kinds]
     if not all(sparse):
         model |= {"d_ff": dense, "feed_forward": gated(c)}
-    return with_experts(model, experts, sparse, positions)
+    return with_experts(model, experts, sparse, positions, chunks)
 
 
 def longcat_flash(c: Reader) -> SpecModel:

@@ -204,7 +204,7 @@ def _without_idle_window(layer: SpecModel, context: int) -> SpecModel:
     attention = layer.get("attention", {})
     if attention.get("window", 0) < context:
         return layer
-    rest = {key: value for key, value in attention.items() if key != "window"}
+    rest = {key: value for key, value in attention.items() if key not in {"window", "chunked"}}
     return {key: value for key, value in layer.items() if key != "attention"} | ({"attention": rest} if rest else {})
 
 
