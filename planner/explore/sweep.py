@@ -18,6 +18,7 @@ from planner.spec.problems import Problem
 from planner.spec.records import Spec
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 AT_ONCE = 250_000  # points of which figures are held as arrays while they are made
@@ -95,26 +96,33 @@ def sweep(path: str, axes: Sequence[Axis], progress: Progress = lambda _done, _o
 
 
 def _block(spec: Spec, settings: tuple[int | str, ...], step: dict[str, Axis], progress: Callable[[int], None]) -> Block:
-    import numpy as np
 
     base = spec.scenarios[0]
     plan = capacity.plan(spec, base)
     own = dict(zip(_STEP, (base.training.batch_size, base.training.sequence_length), strict=True))
     batch_sizes, lengths = (tuple(map(int, step[key].values)) if key in step else (own[key],) for key in _STEP)
     made: dict[str, list[NDArray[Any]]] = {figure: [] for figure in FIGURES[2:]}
-    rows = max(1, AT_ONCE // len(lengths))
-    for first in range(0, len(batch_sizes), rows):
-        some = np.array(batch_sizes[first : first + rows], dtype=np.int64)[:, None]
+    points = len(batch_sizes) * len(lengths)
+    for first in range(0, points, AT_ONCE):
+        B, n = _points(batch_sizes, lengths, first, min(first + AT_ONCE, points))
         try:
-            grid = capacity.grid(spec, base, batch_size=some, sequence_length=np.array(lengths, dtype=np.int64)[None, :])
+            grid = capacity.grid(spec, base, batch_size=B, sequence_length=n)
         except ValueError as error:
             raise SweepError(str(error)) from None
         for figure, parts in made.items():
-            parts.append(getattr(grid, figure).reshape(-1))
-        progress((first + len(some)) * len(lengths))
+            parts.append(getattr(grid, figure))
+        progress(first + len(B))
     figures = {figure: _joined(parts) for figure, parts in made.items()}
     same = {"params_total": plan.parameters.total, "model_states_bytes": plan.memory.model_states_bytes}
     return Block(settings, batch_sizes, lengths, {**same, **figures})
+
+
+def _points(batch_sizes: tuple[int, ...], lengths: tuple[int, ...], first: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return B and n of some points, n moving fastest."""
+    import numpy as np
+
+    numbers = np.arange(first, end)
+    return np.array(batch_sizes, dtype=np.int64)[numbers // len(lengths)], np.array(lengths, dtype=np.int64)[numbers % len(lengths)]
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
@@ -141,13 +149,12 @@ def _rows(block: Block) -> Iterator[str]:
     same = ",".join(str(block.figures[name]) for name in FIGURES[:2])
     line = f"{lead}%d,%d,{same},{','.join(['%d'] * len(FIGURES[2:]))}\n"
     arrays = [block.figures[name] for name in FIGURES[2:]]
-    rows = max(1, _LINES // len(block.sequence_lengths))
-    for first in range(0, len(block.batch_sizes), rows):
-        some = block.batch_sizes[first : first + rows]
-        start, end = first * len(block.sequence_lengths), (first + len(some)) * len(block.sequence_lengths)
-        figures = [array[start:end].tolist() for array in arrays if not isinstance(array, int)]
-        points = product(some, block.sequence_lengths)
-        yield "".join([line % (*point, *values) for point, *values in zip(points, *figures, strict=True)])
+    points = len(block.batch_sizes) * len(block.sequence_lengths)
+    for first in range(0, points, _LINES):
+        end = min(first + _LINES, points)
+        steps = _points(block.batch_sizes, block.sequence_lengths, first, end)
+        figures = [array[first:end] for array in arrays if not isinstance(array, int)]
+        yield "".join([line % cells for cells in zip(*(array.tolist() for array in (*steps, *figures)), strict=True)])
 
 
 def _quoted(value: int | str) -> str:
