@@ -10,7 +10,7 @@ from planner.capacity.flops import flops
 from planner.capacity.parameters import parameters
 from planner.capacity.records import COMPONENTS, Kept, Memory, Plan, ShapeLine, Weight
 from planner.capacity.states import States, states
-from planner.capacity.step import highest, step
+from planner.capacity.step import highest, not_counted, step
 from planner.spec.records import Scenario, Spec, Training
 from planner.trace.decoder import Trace, trace
 from planner.trace.refusal import NotModelledError
@@ -40,7 +40,7 @@ def plan(spec: Spec, scenario: Scenario) -> Plan:
         shapes=tuple(ShapeLine(line.path, line.what, line.tensor.shape, line.tensor.dtype, line.copies) for line in forward.shapes),
         initial_loss=log(structure(model.vocab_size)),
         train_tokens=training.tokens,
-        not_counted=forward.not_counted,
+        not_counted=(*forward.not_counted, *not_counted(training)),
     )
 
 

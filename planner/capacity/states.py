@@ -12,12 +12,13 @@ from operator import attrgetter
 
 from planner.capacity.records import ByteSum, Weight
 from planner.spec.records import Optimizer, Training
-from planner.trace.sizes import Size, divide_up, minimum, product
+from planner.trace.sizes import Size, divide_up, maximum, minimum, product
 
 WEIGHT_BYTES = {"fp32": 4, "bf16-autocast": 4, "fp16-autocast": 4, "bf16-master": 2, "bf16": 2}
 STEP_COUNTER = 4  # bytes
 EMA_BYTES = {"none": 0, "bf16": 2, "fp32": 4}
 BLOCK = 256  # bitsandbytes: elements that share one float32 scale
+QUANTIZATION_MAPS = 2 * 256 * 4  # bitsandbytes: bytes of the two maps that all quantized tensors share
 SMALLEST_QUANTIZED = 4096  # bitsandbytes' min_8bit_size: smaller tensors keep float32 moments
 MOMENTS: dict[Optimizer, int] = {"adamw": 2, "adam": 2, "sgd": 0, "sgd-momentum": 1, "lion": 1}
 MATRIX = 2  # dimensions
@@ -57,6 +58,8 @@ def states(weights: tuple[Weight, ...], training: Training) -> States:
     optimizer = sum(
         weight.copies * _state(training.optimizer, weight, (wide if weight.always_float32 else plain).moment) for weight in weights
     )
+    if training.optimizer == "adamw-8bit":
+        optimizer = optimizer + QUANTIZATION_MAPS * maximum(*(_quantized(product(weight.shape)) for weight in weights))
     lines = [
         ByteSum("weights", NAMES[plain.weight], plain.weight, sums[0]),
         *([ByteSum("master weights", NAMES[plain.master], plain.master, sums[1])] if plain.master else []),
@@ -64,13 +67,14 @@ def states(weights: tuple[Weight, ...], training: Training) -> States:
         ByteSum("optimizer", *_described(training.optimizer, plain.moment), optimizer),
         *([ByteSum("average of weights", NAMES[plain.average], plain.average, sums[3])] if plain.average else []),
     ]
-    counters = STEP_COUNTER * sum(weight.copies for weight in weights) if counts_steps(training) else 0
+    counters = STEP_COUNTER * sum(weight.copies for weight in weights if counts_steps(weight, training))
     return States(tuple(lines), sums[0], sums[1], sums[2], optimizer, sums[3], counters)
 
 
-def counts_steps(training: Training) -> bool:
-    """Return whether the optimizer holds a step counter for each tensor on the device: fused kernels do, the others on the host."""
-    return training.optimizer in {"adamw", "adam"} and (training.optimizer_kernel == "fused" or training.device == "cpu")
+def counts_steps(weight: Weight, training: Training) -> bool:
+    """Return whether the optimizer holds a step counter for a weight on the device: Adam's fused kernels do, the others on the host."""
+    by_adam = training.optimizer in {"adamw", "adam"} or (training.optimizer == "muon" and not muon_takes(weight))
+    return by_adam and (training.optimizer_kernel == "fused" or training.device == "cpu")
 
 
 def tensors_of(weight: Weight, training: Training, *, with_gradients: bool) -> tuple[list[Size], list[Size]]:
@@ -80,7 +84,7 @@ def tensors_of(weight: Weight, training: Training, *, with_gradients: bool) -> t
     kin = [each.weight, each.master, each.average, each.gradient if with_gradients else 0]
     count = MOMENTS.get(training.optimizer, 1)
     state = _state(training.optimizer, weight, each.moment)
-    counters = [STEP_COUNTER] if counts_steps(training) else []
+    counters = [STEP_COUNTER] if counts_steps(weight, training) else []
     return [elements * size for size in kin if size], [*(state // count for _ in range(count)), *counters]
 
 
@@ -129,8 +133,13 @@ def _adafactor(shape: tuple[Size, ...]) -> Size:
 
 def _adamw_8bit(elements: Size) -> Size:
     """Return the bytes of two moments of one byte an element and a float32 scale a block; small tensors keep two float32 moments."""
-    quantized = minimum(elements // SMALLEST_QUANTIZED, 1)  # 1 or 0
+    quantized = _quantized(elements)
     return quantized * 2 * (elements + 4 * divide_up(elements, BLOCK)) + (1 - quantized) * 8 * elements
+
+
+def _quantized(elements: Size) -> Size:
+    """Return 1 for a tensor whose moments take one byte an element, 0 for a smaller one."""
+    return minimum(elements // SMALLEST_QUANTIZED, 1)
 
 
 def _described(optimizer: Optimizer, moment_bytes: int) -> tuple[str, int | None]:

@@ -51,6 +51,16 @@ def step(forward: Trace, weights: tuple[Weight, ...], training: Training, states
     )
 
 
+def not_counted(training: Training) -> tuple[str, ...]:
+    """Return what the step leaves out of its peak: what updates need beside the optimizer's state, where it is not known."""
+    lines = []
+    if training.optimizer not in {"adamw", "adam"}:
+        lines.append(f"what the update of {training.optimizer} needs beside its state while it runs")
+    if training.precision == "bf16-master" and training.gradient_dtype == "bf16":
+        lines.append("float32 copies of the gradients, which an update that is not fused makes")
+    return tuple(lines)
+
+
 def rounded_up(weights: tuple[Weight, ...], training: Training, block: int, *, with_gradients: bool) -> tuple[Size, Size]:
     """Return the bytes that fill the allocator's blocks: of the optimizer's tensors, and of weights, masters, averages, gradients.
 
