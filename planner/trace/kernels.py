@@ -6,6 +6,8 @@ cuda/attention.cu (what is returned and saved). An A100-class GPU takes flash fo
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from planner.trace import primitives as op
 from planner.trace.refusal import NotModelledError
 from planner.trace.sizes import Size, divide_up, minimum, structure
@@ -14,12 +16,13 @@ from planner.trace.tensor import BYTES, Dtype, Tensor
 
 FLASH_WIDEST_HEAD = 256
 FLASH_ALIGNMENT = 8  # elements of head_dim
+CUDNN_WIDEST_HEAD, CUDNN_ALIGNMENT = 128, 8
 EFFICIENT_ALIGNMENT = 16  # bytes of head_dim
 BIAS_ALIGNMENT = 16  # elements of a row of the bias
 LOG_SUM = "log of the sum of exponentials"
 
 
-def fused_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, *, dropout: bool = False) -> Tensor:
+def fused_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, *, dropout: Fraction = Fraction(0)) -> Tensor:
     """Attend causally with q [B, H, n, h] to k and v [B, K, n, h] -> [B, H, n, h]."""
     q, k, v = (op.lowered(t, x) for x in (q, k, v))
     bias = bias and op.lowered(t, bias)
@@ -28,7 +31,7 @@ def fused_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | Non
     return made
 
 
-def with_kernel(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, dropout: bool) -> Tensor:
+def with_kernel(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, dropout: Fraction) -> Tensor:
     """Attend with the kernel that PyTorch picks for inputs in the dtype of their products."""
     name = kernel(t, (q, k, v), bias, dropout=dropout)
     if name == "math":
@@ -42,7 +45,7 @@ def with_kernel(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *
         return cut(t, one_kernel(t, name, wide, None, statistics), h)
     if name == "cudnn_attention":
         statistics = [t.tensor((B, H, n, 1), "float32", needs_grad=False), t.tensor((2,), "int64", needs_grad=False)]
-        return one_kernel(t, name, (q, k, v), None, statistics)
+        return one_kernel(t, name, (q, k, v), bias, statistics)
     if name == "efficient_attention":
         rows = divide_up(n, 32) * 32  # the kernel's alignment of its statistics
         statistics = [t.tensor((B, H, rows), "float32", needs_grad=False), t.tensor((2,), "int64", needs_grad=False)]
@@ -50,8 +53,10 @@ def with_kernel(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *
     return one_kernel(t, name, (q, k, v), bias, [t.tensor((B, H, n), "float32", needs_grad=False)])
 
 
-def kernel(t: Tape, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, *, dropout: bool) -> str:
+def kernel(t: Tape, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, *, dropout: Fraction) -> str:
     """Return the name of the kernel for inputs in the dtype of their products: a matter of structure, even where head_dim decides.
+
+    cuDNN's takes dropout in sixteenths, and no sequence of a single token, which is left out of account here.
 
     Raises NotModelledError for a kernel that was asked for and does not take these inputs.
     """
@@ -59,13 +64,14 @@ def kernel(t: Tape, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, *, 
     head_dim, v_dim = structure(q.shape[-1]), structure(v.shape[-1])
     if t.device == "cpu":
         return "math" if dropout or head_dim != v_dim or t.attention_kernel == "math" else "flash_attention_for_cpu"
+    half, same = q.dtype != "float32", head_dim == v_dim
     possible = {"math": "math"}
+    if half and same and head_dim % CUDNN_ALIGNMENT == 0 and head_dim <= CUDNN_WIDEST_HEAD and (16 * dropout).denominator == 1:
+        possible["cudnn"] = "cudnn_attention"
     if q.shape[1] == k.shape[1] and not any(width * BYTES[q.dtype] % EFFICIENT_ALIGNMENT for width in (head_dim, v_dim)):
         possible["efficient"] = "efficient_attention"
-    if q.dtype != "float32" and bias is None and head_dim == v_dim and head_dim <= FLASH_WIDEST_HEAD:
+    if half and same and bias is None and head_dim <= FLASH_WIDEST_HEAD:
         possible["flash"] = "flash_attention"
-        if head_dim % FLASH_ALIGNMENT == 0:
-            possible["cudnn"] = "cudnn_attention"
     automatic = ["cudnn", "flash", "efficient", "math"] if t.gpu == "h100" else ["flash", "efficient", "math"]
     for name in automatic if t.attention_kernel == "auto" else [t.attention_kernel]:
         if name in possible:
@@ -121,7 +127,7 @@ def aligned(t: Tape, bias: Tensor) -> Tensor:
     return made
 
 
-def math_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, dropout: bool) -> Tensor:
+def math_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, dropout: Fraction) -> Tensor:
     """Attend by products, in float32 whatever the inputs' dtype, queries and keys each scaled by the root of the scale.
 
     The operators of _scaled_dot_product_attention_math. Autocast is off inside.

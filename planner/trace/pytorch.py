@@ -23,7 +23,7 @@ class PyTorch:
 
     def __init__(self, model: Model, training: Training) -> None:
         self.model = model
-        self.dropout = training.dropout > 0
+        self.dropout = training.dropout
         self.recompute = training.recompute
         self.loss_kind = training.loss
         self.loss_inside = True  # whether the model's own forward pass makes the loss, with its last hidden states still at hand
