@@ -134,7 +134,7 @@ def _details(model: Model) -> Iterator[str]:
     """Yield every figure of a changed model, folded."""
     yield "<details>"
     yield f"<summary>{escape(model.name)}, figure by figure</summary>"
-    if len(model.edits) > 1:
+    if model.edits:
         yield ""
         yield from (f"{number}. {_edit(edit, '')}" for number, edit in enumerate(model.edits, 1))
     for row in model.rows:
@@ -144,12 +144,12 @@ def _details(model: Model) -> Iterator[str]:
         if len(model.rows) > 1 or row.scenario != "base":
             yield f"Scenario {escape(row.scenario)}:"
             yield ""
-        yield from _figures(model, row)
+        yield from _figures(row)
     yield ""
     yield "</details>"
 
 
-def _figures(model: Model, row: Row) -> Iterator[str]:
+def _figures(row: Row) -> Iterator[str]:
     if row.before is None or row.after is None:
         yield _line(("figure", row.status, "exactly"))
         yield _line(("---", "--:", "--:"))
@@ -161,7 +161,7 @@ def _figures(model: Model, row: Row) -> Iterator[str]:
     yield _line(("---", "--:", "--:", "--:", "---"))
     for change in row.changes:
         before, after = quantity.pair(FIGURES[change.figure], change.before, change.after)
-        moved = escape(telling.moved_by(change, model))
+        moved = telling.moved_by(change)
         yield _line((change.figure, *map(_whole, (before, after, telling.said(change), moved))))
 
 

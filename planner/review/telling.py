@@ -149,12 +149,9 @@ def reasons(model: Model, row: Row, figures: Mapping[str, str]) -> tuple[Reason,
     return (*alone, Reason((), tuple(together))) if together else tuple(alone)
 
 
-def moved_by(change: Change, model: Model) -> str:
+def moved_by(change: Change) -> str:
     """Say which edits moved a figure, by their numbers, and by how much each where there are several."""
     column = FIGURES[change.figure]
-    if len(model.edits) == 1:
-        setting, _, place = edit(model.edits[0])
-        return f"{setting}, {place}" if place else setting
     if len(change.moves) == 1 and not change.together:
         return numbers(change.moves[0].edits)
     parts = [f"{numbers(move.edits)} {quantity.difference(column, move.by)}" for move in change.moves]

@@ -50,14 +50,14 @@ def _model(model: Model, standings: telling.Standings, style: Style) -> Iterator
             continue
         if len(model.rows) > 1 or row.scenario != "base":
             yield printable(f"  scenario {row.scenario}")
-        yield from (f"  {line}" for line in table(*_table(model, row), style))
+        yield from (f"  {line}" for line in table(*_table(row), style))
         for budget, state in standings.get((model.name, row.scenario), ()):
             yield printable(f"  budget {budget}: {'kept' if state == 'kept' else f'exceeded ({state})'}")
     if not model.rows and model.edits:
         yield "  no figure changed"
 
 
-def _table(model: Model, row: Row) -> tuple[Sequence[str], str, list[Sequence[str]]]:
+def _table(row: Row) -> tuple[Sequence[str], str, list[Sequence[str]]]:
     lines: list[Sequence[str]] = []
     if row.before is None or row.after is None:
         values = row.after or row.before or {}
@@ -65,6 +65,6 @@ def _table(model: Model, row: Row) -> tuple[Sequence[str], str, list[Sequence[st
         return ("figure", "", ""), "lrl", lines
     for change in row.changes:
         before, after = quantity.pair(FIGURES[change.figure], change.before, change.after)
-        lines.append((change.figure, before, "→", after, telling.said(change), telling.moved_by(change, model)))
+        lines.append((change.figure, before, "→", after, telling.said(change), telling.moved_by(change)))
     moved = "moved by" if any(line[-1] for line in lines) else ""
     return ("figure", "before", "", "after", "change", moved), "lrlrll", lines
