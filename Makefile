@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint unit bench readme catalogue format clean
+.PHONY: help run test lint unit bench readme docs catalogue format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -30,6 +30,9 @@ bench: $(VENV)/package ## time it against what it cannot avoid, side by side in 
 readme: $(VENV)/package ## bring what the README shows up to date
 	$(BIN)/python tools/readme.py
 	$(BIN)/python tools/review.py
+
+docs: $(VENV)/dev ## write the pages of docs/ that the code can tell, and the tutorial's outputs
+	$(BIN)/python tools/docs.py
 
 catalogue: $(VENV)/package ## write specs/catalog from the published configurations
 	$(BIN)/python tools/catalogue.py
