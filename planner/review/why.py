@@ -40,8 +40,8 @@ def _integer(cell: str | int | None) -> int | None:
 
 
 def same(one: Spec, other: Spec) -> bool:
-    """Whether two specs say the same model and the same training, however they are written."""
-    return one.model == other.model and one.scenarios == other.scenarios
+    """Whether two specs say the same model and the same scenarios, however they are written and in whatever order."""
+    return one.model == other.model and set(one.scenarios) == set(other.scenarios)
 
 
 def movers(base: Spec, head: Spec, scenarios: Iterable[str], from_root: Callable[[str], str]) -> Movers:

@@ -113,6 +113,14 @@ def test_scenarios_are_matched_by_name(repo: Repo) -> None:
     assert [names for names, _ in moves] == [["scenarios.long.sequence_length"]]
 
 
+def test_scenarios_in_another_order_are_no_change(repo: Repo) -> None:
+    one, other = "  - {name: long, sequence_length: 32}\n", "  - {name: big, batch_size: 9}\n"
+    repo.write(spec() + "scenarios:\n" + one + other)
+    base = repo.commit()
+    repo.write(spec() + "scenarios:\n" + other + one)
+    assert repo.states("--base", base) == {"tiny": "unchanged"}
+
+
 def test_runs_of_layers_are_compared_run_by_run(repo: Repo) -> None:
     runs = "layers: [{count: 1}, {count: 2, d_ff: 100}]"
     repo.write(spec().replace("n_layers: 2", runs))
