@@ -20,8 +20,8 @@ def test_run_writes_csv_and_markdown_and_prints_a_table(home: Path, planner: Pla
     assert code == 0
     assert out.splitlines()[1].split()[:3] == ["tiny", "114.9", "k"]
     assert out.splitlines()[2].startswith("tiny · short")
-    assert err == "planner: wrote reports/capacity.csv, reports/components.csv, reports/capacity.md\n"
-    assert names(home / "reports") == ["capacity.csv", "capacity.md", "components.csv"]
+    assert err == ("planner: wrote reports/capacity.csv, reports/components.csv, reports/datapackage.json, reports/capacity.md\n")
+    assert names(home / "reports") == ["capacity.csv", "capacity.md", "components.csv", "datapackage.json"]
     with (home / "reports" / "capacity.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["model"], row["scenario"], row["spec"]) for row in rows] == [
@@ -36,8 +36,8 @@ def test_run_writes_csv_and_markdown_and_prints_a_table(home: Path, planner: Pla
 def test_formats_and_the_directory_can_be_chosen(home: Path, planner: Planner) -> None:
     code, _, err = planner("run", "specs", "--format", "json,csv", "--output", "out/deep")
     assert code == 0
-    assert err == "planner: wrote out/deep/capacity.csv, out/deep/components.csv, out/deep/capacity.json\n"
-    assert names(home / "out" / "deep") == ["capacity.csv", "capacity.json", "components.csv"]
+    assert err == ("planner: wrote out/deep/capacity.csv, out/deep/components.csv, out/deep/datapackage.json, out/deep/capacity.json\n")
+    assert names(home / "out" / "deep") == ["capacity.csv", "capacity.json", "components.csv", "datapackage.json"]
     base, _ = json.loads((home / "out" / "deep" / "capacity.json").read_text(encoding="utf-8"))
     assert base["figures"]["params_total"] == 114_944
     assert not (home / "reports").exists()
@@ -68,7 +68,8 @@ def test_check_is_quiet_when_reports_are_up_to_date_and_names_what_is_not(home: 
     code, out, err = planner("run", "specs", "--check")
     assert (code, out) == (1, "")
     assert err.splitlines() == [
-        f"planner: reports/{name} is missing; planner run writes it" for name in ("capacity.csv", "components.csv", "capacity.md")
+        f"planner: reports/{name} is missing; planner run writes it"
+        for name in ("capacity.csv", "components.csv", "datapackage.json", "capacity.md")
     ]
     assert not (home / "reports").exists()
 

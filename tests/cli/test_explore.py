@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import util
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from planner import cli
+from planner.completion import SHELLS
+
+Planner = Callable[..., tuple[int, str, str]]
+
+
+def test_sweep_writes_csv_a_pivot_and_a_chart(home: Path, planner: Planner) -> None:
+    code, out, err = planner("sweep", "specs/tiny.yaml", "--set", "model.n_layers=1..3", "--set", "training.batch_size=1,2")
+    assert (code, err) == (0, "planner: wrote reports/sweep.csv, reports/sweep.md, reports/sweep.svg\n")
+    with (home / "reports" / "sweep.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["n_layers"], row["batch_size"], row["sequence_length"]) for row in rows] == [
+        (n, B, "10") for n in ("1", "2", "3") for B in ("1", "2")
+    ]
+    assert [row["params_total"] for row in rows[::2]] == ["64960", "114944", "164928"]  # 49,984 a layer
+    assert out.splitlines()[2].split() == ["n_layers", "B", "=", "1", "B", "=", "2"]
+
+
+def test_sweep_says_what_is_wrong_and_writes_nothing(home: Path, planner: Planner) -> None:
+    assert planner("sweep", "specs/tiny.yaml", "--set", "training.batch_size=3..1")[0] == 2
+    assert planner("sweep", "specs/tiny.yaml", "--set", "training.sequence_length=1..33")[0] == 2  # the table of positions has 32 rows
+    assert planner("sweep", "nowhere.yaml", "--set", "training.batch_size=1")[0] == 2
+    code, _, err = planner("sweep", "specs/tiny.yaml", "--set", "model.n_heads=4,5")
+    assert (code, "n_heads" in err) == (2, True)  # what the command line says is wrong
+    assert planner("sweep", "specs/tiny.yaml", "--set", "training.batch_size=1", "--figure", "peak")[2].startswith(
+        "planner: sweep: there is no figure 'peak'; there are params_total"
+    )
+    assert not (home / "reports").exists()
+
+
+def test_a_bar_shows_on_a_terminal_once_it_has_taken_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    now = [100.0]
+    monkeypatch.setattr(cli, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    bar = cli._Bar()  # noqa: SLF001 - the only way to turn the clock
+    bar(1, 8)
+    assert terminal.getvalue() == ""
+    now[0] += 1.5
+    bar(2, 8)
+    assert terminal.getvalue() == f"\r\x1b[K[{'#' * 10}{' ' * 30}] 2 of 8"
+
+
+def test_fit_finds_nothing_where_the_weights_do_not_fit(planner: Planner) -> None:
+    # 114,944 parameters take 4 + 4 + 8 bytes each under autocast: 1.8 MB
+    assert planner("fit", "specs/tiny.yaml", "--memory", "1MB", "--for", "batch_size")[0] == 1
+    code, out, _ = planner("fit", "specs/tiny.yaml", "--memory", "1GiB", "--format", "json")
+    assert code == 0
+    made = json.loads(out)
+    assert made["memory_bytes"] == 2**30
+    assert {one["setting"]: one["now"] for one in made["fits"]} == {"batch_size": 3, "sequence_length": 10, "n_layers": 2, "d_model": 64}
+    assert planner("fit", "specs/tiny.yaml", "--memory", "much")[::2] == (
+        2,
+        "planner: fit: --memory cannot be 'much'; write a number and a unit, for example 80GB, 40GiB\n",
+    )
+
+
+def test_compare_takes_scenarios(planner: Planner) -> None:
+    code, out, _ = planner("compare", "specs/tiny.yaml")
+    assert code == 0
+    assert out.splitlines()[0].split() == ["tiny", "tiny", "·", "short"]
+    assert planner("compare", "specs/tiny.yaml", "--scenario", "long")[0] == 2
+
+
+def test_size_proposes_shapes(planner: Planner) -> None:
+    code, out, _ = planner("size", "--params", "7e9", "--like", "llama")
+    assert code == 0
+    assert out.splitlines()[0].split()[:3] == ["d_model", "layers", "heads"]
+    assert planner("size", "--params", "7e9", "--like", "lama-2")[0] == 2
+    assert planner("size", "--like", "llama")[0] == 2
+
+
+def test_json_is_printed_by_every_command_that_reads_specs(planner: Planner) -> None:
+    assert json.loads(planner("validate", "specs", "--format", "json")[1]) == {"valid": ["specs/tiny.yaml"], "problems": []}
+    code, out, err = planner("validate", "nowhere.yaml", "--format", "json")
+    assert (code, err, json.loads(out)["problems"][0]["code"]) == (2, "", "not-found")
+    (shown,) = json.loads(planner("show", "specs/tiny.yaml", "--scenario", "short", "--format", "json", "--explain")[1])
+    assert (shown["figures"]["params_total"], shown["figures"]["scenario"]) == (114_944, "short")
+    assert {"figure": "params_total", "value": 114_944}.items() <= next(
+        one for one in shown["explained"] if one["figure"] == "params_total"
+    ).items()
+    assert "explained" not in json.loads(planner("show", "specs/tiny.yaml", "--format", "json")[1])[0]
+    found = json.loads(planner("list", "gpt2-xl", "--format", "json")[1])
+    assert found[0]["params_total"] == 1_557_611_200  # Hugging Face's count
+    assert json.loads(planner("compare", "specs", "--format", "json")[1])["candidates"][0] == {"model": "tiny", "scenario": "base"}
+    assert json.loads(planner("size", "--params", "1e9", "--format", "json")[1])[0]["head_dim"] == 128
+    swept = json.loads(planner("sweep", "specs/tiny.yaml", "--set", "training.batch_size=1,2", "--format", "json")[1])
+    assert [row[0] for row in swept["rows"]] == [1, 2]
+
+
+def test_schema_csv_is_the_data_package(home: Path, planner: Planner) -> None:
+    planner("run", "specs", "--format", "csv")
+    assert planner("schema", "csv")[1] == (home / "reports" / "datapackage.json").read_text(encoding="utf-8")
+
+
+def test_a_workbook_without_xlsxwriter_is_a_clear_failure(home: Path, planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = util.find_spec
+    monkeypatch.setattr("planner.report.workbook.find_spec", lambda name: None if name == "xlsxwriter" else find(name))
+    assert planner("run", "specs", "--format", "xlsx") == (
+        2,
+        "",
+        "planner: run: a workbook needs XlsxWriter: pip install 'modelplan[xlsx]'\n",
+    )
+    assert not (home / "reports").exists()
+
+
+def test_a_workbook_is_written_and_checked(home: Path, planner: Planner) -> None:
+    assert planner("run", "specs", "--format", "xlsx")[::2] == (0, "planner: wrote reports/capacity.xlsx\n")
+    assert planner("run", "specs", "--format", "xlsx", "--check")[0] == 0
+    spec = home / "specs" / "tiny.yaml"
+    spec.write_text(spec.read_text(encoding="utf-8").replace("batch_size: 3", "batch_size: 4"), encoding="utf-8")
+    assert planner("run", "specs", "--format", "xlsx", "--check")[0] == 1
+
+
+def completed(script: str, *words: str) -> list[str]:
+    """Ask bash what it would complete the last word to."""
+    line = " ".join(f"'{word}'" for word in words)
+    ask = f'{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _planner; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    made = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True)
+    assert made.stderr == ""
+    return made.stdout.split()
+
+
+def test_bash_completes_commands_options_and_choices(planner: Planner) -> None:
+    script = planner("completion", "bash")[1]
+    assert completed(script, "planner", "s") == ["show", "sweep", "size", "schema"]
+    assert completed(script, "planner", "fit", "--m") == ["--memory"]
+    assert completed(script, "planner", "fit", "--for", "n") == ["n_layers"]
+    assert set(SHELLS) <= set(completed(script, "planner", "completion", ""))
+    assert completed(script, "planner", "run", "x") == []  # then bash completes files
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_command_is_completed(planner: Planner, shell: str) -> None:
+    code, out, err = planner("completion", shell)
+    assert (code, err) == (0, "")
+    for command in ("run", "validate", "show", "verify", "diff", "init", "import", "list", "sweep", "fit", "compare", "size", "schema"):
+        assert command in out

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import csv
+import io
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+import planner
+from planner import spec as specs_room
+from planner.explore import axes, sweep, view
+
+ROOT = Path(__file__).parent.parent.parent
+GPT2 = str(ROOT / "specs/gpt2-small.yaml")
+LLAMA = str(ROOT / "specs/llama-3-8b.yaml")
+
+
+def swept(path: str, *arguments: str) -> sweep.Sweep:
+    made, problems = sweep.sweep(path, [axes.parse(one) for one in arguments])
+    assert made is not None, problems
+    return made
+
+
+def rows(made: sweep.Sweep) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO("".join(sweep.csv(made)))))
+
+
+def test_values_are_lists_and_ranges_both_ends_included() -> None:
+    assert axes.parse("training.batch_size=1..4").values == (1, 2, 3, 4)
+    assert axes.parse("a.b=1,8..16..4,3").values == (1, 8, 12, 16, 3)
+    assert axes.parse("a.b=7..9..5,7").values == (7,)
+    assert axes.parse("training.precision=fp32, bf16").values == ("fp32", "bf16")
+    assert axes.parse("model.attention={bias: true, qkv: fused}").values == ("{bias: true, qkv: fused}",)
+    assert axes.parse("training.batch_size=8").name == "batch_size"
+
+
+@pytest.mark.parametrize("argument", ["batch", "a=", "a=4..1", "a=1..9..0", "a=1..99999999999"])
+def test_what_is_no_axis_is_told(argument: str) -> None:
+    with pytest.raises(ValueError, match=r"write|range"):
+        axes.parse(argument)
+
+
+def test_a_grid_has_the_figures_of_single_runs() -> None:
+    """Twenty points picked at random from a grid over the depth, the precision, B and n."""
+    made = swept(
+        GPT2, "model.n_layers=1,12,48", "training.precision=fp32,bf16", "training.batch_size=1..40", "training.sequence_length=1..1024..31"
+    )
+    lines = rows(made)
+    assert len(lines) == made.points == 3 * 2 * 40 * 34
+    for line in random.Random(6).sample(lines, 20):  # noqa: S311 - no secret is made of it
+        settings = {"model.n_layers": "n_layers", "training.precision": "precision"} | {
+            f"training.{key}": key for key in ("batch_size", "sequence_length")
+        }
+        (spec,), _ = specs_room.read([GPT2], [f"{key}={line[column]}" for key, column in settings.items()])
+        plan = planner.plan(spec)
+        assert {name: int(line[name]) for name in sweep.FIGURES} == {
+            "params_total": plan.parameters.total,
+            "model_states_bytes": plan.memory.model_states_bytes,
+            "activations_bytes": plan.memory.activations_bytes,
+            "logits_bytes": plan.memory.logits_bytes,
+            "peak_bytes": plan.memory.peak_bytes,
+            "forward_flops_per_token": plan.flops.chosen.forward_per_token,
+            "train_flops_per_token": plan.flops.chosen.train_per_token,
+            "train_flops_per_step": plan.flops.chosen.train_per_step,
+        }
+
+
+def test_depth_moves_parameters_by_a_layer_each() -> None:
+    # V·d + L·d + N·(12·d² + 13·d) + 2·d (Radford et al. 2019) for d 768, V 50257, L 1024: a layer has 7,087,872
+    lines = rows(swept(GPT2, "model.n_layers=1..3"))
+    assert [int(line["params_total"]) for line in lines] == [39_385_344 + n * 7_087_872 for n in (1, 2, 3)]
+
+
+def test_no_figure_wraps_beyond_64_bits() -> None:
+    # GPT-2 small needs 854,438,400 FLOPs to train a token of 1,024: 2 ways to multiply, one of them Python's integers
+    batches = (2**20, 2**40)
+    lines = rows(swept(GPT2, f"training.batch_size={batches[0]},{batches[1]}", "training.sequence_length=1024"))
+    assert [int(line["train_flops_per_step"]) for line in lines] == [854_438_400 * 1024 * B for B in batches]
+    assert int(lines[1]["train_flops_per_step"]) > 2**63
+
+
+def test_a_million_points_are_quick_and_small(tmp_path: Path) -> None:
+    """Three seconds of computing and a gibibyte, with the CSV written; a single run agrees with the last row."""
+    command = [sys.executable, "-m", "planner", "sweep", LLAMA, "--set", "training.batch_size=1..1000"]
+    process = subprocess.Popen(
+        [*command, "--set", "training.sequence_length=8..8000..8", "--output", str(tmp_path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+    )
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    assert used.ru_utime + used.ru_stime < 3  # seconds; what else runs on the machine takes no part in it
+    assert used.ru_maxrss < 2**20  # KiB
+    with (tmp_path / "sweep.csv").open(encoding="utf-8") as file:
+        *_, last = file
+        file.seek(0)
+        assert sum(1 for _ in file) == 1_000_001
+    (spec,), _ = specs_room.read([LLAMA], ["training.batch_size=1000", "training.sequence_length=8000"])
+    assert last.split(",")[6] == str(planner.plan(spec).memory.peak_bytes)
+
+
+def test_what_cannot_be_planned_is_told() -> None:
+    with pytest.raises(sweep.SweepError, match="learned positions for 1024 tokens"):
+        swept(GPT2, "training.sequence_length=1..1025")
+    with pytest.raises(sweep.SweepError, match="whole numbers from 1"):
+        swept(GPT2, "training.batch_size=0..4")
+    with pytest.raises(sweep.SweepError, match="points"):
+        swept(GPT2, "training.batch_size=1..9999", "training.sequence_length=1..1024", "model.n_layers=1..9")
+    made, problems = sweep.sweep(GPT2, [axes.parse("model.n_heads=12,13")])
+    assert made is None
+    assert problems[0].place.file == "--set model.n_heads=13" or "13" in problems[0].message
+
+
+def test_progress_is_told_up_to_the_last_point() -> None:
+    told: list[tuple[int, int]] = []
+    sweep.sweep(GPT2, [axes.parse("model.n_layers=1,2"), axes.parse("training.batch_size=1..5")], lambda done, of: told.append((done, of)))
+    assert told == [(5, 10), (10, 10)]
+
+
+def test_the_pivot_has_the_longer_axis_down_and_fits_a_terminal() -> None:
+    made = swept(GPT2, "training.batch_size=1..100", "training.sequence_length=128..1024..128")
+    text = view.text(made, "peak_bytes")
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert text.splitlines()[2].split("  ")[0] == "batch_size"
+    assert "Some of the points" in text
+    (plan,) = planner.plans(specs_room.read([GPT2], ["training.batch_size=100", "training.sequence_length=1024"])[0][0])
+    last = [line for line in view.as_markdown(made, "peak_bytes").splitlines() if line.startswith("| 100 |")]
+    assert last[0].endswith(f"{plan.memory.peak_bytes / 2**30:.2f} GiB |")
+
+
+def test_the_chart_is_a_picture_with_a_title_and_a_description() -> None:
+    made = swept(GPT2, "training.batch_size=1..100", "training.sequence_length=256,1024")
+    picture = ET.fromstring(view.chart(made, "activations_bytes"))  # noqa: S314 - it is ours
+    space = "{http://www.w3.org/2000/svg}"
+    assert picture.findtext(f"{space}title") == "gpt2-small: activations_bytes over batch_size"
+    assert "sweep.csv" in (picture.findtext(f"{space}desc") or "")
+    assert len(picture.findall(f"{space}polyline")) == 2
+
+
+def test_text_of_a_spec_does_no_harm_in_a_sweep() -> None:
+    made = swept(GPT2, "training.precision=bf16,fp32")
+    assert [line["precision"] for line in rows(made)] == ["bf16", "fp32"]
+    assert "<text" in view.chart(made, "peak_bytes")
