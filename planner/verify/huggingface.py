@@ -6,12 +6,24 @@ The first class of ``FAMILIES`` whose every switch is the spec's builds the mode
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from unittest import mock
 
-from planner.spec.records import Activation, Attention, FeedForward, Layer, Model, Norm, Positions, Training
+from planner.spec.records import (
+    Activation,
+    Attention,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    Layer,
+    Model,
+    Norm,
+    Positions,
+    ScoresDtype,
+    Training,
+)
 from planner.verify import CannotMeasureError
 from planner.verify.modules import attention_of, feed_forward_of
 
@@ -83,16 +95,22 @@ def feed_forward(layer: Layer, *, gated: bool, bias: bool) -> FeedForward:
 def sizes(model: Model) -> dict[str, Any]:
     """Return the keys that most configs share."""
     layer = layer_of(model)
-    return {
-        "vocab_size": model.padded_vocab_size,
-        "max_position_embeddings": model.context_length,
-        "hidden_size": model.d_model,
-        "num_hidden_layers": model.n_layers,
+    return of_model(model) | {
         "num_attention_heads": attention_of(layer).n_heads,
         "num_key_value_heads": attention_of(layer).n_kv_heads,
         "head_dim": attention_of(layer).head_dim,
         "intermediate_size": feed_forward_of(layer).d_ff,
         "hidden_act": ACTIVATIONS[feed_forward_of(layer).activation],
+    }
+
+
+def of_model(model: Model) -> dict[str, Any]:
+    """Return the keys that say what is once in the model."""
+    return {
+        "vocab_size": model.padded_vocab_size,
+        "max_position_embeddings": model.context_length,
+        "hidden_size": model.d_model,
+        "num_hidden_layers": model.n_layers,
         "tie_word_embeddings": model.tied_head,
         "pad_token_id": None,
         "bos_token_id": None,
@@ -218,6 +236,105 @@ def gemma2_keys(model: Model, dropout: float) -> dict[str, Any]:
     }
 
 
+def experts_of(layer: Layer) -> Experts:
+    """Return the layer's experts. Raises ``CannotMeasureError`` if it has none."""
+    if layer.experts is None:
+        raise CannotMeasureError("a layer without experts")
+    return layer.experts
+
+
+def with_experts(norm: Literal["none", "head_dim"], scores: ScoresDtype) -> Callable[[Model], Model]:
+    """Set what MixtralForCausalLM and Qwen3MoeForCausalLM fix: Llama's layers, with experts for the feed-forward."""
+
+    def common(model: Model) -> Model:
+        rotary = replace(ROTARY, rotary_dim=attention_of(layer_of(model)).head_dim)
+
+        def layer(one: Layer) -> Layer:
+            chosen = experts_of(one)
+            experts = Experts(chosen.count, chosen.top_k, chosen.d_ff, activation=chosen.activation, scores_dtype=scores)
+            head = attention(one, qkv="separate", qk_norm=norm, **NO_BIASES)
+            return Layer(head, None, experts=experts, positions=rotary, norm=RMSNORM)
+
+        return fixed(model, layer, positions=rotary, norm=RMSNORM)
+
+    return common
+
+
+def experts_keys(model: Model, dropout: float) -> dict[str, Any]:
+    """Return the keys of MixtralConfig and Qwen3MoeConfig, each of which passes over the other's."""
+    layer = layer_of(model)
+    experts = experts_of(layer)
+    return of_model(model) | {
+        "num_attention_heads": attention_of(layer).n_heads,
+        "num_key_value_heads": attention_of(layer).n_kv_heads,
+        "head_dim": attention_of(layer).head_dim,
+        "hidden_act": ACTIVATIONS[experts.activation],
+        "intermediate_size": experts.d_ff,
+        "moe_intermediate_size": experts.d_ff,
+        "num_local_experts": experts.count,
+        "num_experts": experts.count,
+        "num_experts_per_tok": experts.top_k,
+        "norm_topk_prob": experts.normalize,
+        "sliding_window": None,
+        "attention_dropout": dropout,
+    }
+
+
+def latent_of(layer: Layer) -> LatentAttention:
+    """Return the layer's latent attention. Raises ``CannotMeasureError`` if it mixes tokens in another way."""
+    if layer.attention is None and len(layer.mixers) == 1 and isinstance(layer.mixers[0], LatentAttention):
+        return layer.mixers[0]
+    raise CannotMeasureError("a layer without latent attention")
+
+
+def deepseek_common(model: Model) -> Model:
+    """Set what DeepseekV3ForCausalLM fixes: latent attention; dense layers, then experts scored by sigmoids, a shared one beside them."""
+    rotary = replace(ROTARY, rotary_dim=latent_of(layer_of(model)).rope_dim)
+
+    def layer(one: Layer) -> Layer:
+        mixers = (replace(latent_of(one), bias=False, indexer=None),)
+        if one.experts is None:
+            return Layer(None, feed_forward(one, gated=True, bias=False), mixers, positions=rotary, norm=RMSNORM)
+        experts = Experts(
+            one.experts.count,
+            one.experts.top_k,
+            one.experts.d_ff,
+            scoring="sigmoid",
+            correction_bias="buffer",
+            shared_d_ff=one.experts.shared_d_ff,
+        )
+        return Layer(None, None, mixers, experts, positions=rotary, norm=RMSNORM)
+
+    return fixed(model, layer, positions=rotary, norm=RMSNORM)
+
+
+def deepseek_keys(model: Model, dropout: float) -> dict[str, Any]:
+    """Return the keys of DeepseekV3Config."""
+    layers = [layer for run in model.runs for _ in range(run.count) for layer in run.layers]
+    dense = [layer for layer in layers if layer.experts is None]
+    latent, experts = latent_of(layers[0]), experts_of(layers[-1])
+    if layers[: len(dense)] != dense or not dense or (experts.shared_d_ff or 0) % experts.d_ff:
+        raise CannotMeasureError("DeepseekV3ForCausalLM has dense layers, then experts, and shared experts as wide as several routed ones")
+    return of_model(model) | {
+        "num_attention_heads": latent.n_heads,
+        "num_key_value_heads": latent.n_heads,
+        "kv_lora_rank": latent.kv_rank,
+        "q_lora_rank": latent.q_rank,
+        "qk_rope_head_dim": latent.rope_dim,
+        "qk_nope_head_dim": latent.nope_dim,
+        "v_head_dim": latent.v_dim,
+        "intermediate_size": feed_forward_of(dense[0]).d_ff,
+        "first_k_dense_replace": len(dense),
+        "n_routed_experts": experts.count,
+        "num_experts_per_tok": experts.top_k,
+        "moe_intermediate_size": experts.d_ff,
+        "n_shared_experts": (experts.shared_d_ff or 0) // experts.d_ff,
+        "n_group": 1,
+        "topk_group": 1,
+        "attention_dropout": dropout,
+    }
+
+
 GPT2_NAMES = (
     ("transformer.wte.", "model.embed_tokens."),
     ("transformer.wpe.", "model.embed_positions."),
@@ -252,19 +369,29 @@ FAMILIES = (
     Family("Qwen3Config", "Qwen3ForCausalLM", llama_like(qk_norm=True), llama_keys),
     Family("GPTNeoXConfig", "GPTNeoXForCausalLM", neox_common, neox_keys, NEOX_NAMES),
     Family("Gemma2Config", "Gemma2ForCausalLM", gemma2_common, gemma2_keys),
+    Family("MixtralConfig", "MixtralForCausalLM", with_experts("none", "fp32"), experts_keys),
+    Family("Qwen3MoeConfig", "Qwen3MoeForCausalLM", with_experts("head_dim", "compute"), experts_keys),
+    Family("DeepseekV3Config", "DeepseekV3ForCausalLM", deepseek_common, deepseek_keys),
 )
 
 
 def family_of(model: Model) -> Family:
     """Return the class that says the model. Raises ``CannotMeasureError`` if none does."""
-    layers = [layer for run in model.runs for layer in run.layers]
-    # A window masks scores that are computed all the same, so that layers with and without one are of one size.
-    kinds = {replace(layer, attention=replace(attention_of(layer), window=None)) for layer in layers}
     for family in FAMILIES:
-        if len(kinds) == 1 and family.common(model) == model:
+        if is_said_by(family, model):
             return family
     classes = ", ".join(family.model for family in FAMILIES)
     raise CannotMeasureError(f"no class of transformers that is known here says this model; known are {classes}")
+
+
+def is_said_by(family: Family, model: Model) -> bool:
+    """Say whether every switch of the model is as the class has it, in all layers alike but for what its config says layer by layer."""
+    layers = [layer for run in model.runs for layer in run.layers]
+    # A window masks scores that are computed all the same, and layers with experts are told apart by the config.
+    alike = {replace(one, attention=one.attention and replace(one.attention, window=None)) for one in layers if one.experts is None}
+    with suppress(CannotMeasureError):
+        return len(alike) <= 1 and family.common(model) == model
+    return False
 
 
 def build(model: Model, training: Training, device: torch.device, dtype: torch.dtype) -> nn.Module:

@@ -27,10 +27,16 @@ def flash_backward(gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: object
     return int(sdpa_backward_flop_count(gradient.shape, q.shape, k.shape, v.shape))  # type: ignore[no-untyped-call] # untyped in torch
 
 
+def grouped(a: Tensor, b: Tensor, *_: object, **__: object) -> int:
+    """Count the FLOPs of products by group: a [rows, K] with b [groups, K, N] row by row, or a [M, rows] with b [rows, N]."""
+    return 2 * a.shape[-2] * a.shape[-1] * b.shape[-1]
+
+
 # Operators with matrix products in them for which PyTorch's counter has no formula.
 LEFT_OUT: dict[object, Callable[..., int]] = {
     aten._scaled_dot_product_flash_attention_for_cpu: flash_forward,  # noqa: SLF001 - operators without a public name
     aten._scaled_dot_product_flash_attention_for_cpu_backward: flash_backward,  # noqa: SLF001 - the same
+    aten._grouped_mm: grouped,  # noqa: SLF001 - the same
 }
 
 

@@ -1,8 +1,9 @@
 """The optimizers of the spec language as PyTorch programs run them, and the bytes of state that they really hold.
 
 Adam, AdamW, SGD, Adafactor and Muon are PyTorch's, Lion is lion-pytorch's, 8-bit AdamW is bitsandbytes'. Muon takes the matrices of the
-layers and AdamW the rest. With ``bf16-master`` the optimizer has a float32 copy of every weight and memory of its own for gradients, in the
-spec's dtype: a gradient is added to it as soon as it arrives and then dropped. If that memory is bf16, the step reads it as float32 copies.
+layers and AdamW the rest. With ``bf16-master`` the optimizer has a float32 copy of every weight. Gradients in float32 have memory of
+their own: a gradient is added to it as soon as it arrives, and then dropped. Gradients in bf16 stay where PyTorch puts them, and on a
+made-up GPU the update reads them as they are, as the fused ones of Apex and Transformer Engine do; PyTorch's own wants a float32 copy.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import is_fake
 
 from planner.spec.records import Optimizer, OptimizerKernel, Training
 from planner.verify.modules import UnbuildableError
@@ -76,10 +78,9 @@ class Trainer:
         self.masters: dict[Tensor, Tensor] = {}
         self.main_gradients: dict[Tensor, Tensor] = {}
         if training.precision == "bf16-master":
-            dtype = torch.float32 if training.gradient_dtype == "fp32" else torch.bfloat16
-            for weight in self.names:
-                self.masters[weight] = nn.Parameter(weight.detach().float())
-                self.main_gradients[weight] = torch.zeros_like(weight, dtype=dtype)
+            self.masters = {weight: nn.Parameter(weight.detach().float()) for weight in self.names}
+            if training.gradient_dtype == "fp32":
+                self.main_gradients = {weight: torch.zeros_like(weight, dtype=torch.float32) for weight in self.names}
         self.optimizers = make(training, [(name, self.masters.get(weight, weight)) for weight, name in self.names.items()])
 
     def held(self) -> tuple[Tensor, ...]:
@@ -94,17 +95,38 @@ class Trainer:
 
     def step(self) -> None:
         """Update the weights."""
-        for weight, master in self.masters.items():
-            master.grad = self.main_gradients[weight].float()
-        for optimizer in self.optimizers:
-            optimizer.step()
+        if self.masters and not self.main_gradients:
+            self.update_by_gradients_in_bf16()
+        else:
+            for weight, gradient in self.main_gradients.items():
+                self.masters[weight].grad = gradient
+            self.update()
         with torch.no_grad():
             for weight, master in self.masters.items():
                 weight.copy_(master)
                 master.grad = None
-                self.main_gradients[weight].zero_()
+            for gradient in self.main_gradients.values():
+                gradient.zero_()
             for weight, average in zip(self.names, self.average, strict=False):
                 average.lerp_(weight.to(average.dtype), AVERAGE_WEIGHT)
+
+    def update_by_gradients_in_bf16(self) -> None:
+        """Update float32 master weights: in one go where nothing is really computed, else one by one with a cast of the gradient."""
+        for weight, master in self.masters.items():
+            if is_fake(weight):
+                master.grad_dtype = None  # let the dtypes differ
+                master.grad = weight.grad
+            elif weight.grad is not None:
+                master.grad = weight.grad.float()
+                self.update()
+                master.grad = None
+        if any(map(is_fake, self.masters)):
+            self.update()
+
+    def update(self) -> None:
+        """Let the optimizers update what has a gradient."""
+        for optimizer in self.optimizers:
+            optimizer.step()
 
     def forget(self) -> None:
         """Let go of the weights' gradients."""

@@ -39,6 +39,7 @@ ORDER: dict[Generation, tuple[AttentionKernel, ...]] = {
     "a100": ("flash", "efficient", "math"),
     "h100": ("cudnn", "flash", "efficient", "math"),
 }
+CAPABILITY: dict[Generation, tuple[int, int]] = {"a100": (8, 0), "h100": (9, 0)}
 FLASH_MAX_HEAD_DIM, CUDNN_MAX_HEAD_DIM = 256, 128
 FLASH_ALIGNMENT = 8  # head_dim is padded to a multiple
 HALF = (torch.float16, torch.bfloat16)
@@ -183,14 +184,21 @@ def padded_mask(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
     return mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
 
 
-class Numbers(TorchDispatchMode):  # type: ignore[no-untyped-call] # untyped in torch
-    """Answer a program that asks a fake tensor for its number, as Adafactor does for norms: no size depends on it."""
+class Answers(TorchDispatchMode):  # type: ignore[no-untyped-call] # untyped in torch
+    """Answer for a GPU where fake tensors do not.
+
+    A program may ask for a tensor's number, as Adafactor does for norms: no size depends on it. And products by group, which run in any
+    dtype, are refused in all but bf16.
+    """
 
     def __torch_dispatch__(
         self, func: OpOverload, _types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> object:
         if func is aten._local_scalar_dense.default:  # noqa: SLF001 - what Tensor.item() calls
             return 1.0
+        if func is aten._grouped_mm.default and args[0].dtype != torch.bfloat16:  # noqa: SLF001 - what F.grouped_mm calls
+            a, b, *others = args
+            return func(a.bfloat16(), b.bfloat16(), *others, **(kwargs or {})).to(a.dtype)
         return func(*args, **(kwargs or {}))
 
 
@@ -218,7 +226,8 @@ def cuda(generation: Generation = "a100", forced: AttentionKernel = "auto") -> I
         # Autocast asks whether there is a GPU that knows the dtype, and turns itself off where there is none.
         stack.enter_context(mock.patch("torch.cuda.amp.common.amp_definitely_not_available", return_value=False))
         stack.enter_context(mock.patch("torch.cuda.is_bf16_supported", return_value=True))
+        stack.enter_context(mock.patch("torch.cuda.get_device_capability", return_value=CAPABILITY[generation]))
         stack.enter_context(FakeTensorMode())
-        stack.enter_context(Numbers())  # type: ignore[no-untyped-call] # untyped in torch
+        stack.enter_context(Answers())  # type: ignore[no-untyped-call] # untyped in torch
         stack.enter_context(FusedAttention(Gpu(generation, forced)))
         yield

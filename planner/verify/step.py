@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, UntypedStorage, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
@@ -53,18 +54,19 @@ class Keeper:
     def __init__(self, model: nn.Module, names: Callable[[str], str]) -> None:
         self.paths = {module: names(name) or LOSS for name, module in model.named_modules()}
         self.stack = [LOSS]
-        self.saved: dict[int, Saved] = {}
+        self.saved: dict[int, tuple[weakref.ref[UntypedStorage], Saved]] = {}
         self.ignored = {id(tensor.untyped_storage()) for tensor in (*model.parameters(), *model.buffers())}
         self.functions = Functions()
 
     def pack(self, tensor: Tensor) -> Tensor:
         """Note what autograd saves, and hand it back as it is."""
         storage = tensor.untyped_storage()
-        if id(storage) not in self.ignored and id(storage) not in self.saved:
+        known = self.saved.get(id(storage))
+        if id(storage) not in self.ignored and (known is None or known[0]() is not storage):
             dtype = str(tensor.dtype).removeprefix("torch.")
-            self.saved[id(storage)] = Saved(
-                self.stack[-1], self.functions.running or CHECKPOINT, tuple(tensor.shape), dtype, storage.nbytes()
-            )
+            function = self.functions.running or CHECKPOINT
+            saved = Saved(self.stack[-1], function, tuple(tensor.shape), dtype, storage.nbytes())
+            self.saved[id(storage)] = weakref.ref(storage), saved
         return tensor.detach()  # a result saved as itself would keep itself alive
 
     @contextmanager
@@ -209,6 +211,7 @@ class Step:
 
     def kept(self, keeper: Keeper, known: set[int], loss: Tensor, output: tuple[Tensor, ...]) -> tuple[Saved, ...]:
         """All storages that stay for backward: what was saved, and what else is still alive, such as checkpoints' inputs."""
-        ours = known | {id(tensor.untyped_storage()) for tensor in (loss, *output)}
-        others: list[Made] = [made for key, (_, made) in self.live.storages.items() if key not in ours and key not in keeper.saved]
-        return (*keeper.saved.values(), *(Saved("model", CHECKPOINT, made.shape, made.dtype, made.bytes) for made in others))
+        saved = {key: row for key, (storage, row) in keeper.saved.items() if storage() is not None}
+        ours = known | saved.keys() | {id(tensor.untyped_storage()) for tensor in (loss, *output)}
+        others: list[Made] = [made for key, (_, made) in self.live.storages.items() if key not in ours]
+        return (*saved.values(), *(Saved("model", CHECKPOINT, made.shape, made.dtype, made.bytes) for made in others))
