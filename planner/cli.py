@@ -546,13 +546,14 @@ def _verify(arguments: argparse.Namespace) -> int:
     for done, spec in enumerate(specs):
         for scenario in spec.scenarios if asked else spec.scenarios[:1]:
             # Scenarios share the model, and so its parameters.
-            checks: tuple[Check, ...] = (*_of_the_model(arguments), *asked) if scenario.name == "base" else asked
-            _progress(f"{done + 1} of {len(specs)}: {spec.name} · {scenario.name}")
-            try:
-                rows += verify.compare(spec, scenario, checks)
-            except verify.CannotMeasureError as error:
-                _progress("")
-                code = _fail(f"{spec.path}, scenario {scenario.name}, cannot be measured: {error}")
+            parts = [(check,) for check in _of_the_model(arguments)] if scenario.name == "base" else []
+            for checks in (*parts, asked):
+                _progress(f"{done + 1} of {len(specs)}: {spec.name} · {scenario.name}")
+                try:
+                    rows += verify.compare(spec, scenario, checks)
+                except verify.CannotMeasureError as error:
+                    _progress("")
+                    code = _fail(f"{spec.path}, scenario {scenario.name}, {', '.join(checks)} cannot be measured: {error}")
     _progress("")
     if arguments.format == "text":
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None

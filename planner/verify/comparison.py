@@ -34,7 +34,9 @@ def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check] = ("paramete
     scenario = replace(scenario, training=replace(scenario.training, reserve_bytes=0, round_allocations=False))
     plan = capacity.plan(spec, scenario)
     if "parameters" in wanted:
-        yield from compare_parameters(plan, "parameters", parameters(plan.model))
+        # Experts and other mixers are built by transformers' classes only.
+        independent = transformers_parameters if plan.training.implementation.startswith("transformers") else parameters
+        yield from compare_parameters(plan, "parameters", independent(plan.model))
     if "transformers" in wanted:
         yield from compare_parameters(plan, "transformers", transformers_parameters(plan.model))
     if wanted & STEPS.keys():
