@@ -26,7 +26,8 @@ class PyTorch:
         self.dropout = training.dropout
         self.recompute = training.recompute
         self.loss_kind = training.loss
-        self.loss_inside = True  # whether the model's own forward pass makes the loss, with its last hidden states still at hand
+        # Whether the function that makes the loss has the last hidden states still at hand.
+        self.loss_inside = training.loss not in {"cross_entropy", "cross_entropy_shifted"}
         self.keep_logits = training.keep_logits
         self.kv_cache = training.kv_cache
         self.precision = self.dtypes(training.precision)

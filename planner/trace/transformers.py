@@ -7,7 +7,7 @@ A norm is a sequence of operators there, eager attention keeps scores and probab
 
 from __future__ import annotations
 
-from planner.spec.records import Activation, Model, Norm, Training
+from planner.spec.records import Activation, Norm
 from planner.trace import primitives as op
 from planner.trace.pytorch import PyTorch, correction_biases
 from planner.trace.sizes import Size, exceeds_one
@@ -17,10 +17,6 @@ from planner.trace.tensor import BYTES, Tensor
 
 class Transformers(PyTorch):
     """Hugging Face transformers 5 with scaled_dot_product_attention."""
-
-    def __init__(self, model: Model, training: Training) -> None:
-        super().__init__(model, training)
-        self.loss_inside = training.loss == "default"
 
     def drop(self, t: Tape, x: Tensor) -> Tensor:
         """Apply dropout to the embedding and the residual branches; models with RMSNorm have it on the attention's probabilities only."""
