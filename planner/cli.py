@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 FINE, FINDING, FAILURE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 
 _FORMATS = ("csv", "md", "json", "xlsx", "html")
-_REVIEW_FORMATS = ("text", "md", "json", "github", "sarif", "junit")
+_GATES = ("github", "sarif", "junit")
+_REVIEW_FORMATS = ("text", "md", "json", *_GATES)
 _NOT_READ = ("folder", "no-specs", "not-found", "unreadable")  # problems of the command line, not of a spec
 
 _EPILOG = """\
@@ -183,7 +184,7 @@ def _parser() -> argparse.ArgumentParser:
 
     validate = commands.add_parser("validate", help="check specs, compute nothing", description="Check specs.", allow_abbrev=False)
     _add_specs(validate)
-    _add_format(validate)
+    _add_format(validate, *_GATES)
     validate.set_defaults(command=_validate)
 
     show = commands.add_parser(
@@ -481,10 +482,22 @@ def _init(arguments: argparse.Namespace) -> int:
 def _validate(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         return _validate_as_json(arguments.specs)
+    if arguments.format != "text":
+        return _validate_for_gate(arguments.specs, arguments.format)
     specs, code = _read(arguments.specs)
     if not code:
         _say(f"{len(specs)} {'spec is' if len(specs) == 1 else 'specs are'} valid")
     return code
+
+
+def _validate_for_gate(paths: Sequence[str], form: str) -> int:
+    from planner import spec
+    from planner.review.formats import FORMATS
+    from planner.review.standing import validation
+
+    specs, problems = spec.read(paths)
+    sys.stdout.write(FORMATS[form](validation(specs, problems, Path.cwd())))
+    return _code(problems)
 
 
 def _validate_as_json(paths: Sequence[str]) -> int:

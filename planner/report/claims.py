@@ -17,6 +17,7 @@ def broken(model: Planned) -> tuple[Problem, ...]:
     for claim in model.spec.claims:
         figure = CLAIMABLE[claim.figure].read(base)
         if figure != claim.value:
+            linecache.checkcache(claim.place.file)
             line = linecache.getline(claim.place.file, claim.place.line).rstrip()  # empty for standard input
             problems.append(Problem(claim.place, "expect", _message(claim.figure, figure, claim.value), line))
     return tuple(problems)

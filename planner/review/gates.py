@@ -18,9 +18,11 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def github(review: Review) -> str:
-    """Write a workflow command per finding, which GitHub shows at its line, and the summary as a notice."""
+    """Write a workflow command per finding, which GitHub shows at its line, and what a comparison comes to as a notice."""
     lines = [_command(finding) for finding in review.findings]
-    return "\n".join([*lines, f"::notice title=Model capacity::{_data(telling.summary(review))}"]) + "\n"
+    if review.base:
+        lines.append(f"::notice title=Model capacity::{_data(telling.summary(review))}")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _command(finding: Finding) -> str:

@@ -1,4 +1,4 @@
-"""Specs as they stand against ``planner.yaml``, without a base: what ``planner run`` tells."""
+"""Specs as they stand, without a base: what ``planner run`` tells of ``planner.yaml``, and ``planner validate`` to gates."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from planner.review import findings as rules
 from planner.review import policy
 from planner.review.findings import Held
 from planner.review.policy import Policy
-from planner.review.records import Finding
-from planner.review.side import POLICY
-from planner.spec.records import Place
+from planner.review.records import Finding, Model, Review
+from planner.review.side import POLICY, from_root
+from planner.spec.problems import Problem
+from planner.spec.records import Place, Spec
 
 
 def findings(models: Iterable[Planned], folder: Path, today: date) -> tuple[Finding, ...]:
@@ -46,7 +47,16 @@ def _limits(model: Planned, read: Policy) -> Iterator[BudgetLimit]:
                     yield BudgetLimit(budget.name, plan.scenario, budget.figure, limit.kind, worth, budget.severity)
 
 
+def validation(specs: Iterable[Spec], problems: Iterable[Problem], folder: Path) -> Review:
+    """Return the reading of specs as a review without a base, for the formats of gates."""
+    home = _home(folder)
+    placed = (replace(problem, place=replace(problem.place, file=from_root(home, problem.place.file))) for problem in problems)
+    models = tuple(Model(spec.name, "unchanged", from_root(home, spec.path)) for spec in specs)
+    return Review("", models, tuple(map(rules.of_problem, placed)))
+
+
 def _home(folder: Path) -> Path:
+    """Return the root of the repository around a folder, or the folder."""
     return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)
 
 

@@ -112,3 +112,21 @@ def test_exit_codes(repo: Repo) -> None:
     repo.write(spec() + "expect: {params_total: 1}\n")
     assert [repo.run("diff", *flags)[0] for flags in ((), ("--exit-code",), ("--exit-zero",))] == [1, 1, 0]
     assert [repo.run("diff", "--base", "nowhere", *flags)[0] for flags in ((), ("--exit-code",), ("--exit-zero",))] == [2, 2, 2]
+
+
+def test_validation_speaks_to_gates_too(repo: Repo) -> None:
+    repo.write(spec().replace("d_model", "d_modle"))
+    repo.write(spec("other"), "specs/other.yaml")
+    code, out, err = repo.run("validate", "specs", "--format", "github")
+    assert (code, err) == (1, "")
+    assert out.splitlines() == [
+        "::error file=specs/tiny.yaml,line=5,col=3,title=unknown-key::unknown key 'd_modle' in model; did you mean 'd_model'?",
+    ]
+    inside = repo.root / "specs"
+    result = json.loads(repo.run("validate", "tiny.yaml", "--format", "sarif", folder=inside)[1])["runs"][0]["results"][0]
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "specs/tiny.yaml"
+    suite = ET.fromstring(repo.run("validate", "specs", "--format", "junit")[1].encode())[0]  # noqa: S314 - our own
+    assert {case.get("name"): len(case) for case in suite} == {"other": 0, "specs/tiny.yaml": 1}
+    repo.write(spec())
+    assert repo.run("validate", "specs", "--format", "github")[::2] == (0, "")
+    assert repo.run("validate", "nowhere.yaml", "--format", "github")[0] == 2
