@@ -393,8 +393,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return _fail(f"cannot write {arguments.output.as_posix()}, nothing there has changed: {error.strerror or error}")
     _say(f"wrote {', '.join((arguments.output / name).as_posix() for name in reports)}")
     plans = [plan for model in models for plan in model.plans]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    sys.stdout.write(terminal.overview(plans, terminal.style(sys.stdout), width))
+    sys.stdout.write(terminal.overview(plans, terminal.style(sys.stdout), _width()))
     return _tell_standing(models)
 
 
@@ -537,7 +536,8 @@ def _show(arguments: argparse.Namespace) -> int:
     wanted = {breakdown.shapes: arguments.shapes, breakdown.tensors: arguments.tensors, breakdown.kept: arguments.kept}
     extra = [section(plan) for section, asked in wanted.items() if asked]
     style = terminal.style(sys.stdout)
-    sys.stdout.write(show.tree(spec, plan, extra, style))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    sys.stdout.write(show.tree(spec, plan, extra, style, width))
     if arguments.explain:
         sys.stdout.write("\n" + show.explanations(capacity.explain(spec, scenario), style))
     return FINE
@@ -569,8 +569,7 @@ def _verify(arguments: argparse.Namespace) -> int:
                     code = _fail(f"{spec.path}, scenario {scenario.name}, {', '.join(checks)} cannot be measured: {error}")
     _progress("")
     if arguments.format == "text":
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        sys.stdout.write(table.text(rows, terminal.style(sys.stdout), width))
+        sys.stdout.write(table.text(rows, terminal.style(sys.stdout), _width()))
     else:
         sys.stdout.write(table.markdown(rows) if arguments.format == "md" else table.as_json(rows))
     return code or (FINE if all(row.agrees for row in rows) else FINDING)
@@ -622,7 +621,7 @@ def _import(arguments: argparse.Namespace) -> int:
 def _list(arguments: argparse.Namespace) -> int:
     import json
 
-    from planner.report import units
+    from planner.report import terminal, units
     from planner.spec import catalogue
 
     found = catalogue.entries(arguments.pattern)
@@ -638,10 +637,8 @@ def _list(arguments: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(told, ensure_ascii=False, indent=2) + "\n")
         return FINE
     rows = [(f"catalog/{one.name}", units.count(one.params_total), units.count(one.params_active), one.title) for one in found]
-    rows.insert(0, ("name", "params", "active", "model"))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    for row in rows:
-        sys.stdout.write(f"{row[0]:{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]}\n")
+    for line in terminal.table(("name", "params", "active", "model"), "lrrl", rows, width=_width()):
+        sys.stdout.write(f"{line}\n")
     return FINE
 
 
@@ -722,8 +719,7 @@ def _compare(arguments: argparse.Namespace) -> int:
         return _fail(f"compare: no spec has a scenario {arguments.scenario!r}")
     plans = [capacity.plan(spec, one) for spec, one in meant]
     if arguments.format == "text":
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
-        sys.stdout.write(compare.text(plans, terminal.style(sys.stdout), width))
+        sys.stdout.write(compare.text(plans, terminal.style(sys.stdout), _width() or 80))
     else:
         sys.stdout.write(compare.as_markdown(plans) if arguments.format == "md" else compare.as_json(plans))
     return FINE
@@ -808,6 +804,11 @@ def _code(problems: Sequence[Problem]) -> int:
     if not problems:
         return FINE
     return FAILURE if any(problem.code in _NOT_READ or problem.place.file.startswith("--set ") for problem in problems) else FINDING
+
+
+def _width() -> int | None:
+    """Return the cells of the terminal's lines; None where nobody's terminal reads."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _say(text: str) -> None:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
+from textwrap import wrap
 
 from planner.capacity.explain import Explanation
 from planner.capacity.records import Plan
 from planner.report import breakdown, paths, units
 from planner.report.breakdown import Section
-from planner.report.terminal import PLAIN, Style, printable, table
+from planner.report.terminal import GAP, PLAIN, Style, cells_of, printable, shorten, table
 from planner.spec.records import Spec
 
+_NARROWEST = 12  # cells that are left of words that give way to numbers
 _BRANCH, _LAST, _TRUNK, _SPACE = "├─ ", "└─ ", "│  ", "   "
 
 
-def tree(spec: Spec, plan: Plan, extra: Sequence[Section] = (), style: Style = PLAIN) -> str:
-    """Write everything about one plan of a spec; ``extra`` are further sections, shapes or tensors."""
+def tree(spec: Spec, plan: Plan, extra: Sequence[Section] = (), style: Style = PLAIN, width: int | None = None) -> str:
+    """Write everything about one plan of a spec, no wider than ``width``; ``extra`` are further sections, shapes or tensors.
+
+    Where it would be wider, words are wrapped and names shortened; numbers stay as they are.
+    """
     sections = (
         breakdown.model_settings(spec),
         breakdown.training_settings(spec, plan),
@@ -34,8 +39,9 @@ def tree(spec: Spec, plan: Plan, extra: Sequence[Section] = (), style: Style = P
     )
     shown = [section for section in sections if section.rows or section.notes]
     title = f"{printable(spec.name)}, scenario {printable(plan.scenario)} ({printable(paths.shown(spec.path))})"
-    description = [_TRUNK + printable(spec.description)] if spec.description else []
-    branches = [*([_section(section, _BRANCH, _TRUNK, style) for section in shown[:-1]]), _section(shown[-1], _LAST, _SPACE, style)]
+    description = _wrapped(spec.description, _TRUNK, _TRUNK, width) if spec.description else []
+    inner = [_section(section, _BRANCH, _TRUNK, style, width) for section in shown[:-1]]
+    branches = [*inner, _section(shown[-1], _LAST, _SPACE, style, width)]
     return "\n".join([style.bold(title), *description, *chain.from_iterable(branches), ""])
 
 
@@ -55,7 +61,7 @@ def _group(name: str, members: Iterable[Explanation], style: Style) -> Iterator[
         yield ""
 
 
-def _section(section: Section, branch: str, trunk: str, style: Style) -> Iterator[str]:
+def _section(section: Section, branch: str, trunk: str, style: Style, width: int | None) -> Iterator[str]:
     yield branch + style.bold(printable(section.title))
     rows = [*section.rows, *([section.total] if section.total else [])]
     leaves = len(rows) + len(section.notes)
@@ -63,6 +69,43 @@ def _section(section: Section, branch: str, trunk: str, style: Style) -> Iterato
     if rows:
         headings = (_SPACE + section.headings[0], *section.headings[1:])
         marked = [(mark + first, *rest) for mark, (first, *rest) in zip(marks, rows, strict=False)]
-        yield from (trunk + line for line in table(headings, section.align, marked, style))
+        yield from (trunk + line for line in _table(headings, section.align, marked, style, None if width is None else width - len(trunk)))
     for mark, note in zip(marks[len(rows) :], section.notes, strict=True):
-        yield trunk + mark + printable(note)
+        yield from _wrapped(note, trunk + mark, trunk + (_SPACE if mark == _LAST else _TRUNK), width)
+
+
+def _wrapped(note: str, first: str, further: str, width: int | None) -> list[str]:
+    """Break a note between words; a word that is wider than a line, such as an address, stays whole."""
+    text = printable(note)
+    if width is None:
+        return [first + text]
+    return wrap(text, width, initial_indent=first, subsequent_indent=further, break_long_words=False, break_on_hyphens=False)
+
+
+def _table(headings: Sequence[str], align: str, rows: Sequence[Sequence[str]], style: Style, width: int | None) -> Iterable[str]:
+    """Write a table; where it is too wide, with headings on two lines, then with shorter words in the widest column of words."""
+    lines = list(table(headings, align, rows, style))
+    if width is None or _width(table(headings, align, rows)) <= width:
+        return lines
+    upper, lower = zip(*map(_stacked, headings), strict=True)
+    stacked = [lower, *rows] if any(upper) else rows
+    headings = upper if any(upper) else lower
+    gap = GAP if _width(table(headings, align, stacked)) <= width else " "
+    excess = _width(table(headings, align, stacked, gap=gap)) - width
+    words = [column for column, side in enumerate(align) if side == "l" and column]
+    if excess > 0 and words:
+        widths = {column: max(cells_of(row[column]) for row in stacked) for column in words}
+        widest = max(words, key=lambda column: widths[column])
+        most = max(_NARROWEST, widths[widest] - excess)
+        stacked = [[shorten(cell, most) if column == widest else cell for column, cell in enumerate(row)] for row in stacked]
+    return table(headings, align, stacked, style, width, gap)
+
+
+def _width(lines: Iterable[str]) -> int:
+    return max(map(cells_of, lines), default=0)
+
+
+def _stacked(heading: str) -> tuple[str, str]:
+    """Put a heading's last word under the words before it."""
+    before, _, last = heading.rpartition(" ")
+    return (before, last) if before.strip() else ("", heading)

@@ -6,12 +6,13 @@ import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import TextIO
 
 from planner.capacity.records import Plan
 from planner.report import units
 
-_GAP = "  "
+GAP = "  "
 _NARROWEST = 12  # cells that are left of a name when it gives way to numbers
 _ZERO_WIDTH_JOINER = "\u200d"  # holds an emoji together
 
@@ -66,37 +67,52 @@ def overview(plans: Sequence[Plan], style: Style = PLAIN, width: int | None = No
 
 
 def table(
-    headings: Sequence[str], align: str, rows: Iterable[Sequence[str]], style: Style = PLAIN, width: int | None = None
+    headings: Sequence[str],
+    align: str,
+    rows: Iterable[Sequence[str]],
+    style: Style = PLAIN,
+    width: int | None = None,
+    gap: str = GAP,
 ) -> Iterator[str]:
-    """Write a table line by line, without headings if all are empty. Where it is wider than ``width`` cells, the first column gives way."""
+    """Write a table line by line, without headings if all are empty.
+
+    Where it is wider than ``width`` cells, words at the end of its lines give way, then the first column; numbers never do.
+    """
     cells = [[printable(cell) for cell in row] for row in (headings, *rows)]
-    widths = [max(map(_cells, column)) for column in zip(*cells, strict=True)]
-    excess = 0 if width is None else sum(widths) + len(_GAP) * (len(widths) - 1) - width
+    widths = [max(map(cells_of, column)) for column in zip(*cells, strict=True)]
+    excess = 0 if width is None else sum(widths) + len(gap) * (len(widths) - 1) - width
     widths[0] = min(widths[0], max(_NARROWEST, widths[0] - max(0, excess)))
-    head, *body = (_line((_shorten(first, widths[0]), *rest), align, widths) for first, *rest in cells)
+    head, *body = (_line((shorten(first, widths[0]), *rest), align, widths, gap) for first, *rest in cells)
     if any(map(str.strip, headings)):
         yield style.bold(head)
     yield from body
 
 
-def _line(cells: Sequence[str], align: str, widths: Sequence[int]) -> str:
-    return _GAP.join(map(_pad, cells, align, widths)).rstrip()
+def folded(text: str, width: int | None, first: str, others: str) -> list[str]:
+    """Break text between words into lines of ``width`` cells, the first one behind one margin and the others behind another."""
+    lines = [text] if width is None else wrap(text, width - len(first), break_long_words=False, break_on_hyphens=False)
+    return [(others if number else first) + line for number, line in enumerate(lines)]
+
+
+def _line(cells: Sequence[str], align: str, widths: Sequence[int], gap: str) -> str:
+    return gap.join(map(_pad, cells, align, widths)).rstrip()
 
 
 def _pad(text: str, side: str, width: int) -> str:
-    space = " " * (width - _cells(text))
+    space = " " * (width - cells_of(text))
     return space + text if side == "r" else text + space
 
 
-def _shorten(text: str, width: int) -> str:
-    if _cells(text) <= width:
+def shorten(text: str, width: int) -> str:
+    """Cut text to a number of cells, with an ellipsis for what is gone."""
+    if cells_of(text) <= width:
         return text
-    while _cells(text) > width - 1:
+    while cells_of(text) > width - 1:
         text = text[:-1]
     return f"{text}…"
 
 
-def _cells(text: str) -> int:
+def cells_of(text: str) -> int:
     """Count the cells of a terminal that the text takes: none for a combining mark, two for a wide character."""
     return sum(_cell(char) for char in text)
 
