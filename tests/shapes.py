@@ -14,9 +14,11 @@ from planner.spec.records import (
     FeedForward,
     Implementation,
     Layer,
+    Loss,
     Model,
     Norm,
     NormPlacement,
+    OptimizerKernel,
     Positions,
     PositionType,
     Precision,
@@ -33,8 +35,10 @@ T = TypeVar("T")
 
 # Listed again and again is drawn more often.
 ACTIVATIONS: Sequence[Activation] = ("gelu", "gelu_tanh", "relu", "relu_squared", "silu")
-DEVICES: Sequence[Device] = ("a100", "a100", "cpu")
+DEVICES: Sequence[Device] = ("a100", "a100", "h100", "cpu")
 IMPLEMENTATIONS: Sequence[Implementation] = ("pytorch", "pytorch-eager")
+KERNELS: Sequence[OptimizerKernel] = ("fused", "foreach")
+LOSSES: Sequence[Loss] = ("default", "default", "cross_entropy", "cross_entropy_shifted")
 PLACEMENTS: Sequence[NormPlacement] = ("before", "after", "before_and_after")
 POSITIONS: Sequence[PositionType] = ("learned", "rope", "rope", "alibi", "sinusoidal", "none")
 PRECISIONS: Sequence[Precision] = ("fp32", "bf16-autocast", "bf16-autocast", "fp16-autocast", "bf16")
@@ -91,16 +95,20 @@ def _model(draw: Draw, position: PositionType, layer: Layer, runs: list[Run]) ->
 
 
 def _training(draw: Draw) -> Training:
-    precision = draw.one(PRECISIONS)
+    precision, sequence_length = draw.one(PRECISIONS), draw.one([1, 7, 32, 33, 40, 64])
+    device: Device = draw.one(DEVICES)
     return Training(
         batch_size=draw.one([1, 2, 3]),
-        sequence_length=draw.one([1, 7, 32, 33, 40, 64]),
+        sequence_length=sequence_length,
         precision=precision,
         gradient_dtype="bf16" if precision == "bf16" else "fp32",
         dropout=draw.one([Fraction(0), Fraction(0), Fraction(1, 10)]),
         recompute=draw.one(RECOMPUTE),
         implementation=draw.one(IMPLEMENTATIONS),
-        device=draw.one(DEVICES),
+        device="a100" if sequence_length == 1 and device == "h100" else device,  # cuDNN's attention takes no single token
+        loss=draw.one(LOSSES) if sequence_length > 1 else "default",
+        keep_logits=draw.true(3),
+        optimizer_kernel=draw.one(KERNELS),
     )
 
 
