@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 LIMIT = 65_000  # GitHub takes 65,536 characters
 _RESERVE = 700  # for the last line, and for what closes a table
-_UNIT = re.compile(r"(?<=\d) (?=[A-Za-z%])")
+_UNIT = re.compile(r"(?<=\d) (?=[A-Za-z%])| (?=→)")
 _AS_IT_WAS = Row("base", "unchanged", {}, {})  # of a model without rows
 _MARKS = {"error": "❌", "warning": "⚠️", "waived": "🔕", "kept": "✅"}
 
@@ -66,7 +66,7 @@ def markdown(review: Review, blob: str = "", limit: int = LIMIT) -> str:
     sections = [
         "\n".join(head),
         _section("Findings", [_line(("", "finding", "where")), _line(("---",) * 3), *findings] if findings else []),
-        _section("Changes", [*_heading(figures), *rows] if rows else []),
+        _section("Changes", [*_heading(figures, standings), *rows] if rows else []),
         _section("Why", why, gap="\n\n"),
         "\n\n".join(folded),
         "\n".join(notes),
@@ -97,18 +97,19 @@ def _finding(finding: Finding, blob: str) -> str:
     return _line((_MARKS[finding.severity], escape(telling.finding(finding)), _place(finding.place, blob)))
 
 
-def _heading(figures: Sequence[str]) -> Iterator[str]:
-    yield _line(("model", *(telling.HEADLINES[figure] for figure in figures), "budget"))
-    yield _line(("---", *("--:" for _ in figures), "---"))
+def _heading(figures: Sequence[str], standings: telling.Standings) -> Iterator[str]:
+    budget = ("budget",) if standings else ()
+    yield _line(("model", *budget, *(telling.HEADLINES[figure] for figure in figures)))
+    yield _line(("---", *("---" for _ in budget), *("--:" for _ in figures)))
 
 
 def _overview(model: Model, row: Row, figures: Sequence[str], standings: telling.Standings) -> str:
     plain = model.status in ("changed", "new", "removed") and not model.note and not model.moved_from
     name = f"**{escape(telling.label(model, row))}**" + ("" if plain else f"<br>{escape(telling.status(model))}")
-    cells = (telling.cell(row, figure) for figure in figures)
     budgets = (f"{_MARKS[state]} {escape(budget)}" for budget, state in standings.get((model.name, row.scenario), ()))
+    cells = (telling.cell(row, figure) for figure in figures)
     figures_told = (_whole(f"{cell.figure}<br>{cell.change}" if cell.change else cell.figure) for cell in cells)
-    return _line((name, *figures_told, "<br>".join(budgets)))
+    return _line((name, *(("<br>".join(budgets),) if standings else ()), *figures_told))
 
 
 def _why(model: Model, blob: str) -> Iterator[str]:
@@ -185,7 +186,7 @@ def _missing(missing: dict[str, int]) -> str:
 
 
 def _whole(text: str) -> str:
-    """Keep a number and its unit on one line."""
+    """Keep a number, its unit and the arrow behind it on one line."""
     return _UNIT.sub("\N{NO-BREAK SPACE}", text)
 
 

@@ -129,7 +129,7 @@ def test_the_overview_says_before_after_and_by_how_much(repo: Repo) -> None:
     _, out, _ = repo.run("diff", "--format", "md", "--links", "https://example.org/blob/abc")
     seen = Seen(render(out))
     heading, row = next((one, other) for one, other in zip(seen.rows, seen.rows[1:], strict=False) if one[:1] == ["model"])
-    assert heading == ["model", "parameters", "model states", "activations", "peak", "train FLOPs per token", "budget"]
+    assert heading == ["model", "parameters", "model states", "activations", "peak", "train FLOPs per token"]
     assert row[:2] == ["tiny", "114.9 k → 164.9 k\n+49.98 k, +43.5 %"]  # 49,984 / 114,944 = 43.485 %
     assert ("href", "https://example.org/blob/abc/specs/tiny.yaml#L6") in seen.attributes
     assert "model.n_layers 2 → 3, specs/tiny.yaml:6: parameters +49.98 k" in seen.text
