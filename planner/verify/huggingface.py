@@ -73,7 +73,6 @@ def fixed(model: Model, layer: Callable[[Layer], Layer], **switches: Any) -> Mod
         "logit_softcap": False,
         "embedding_dim": None,
         "per_layer_embedding": None,
-        "prediction": None,
         "extra": (),
     }
     runs = tuple(replace(run, layers=tuple(layer(one) for one in run.layers)) for run in model.runs)

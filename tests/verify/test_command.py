@@ -88,3 +88,22 @@ def test_a_small_twin_keeps_every_switch() -> None:
         assert [run.layers[0].block for run in small.runs] == [run.layers[0].block for run in model.runs], path
         assert small.tied_head == model.tied_head
         assert sum(run.count * len(run.layers) for run in small.runs) == small.n_layers
+
+
+def test_another_statement_of_the_model_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    spec = tmp_path / "gpt2.yaml"
+    spec.write_text(SPEC.replace("name: tiny", "name: gpt2"), encoding="utf-8")
+    assert cli.main(["verify", str(spec), "--against", "transformers"]) == 0
+    assert "4 figures of 1 model beside PyTorch's: 4 equal" in capsys.readouterr().out
+
+
+def test_a_model_that_no_class_says_is_named(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", str(tiny), "--against", "transformers", "--set", "model.embedding_norm=true"]) == 2
+    assert "no class of transformers" in capsys.readouterr().err
+
+
+def test_a_real_step_needs_a_gpu(tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert cli.main(["verify", str(tiny), "--device", "cuda"]) == 2
+    assert "there is no GPU" in capsys.readouterr().err
