@@ -536,8 +536,7 @@ def _show(arguments: argparse.Namespace) -> int:
     wanted = {breakdown.shapes: arguments.shapes, breakdown.tensors: arguments.tensors, breakdown.kept: arguments.kept}
     extra = [section(plan) for section, asked in wanted.items() if asked]
     style = terminal.style(sys.stdout)
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    sys.stdout.write(show.tree(spec, plan, extra, style, width))
+    sys.stdout.write(show.tree(spec, plan, extra, style, _width()))
     if arguments.explain:
         sys.stdout.write("\n" + show.explanations(capacity.explain(spec, scenario), style))
     return FINE
@@ -637,8 +636,9 @@ def _list(arguments: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(told, ensure_ascii=False, indent=2) + "\n")
         return FINE
     rows = [(f"catalog/{one.name}", units.count(one.params_total), units.count(one.params_active), one.title) for one in found]
-    for line in terminal.table(("name", "params", "active", "model"), "lrrl", rows, width=_width()):
-        sys.stdout.write(f"{line}\n")
+    width = _width()
+    for line in terminal.table(("name", "params", "active", "model"), "lrrl", rows):
+        sys.stdout.write(f"{line if width is None else terminal.shorten(line, width)}\n")
     return FINE
 
 

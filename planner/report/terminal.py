@@ -6,7 +6,6 @@ import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from textwrap import wrap
 from typing import TextIO
 
 from planner.capacity.records import Plan
@@ -74,10 +73,7 @@ def table(
     width: int | None = None,
     gap: str = GAP,
 ) -> Iterator[str]:
-    """Write a table line by line, without headings if all are empty.
-
-    Where it is wider than ``width`` cells, words at the end of its lines give way, then the first column; numbers never do.
-    """
+    """Write a table line by line, without headings if all are empty. Where it is wider than ``width`` cells, the first column gives way."""
     cells = [[printable(cell) for cell in row] for row in (headings, *rows)]
     widths = [max(map(cells_of, column)) for column in zip(*cells, strict=True)]
     excess = 0 if width is None else sum(widths) + len(gap) * (len(widths) - 1) - width
@@ -86,12 +82,6 @@ def table(
     if any(map(str.strip, headings)):
         yield style.bold(head)
     yield from body
-
-
-def folded(text: str, width: int | None, first: str, others: str) -> list[str]:
-    """Break text between words into lines of ``width`` cells, the first one behind one margin and the others behind another."""
-    lines = [text] if width is None else wrap(text, width - len(first), break_long_words=False, break_on_hyphens=False)
-    return [(others if number else first) + line for number, line in enumerate(lines)]
 
 
 def _line(cells: Sequence[str], align: str, widths: Sequence[int], gap: str) -> str:
