@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
@@ -14,7 +15,7 @@ from planner.review.quantity import Amount
 from planner.spec.nodes import UNREADABLE, Node, Source
 from planner.spec.problems import Problem, SpecError
 from planner.spec.records import Place, Spec
-from planner.spec.source import read_source
+from planner.spec.source import read_source, whole_file
 from planner.spec.suggest import value_hint
 from planner.spec.validate import validate
 from planner.spec.yaml12 import parse
@@ -63,9 +64,14 @@ class Policy:
 
 
 def read(path: Path, name: str) -> tuple[Policy, tuple[Problem, ...]]:
-    """Read a policy, whose places are in a file of the given name, and what is wrong with it; without a file the defaults."""
+    """Read a policy, whose places are in a file of the given name, and what is wrong with it; without a file the defaults.
+
+    A link that leads out of the file's folder is a problem and is not read.
+    """
     if not path.is_file():
         return Policy(), ()
+    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(path.parent)):
+        return Policy(), (whole_file(name, "outside", "leads outside the repository", "write the file itself"),)
     try:
         root, unread = parse(Source(name, read_source(str(path)).text))
     except SpecError as error:

@@ -124,3 +124,13 @@ def test_the_policy_says_where_specs_are(repo: Repo) -> None:
     repo.write(spec("b", n_layers="5"), "more/b.yaml")
     assert repo.states() == {"a": "new", "b": "new"}
     assert repo.states(".") == {"a": "new", "b": "new", "tiny": "unchanged"}  # planner.yaml is no spec
+
+
+def test_a_policy_that_leads_outside_the_repository_is_not_read(repo: Repo, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hunter2\n", encoding="utf-8")
+    (repo.root / "planner.yaml").symlink_to(tmp_path / "secret")
+    code, out, err = repo.run("diff")
+    assert code == 1
+    assert "planner.yaml: error[outside]: leads outside the repository" in out
+    assert "hunter2" not in out + err
+    assert "hunter2" not in "".join(repo.run("run", "specs")[1:])
