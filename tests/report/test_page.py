@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import tempfile
 from collections import defaultdict
 from html.parser import HTMLParser
 from itertools import combinations
@@ -125,6 +126,15 @@ def test_every_figure_equals_the_csv(name: str) -> None:
     for line, rows in zip(capacities, read.tables["Training FLOPs per token"], strict=True):
         (chosen,) = (number(row[1]) for row in rows if row[0].endswith("(chosen)"))
         assert chosen == int(line["train_flops_per_token"])
+
+
+def test_a_router_in_float32_is_not_told_as_two_bytes_a_parameter() -> None:
+    spec = planner.load(ROOT / "specs" / "catalog" / "deepseek_v3" / "kimi-k2-instruct.yaml")
+    read = Reader(page.report([Planned(spec, planner.plans(spec)[:1])]))
+    rows = {row[0]: row[1:] for row in table(read, "Training memory")}
+    # 60 routers of 384 · 7168 in fp32, all else in bf16
+    assert number(rows["weights"][0]) == 2 * 1_026_408_209_408 + 2 * 60 * 384 * 7168
+    assert number(rows["gradients, 4·params"][0]) == 4 * 1_026_408_209_408
 
 
 def test_a_budget_takes_the_place_of_the_device() -> None:
@@ -262,3 +272,36 @@ def test_plans_show_themselves_in_notebooks() -> None:
     assert "| total | " not in together._repr_markdown_()
     assert "| **total** | **8,030,261,248** |" in together._repr_markdown_()
     assert "## llama-3-8b, scenario full-recompute" in together._repr_markdown_()
+
+
+def test_a_curve_is_what_plans_at_its_points_say() -> None:
+    from dataclasses import replace
+
+    from planner import capacity
+    from planner.report import units
+    from planner.spec.records import Scenario
+
+    spec = planner.load(ROOT / "specs" / "gpt2-small.yaml")
+    training = spec.scenarios[0].training
+    rows = table(Reader(page.report([planned("gpt2-small")])), "Activations over")
+
+    def kept(**changed: int) -> str:
+        scenario = Scenario("base", replace(training, **changed))  # type: ignore[arg-type]
+        return units.memory(capacity.plan(spec, scenario).memory.activations_bytes)
+
+    assert rows[0] == ["n", "B = 8", "B", "n = 1,024"]
+    for n, over_n, B, over_B in rows[1:]:
+        assert over_n == kept(sequence_length=number(n))
+        assert over_B == kept(batch_size=number(B))
+
+
+def test_nothing_of_the_page_is_imported_until_asked_for() -> None:
+    import subprocess
+    import sys
+
+    script = "import sys, planner.cli; planner.cli.main(['run', *sys.argv[1:]]); print('planner.report.page' in sys.modules)"
+    for form, imported in (("csv,md,json", "False"), ("html", "True")):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-c", script, str(ROOT / "specs" / "gpt2-small.yaml"), "--output", folder, "--format", form]
+            run = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=ROOT, check=True)
+        assert run.stdout.splitlines()[-1] == imported

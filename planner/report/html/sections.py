@@ -200,9 +200,10 @@ def memory(one: Subject) -> str:
 
 def _state(one: Subject, state: ByteSum) -> str:
     """Name a part of the model states, with its bytes per parameter; where these differ from tensor to tensor, with its formula."""
-    if state.bytes_per_param is None:
+    each = state.bytes_per_param
+    if each is None or each * one.plan.parameters.total != state.total_bytes:
         return one.label(state.part, state.part)
-    return f"{text(state.part)}, {state.bytes_per_param}·params"
+    return f"{text(state.part)}, {each}·params"
 
 
 def _recipe(plan: Plan) -> str:
