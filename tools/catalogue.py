@@ -30,7 +30,8 @@ Row = Mapping[str, Any]
 # and that later Mistrals have no window, which their class would give them. Where neither has it, the spec says that it is a default.
 CONTEXTS = {
     2048: (
-        "TinyLlama-1.1B-Chat-v1.0", "SmolLM-1.7B", "open_llama_3b", "open_llama_13b", "llama-7b", "llama-30b", "llama-65b", "phi-1", "phi-2",
+        "TinyLlama-1.1B-Chat-v1.0", "SmolLM-1.7B", "open_llama_3b", "open_llama_13b", "llama-7b", "llama-30b", "llama-65b", "phi-1",
+        "phi-2",
     ),
     4096: (
         "EXAONE-3.0-7.8B-Instruct", "stablelm-base-alpha-7b", "Sheared-LLaMA-2.7B", "Yi-6B", "Llama-2-7b-hf", "deepseek-llm-7b-base",
