@@ -80,18 +80,15 @@ class Transformers(PyTorch):
 
     def own_loss(self, t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
         """Return ForCausalLMLoss: cross entropy in float32, with the labels moved on by one."""
-        wide = op.cast(t, logits.view(logits.shape[0] * logits.shape[1], logits.shape[2]), "float32")
-        loss = op.nll_loss(t, op.log_softmax(t, wide), self.shifted(t, targets))
-        op.hold(t, wide, logits)
-        return loss
-
-    def shifted(self, t: Tape, labels: Tensor) -> Tensor:
-        """Return labels [B, n] without the first and with one more at the end: a slice of [B, n + 1], copied unless B is 1."""
-        B, n = labels.shape
+        B, n, V = logits.shape
+        wide = op.cast(t, logits.view(B * n, V), "float32")
         with t.at("", "inputs"):
             padded = t.tensor((B, n + 1), "int64", needs_grad=False)
-            t.record("pad", [labels], [padded], by=self.shifted)
-            return op.contiguous(t, padded.view(B, n), exceeds_one(B))
+            t.record("pad", [targets], [padded], by=self.own_loss)
+            ahead = op.contiguous(t, padded.view(B, n), exceeds_one(B))  # without the first, which is a copy unless B is 1
+        loss = op.nll_loss(t, op.log_softmax(t, wide), ahead)
+        op.hold(t, wide, logits, padded)
+        return loss
 
 
 class TransformersEager(Transformers):
