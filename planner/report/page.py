@@ -63,8 +63,8 @@ def _page(models: Sequence[Planned], facts: Sequence[Sequence[Facts]], detail: D
         yield from (f"<h3 id=s{number}>Shapes {number}</h3><ol>{modules}</ol>\n" for modules, number in known.shapes.items())
     yield "<h2>Formulas</h2><p>As the code that computed the figures gives them, run over symbols; what these are worth stands under each "
     yield "model's name. <code>planner show SPEC --explain</code> tells them with the numbers put in, and their sources."
-    if left_out := [group for group in DETAILS[0].groups if group not in detail.groups]:
-        yield f" Left out here, to keep the page small: {', '.join(left_out)}."
+    if detail.longest is not None:
+        yield f" Left out here, to keep the page small: formulas of more than {detail.longest} characters."
     yield "\n<ol>"
     yield from known.items()
     yield f"</ol><script>{script}</script>\n"

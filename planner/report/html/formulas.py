@@ -15,18 +15,11 @@ class Detail:
     """How much a page tells."""
 
     full: bool = True  # else shapes in symbols, once for all models that share them; no bars by convention; bytes of parts only exact
-    groups: tuple[str, ...] = ("parameters", "flops", "model states", "activations", "peak")  # of figures that come with their formulas
+    longest: int | None = None  # of the formulas that are told, in characters
 
 
 # What a page leaves out when it would be too large, a step after the other.
-DETAILS = (
-    Detail(),
-    Detail(full=False),
-    Detail(full=False, groups=("parameters", "flops", "model states", "activations")),
-    Detail(full=False, groups=("parameters", "flops")),
-    Detail(full=False, groups=("parameters",)),
-    Detail(full=False, groups=()),
-)
+DETAILS = (Detail(), Detail(full=False), *(Detail(full=False, longest=longest) for longest in (400, 300, 200, 150, 100, 50, 0)))
 
 
 @dataclass(slots=True)
@@ -39,7 +32,9 @@ class Formulas:
     shapes: dict[str, int] = field(default_factory=dict)
 
     def behind(self, label: str, figure: str, formula: str) -> str:
-        """Return a label, as HTML, that leads to the formula of a figure."""
+        """Return a label, as HTML, that leads to the formula of a figure, unless that is too long for this page."""
+        if self.detail.longest is not None and len(formula) > self.detail.longest:
+            return text(label)
         number = self.known.setdefault((figure, formula), len(self.known) + 1)
         return f"<a href=#f{number}>{text(label)}</a>" if self.links else text(label)
 

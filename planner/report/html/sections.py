@@ -104,10 +104,8 @@ class Subject:
 
     def label(self, label: str, figure: str) -> str:
         """Return a label that leads to its figure's formula, if there is one."""
-        one = self.facts.explained.get(figure) if self.formulas.detail.groups else None
-        return (
-            text(label) if one is None or one.group not in self.formulas.detail.groups else self.formulas.behind(label, figure, one.formula)
-        )
+        one = self.facts.explained.get(figure)
+        return text(label) if one is None else self.formulas.behind(label, figure, one.formula)
 
 
 def model(facts: Sequence[Facts], known: Formulas) -> Iterator[str]:
