@@ -363,7 +363,7 @@ def _formats(text: str) -> tuple[str, ...]:
 
 def _run(arguments: argparse.Namespace) -> int:
     from planner import capacity
-    from planner.report import claims, terminal, workbook
+    from planner.report import claims, terminal
     from planner.report.files import files
     from planner.report.records import Planned
     from planner.report.write import outdated, write
@@ -377,8 +377,11 @@ def _run(arguments: argparse.Namespace) -> int:
         _say("claims under expect are not checked under --set")
     elif broken := [problem for model in models for problem in claims.broken(model)]:
         return _tell(broken)
-    if "xlsx" in arguments.format and (problem := workbook.problem()):
-        return _fail(f"run: {problem}")
+    if "xlsx" in arguments.format:
+        from planner.report import workbook
+
+        if problem := workbook.problem():
+            return _fail(f"run: {problem}")
     if {"xlsx", "html"} & set(arguments.format):
         models = standing.with_budgets(models, Path.cwd())
     reports = files(models, arguments.format)
