@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 
 LONGEST = 7000  # characters of a formula; Excel takes 8,192
 _FIRST = ("B", "n", "n_layers", "layers.count", "d_model", "n_heads", "n_kv_heads", "head_dim", "d_ff", "V", "V_padded", "context_length")
+_NAMED_BY_EXTRA = (
+    "d_model",
+    "n_layers",
+    "n_heads",
+    "n_kv_heads",
+    "head_dim",
+    "d_ff",
+    "V",
+    "context_length",
+)  # what shapes of extra tensors may name
 _CREATED = datetime(2000, 1, 1)  # noqa: DTZ001 - the same on every day, and a workbook's dates have no zone
 _MADE_ONCE = ("model", "scenario", "to mend")
 _WIDE, _NARROW = 32, 16  # characters of a column
@@ -214,6 +224,11 @@ def _conditions(row: _Row, cells: Mapping[Factor | Expression | int, str]) -> It
         usual = stored % FLASH_ALIGNMENT == 0 and stored <= FLASH_WIDEST_HEAD
         unlike = f"OR(MOD({here},{FLASH_ALIGNMENT})<>0,{here}>{FLASH_WIDEST_HEAD})" if usual else f"{here}<>{stored}"
         yield unlike, "head_dim may call for other kernels than these figures have"
+    model = row.plan.model
+    named = [name for name in _NAMED_BY_EXTRA if name in cells]
+    if named and (model.extra or any(layer.extra for run in model.runs for layer in run.layers)):
+        moved = ",".join(f"{cells[name]}<>{made.values[name]}" for name in named)
+        yield f"OR({moved})", "the spec's extra tensors keep the sizes that they have"
 
 
 def _write_capacity(cells: _Cells) -> None:

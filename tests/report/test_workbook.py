@@ -251,6 +251,16 @@ def test_inputs_that_no_spec_may_have_are_told(load: Callable[[dict[str, Any]], 
     )
 
 
+@needs_libreoffice
+def test_extra_tensors_do_not_follow_and_that_is_told(load: Callable[[dict[str, Any]], Spec], tmp_path: Path) -> None:
+    extra = [{"name": "scale", "shape": ["d_model"], "component": "norm"}]
+    made = workbook.workbook(planned(load({"name": "extra", "model": SMALL | {"n_layers": 2, "extra": extra}})))
+    kept = calculated(changed(made, tmp_path / "kept.xlsx", {2: {"n": 7}}))["Inputs"]
+    moved = calculated(changed(made, tmp_path / "moved.xlsx", {2: {"d_model": 128}}))["Inputs"]
+    column = kept[0].index("to mend")
+    assert (kept[1][column], moved[1][column]) == ("", "the spec's extra tensors keep the sizes that they have; ")
+
+
 @pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "sep-10", "+1", "@SUM(A1)", "1e5", '=HYPERLINK("http://x")'])
 def test_a_name_stays_text(load: Callable[[dict[str, Any]], Spec], tmp_path: Path, name: str) -> None:
     (tmp_path / "book.xlsx").write_bytes(workbook.workbook(planned(load({"name": name, "model": SMALL | {"n_layers": 2}}))))
