@@ -63,8 +63,10 @@ def _review(request: Request, folder: Path, repo: Repository) -> Review:
         policy_changed, notes = _differs(repo.root / POLICY, tree.files.get(POLICY)), tree.notes
     else:
         base, named, policy_changed, notes = side.saved_report(request.base_report), f"the report {request.base_report}", True, ()
+        base = replace(base, paths=frozenset(side.selected(base.paths, patterns)))
     base = _meant(base, head)
-    if nowhere and not base.paths:
+    nowhere = [problem for problem in nowhere if not side.selected(base.paths, [problem.place.file])]
+    if nowhere:
         raise ReviewError(_told(nowhere, by_default=not request.specs))
     terms = Terms(rules, policy_changed, request.today, named, lambda file: side.from_root(repo.root, file), notes)
     return compare(base, head, terms)
@@ -72,9 +74,9 @@ def _review(request: Request, folder: Path, repo: Repository) -> Review:
 
 def _meant(base: Side, head: Side) -> Side:
     """Leave out models that the request does not name in the base and that the head has not got either."""
-    if base.saved:
-        return base
-    return replace(base, specs={name: spec for name, spec in base.specs.items() if spec.path in base.paths or name in head.specs})
+    specs = {name: spec for name, spec in base.specs.items() if spec.path in base.paths or name in head.specs}
+    saved = {key: figures for key, figures in base.saved.items() if key[0] in specs or key[0] in head.specs}
+    return replace(base, specs=specs, saved=saved)
 
 
 def _from_root(root: Path, folder: Path, pattern: str) -> str:

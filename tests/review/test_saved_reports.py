@@ -131,3 +131,12 @@ def test_a_saved_report_needs_no_repository(repo: Repo, saved: Path, tmp_path: P
     (plain / "tiny.yaml").write_text(spec(n_layers="3"), encoding="utf-8")
     review = repo.review("--base-report", str(saved), folder=tmp_path / "plain")
     assert figures(review)["params_total"]["before"] == TINY_PARAMS
+
+
+def test_only_what_is_named_is_held_against_the_report(repo: Repo) -> None:
+    repo.write(spec("other", n_layers="1"), "specs/other.yaml")
+    assert repo.run("run", "specs", "--format", "json", "--output", "saved")[0] == 0
+    assert repo.states("--base-report", "saved/capacity.json", "specs/tiny.yaml") == {"tiny": "unchanged"}
+    (repo.root / "specs/other.yaml").unlink()
+    assert repo.states("--base-report", "saved/capacity.json") == {"tiny": "unchanged", "other": "removed"}
+    assert repo.states("--base-report", "saved/capacity.json", "specs/other.yaml") == {"other": "removed"}
