@@ -305,3 +305,23 @@ def test_nothing_of_the_page_is_imported_until_asked_for() -> None:
             command = [sys.executable, "-c", script, str(ROOT / "specs" / "gpt2-small.yaml"), "--output", folder, "--format", form]
             run = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=ROOT, check=True)
         assert run.stdout.splitlines()[-1] == imported
+
+
+def test_places_on_a_picture_are_to_the_nearest_step() -> None:
+    from planner.report import units
+
+    assert [units.along(part, 3, 100) for part in (0, 1, 2, 3)] == [0, 33, 67, 100]
+    assert units.along(0, 0, 100) == 0
+    assert [units.along_log(value, 1, 1024, 100) for value in (1, 2, 32, 1024)] == [0, 10, 50, 100]
+    assert units.along_log(5, 5, 5, 100) == 0
+    assert [units.power_of_two(1 << power) for power in (0, 9, 10, 35, 41)] == ["1 B", "512 B", "1 KiB", "32 GiB", "2,048 GiB"]
+
+
+def test_the_formula_of_forward_flops_by_component_is_worth_what_the_csv_says() -> None:
+    from planner import capacity
+
+    spec = planner.load(ROOT / "specs" / "gpt2-small.yaml")
+    worth = {one.figure: one.value for one in capacity.explain(spec, spec.scenarios[0])}
+    # 12 layers of 8 · 1024 tokens: 2 · 768 · 2304 + 2 · 768 · 768 for projections, 4 · 1024 · 768 for scores and values
+    assert worth["forward FLOPs in attention"] == 12 * 8192 * (2 * 768 * 2304 + 2 * 768 * 768 + 4 * 1024 * 768)
+    assert worth["forward FLOPs in head"] == 8192 * 2 * 768 * 50_257
