@@ -78,8 +78,7 @@ complete -o default -F _planner planner modelplan
 
 def _zsh(commands: tuple[Command, ...]) -> str:
     return f"""\
-#compdef planner modelplan
-# planner completion zsh > a folder of $fpath, as _planner
+# in ~/.zshrc, behind compinit: source <(planner completion zsh)
 autoload -Uz bashcompinit
 bashcompinit
 {_bash(commands).partition(chr(10))[2]}"""

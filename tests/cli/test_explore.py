@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -154,3 +155,19 @@ def test_every_command_is_completed(planner: Planner, shell: str) -> None:
     assert (code, err) == (0, "")
     for command in ("run", "validate", "show", "verify", "diff", "init", "import", "list", "sweep", "fit", "compare", "size", "schema"):
         assert command in out
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+def test_fish_completes_choices(home: Path, planner: Planner) -> None:
+    (home / "planner.fish").write_text(planner("completion", "fish")[1], encoding="utf-8")
+    command = ["fish", "-c", "source planner.fish; complete -C 'planner fit --for '"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True, cwd=home)
+    assert [line.split()[0] for line in made.stdout.splitlines()] == ["batch_size", "d_model", "n_layers", "sequence_length"]
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
+def test_zsh_takes_the_script(home: Path, planner: Planner) -> None:
+    (home / "planner.zsh").write_text(planner("completion", "zsh")[1], encoding="utf-8")
+    command = ["zsh", "-fc", "autoload -Uz compinit; compinit -D; source ./planner.zsh; echo $_comps[planner]"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True, cwd=home)
+    assert (made.stdout.strip(), made.stderr) == ("_bash_complete -o default -F _planner", "")
