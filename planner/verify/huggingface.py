@@ -361,6 +361,9 @@ NEOX_NAMES = (
     ("gpt_neox.", "model."),
 )
 
+# A function is a module of its own there, and a part of the module that calls it here.
+ACTIVATION_NAMES = ((".act_fn.", "."), (".act.", "."))
+
 FAMILIES = (
     Family("GPT2Config", "GPT2LMHeadModel", gpt2_common, gpt2_keys, GPT2_NAMES),
     Family("LlamaConfig", "LlamaForCausalLM", llama_like(), llama_keys),
@@ -416,6 +419,7 @@ def build(model: Model, training: Training, device: torch.device, dtype: torch.d
     finally:
         torch.set_default_dtype(before)
     module.tie_weights()  # type: ignore[operator] # a method of transformers' models
+    module.loss_type = "ForCausalLM"  # type: ignore[assignment] # which it takes anyway, after a warning
     module.train()
     if training.recompute == "full":
         module.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})  # type: ignore[operator] # the same
@@ -425,7 +429,7 @@ def build(model: Model, training: Training, device: torch.device, dtype: torch.d
 def our_name(name: str, model: Model) -> str:
     """Return our name for a module or a parameter of the model's class."""
     name += "."
-    for theirs, ours in family_of(model).names:
+    for theirs, ours in (*family_of(model).names, *ACTIVATION_NAMES):
         name = name.replace(theirs, ours)
     return name.removesuffix(".")
 

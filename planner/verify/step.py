@@ -25,8 +25,6 @@ from planner.verify.records import CHECKPOINT, Measured, Phase, Saved
 
 AUTOCAST = {"bf16-autocast": torch.bfloat16, "fp16-autocast": torch.float16}
 WEIGHTS = {"bf16": torch.bfloat16, "bf16-master": torch.bfloat16}  # float32 elsewhere
-
-
 LOSS = "loss"  # the path of what runs in no module, or in the whole model itself
 MICRO_STEPS = 2  # of one step: those after the second are like it, with all gradients there from the start
 
@@ -101,9 +99,10 @@ def autocast(training: Training, device: str) -> torch.autocast:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Leave out what PyTorch says about speed: autocast on the CPU leaves the input of a norm in 16 bits."""
+    """Leave out what is said about speed, as that autocast on the CPU leaves a norm's input in 16 bits, and about names to come."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Mismatch dtype between input and weight")
+        warnings.filterwarnings("ignore", message=".*gradient_checkpointing_enable.* is deprecated", category=FutureWarning)
         yield
 
 

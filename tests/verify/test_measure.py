@@ -70,7 +70,6 @@ def test_parameters_of_gpt2_small() -> None:
 
 
 @pytest.mark.parametrize("row", chosen(), ids=lambda row: f"{row['case']}-{row['family']}-{row['device']}-{row['prec']}-{row['attn']}")
-@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing_enable.*:FutureWarning")
 def test_every_figure_of_a_measured_case(row: dict[str, str]) -> None:
     if row["family"] != "nano":
         pytest.importorskip("transformers", reason="transformers is not installed")
