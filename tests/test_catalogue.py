@@ -86,7 +86,7 @@ CATALOG = sorted((Path(__file__).parent.parent / "specs" / "catalog").rglob("*.y
 
 def test_the_published_models_are_as_the_tool_writes_them() -> None:
     root = Path(__file__).parent.parent
-    check = [sys.executable, root / "tools" / "catalogue.py", "--check"]
+    check = [sys.executable, str(root / "tools" / "catalogue.py"), "--check"]
     run = subprocess.run(check, capture_output=True, encoding="utf-8", env=os.environ | {"PYTHONPATH": str(root)}, check=False)
     assert run.returncode == 0, f"{run.stdout}{run.stderr}\nrun `make catalogue` and look at what changed"
 
