@@ -86,7 +86,7 @@ class _Forward:
         self.result, self.nodes, self.stays, self.phase = result, nodes, stays, phase
         self.readers: dict[Storage, dict[Size, int]] = {}  # how many are to come, by whether (1 or 0, a size) they read this storage
         self.alive: dict[Storage, Size] = {}
-        self.cast_copies: Size = 0  # autocast's copies of weights that nobody keeps: alive until the forward pass ends
+        self.cast_copies: Size = 0  # what nobody keeps and yet lives until the forward pass ends, as autocast's copies of weights do
         self.count_readers(nodes)
 
     def run(self) -> None:
@@ -124,8 +124,8 @@ class _Forward:
         for storage in {tensor.parts[0][0]: None for tensor in node.outputs if tensor.parts[0][0] not in read}:
             self.alive[storage] = self.result.sized(storage.bytes)
             self.result.live = self.result.live + self.alive[storage]
-            if storage.until_forward_ends and storage not in self.stays:
-                self.cast_copies = self.cast_copies + self.alive[storage]
+            if storage.until_forward_ends:
+                self.cast_copies = self.cast_copies + self.alive[storage] * (1 - self.stays.get(storage, 0))
         if node.outputs:
             phase: Phase = "loss" if node.component == "logits" else self.phase
             self.result.take(phase, f"{node.name} at {node.path}", node.temporary)

@@ -7,6 +7,8 @@ A norm is a sequence of operators there, eager attention keeps scores and probab
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from planner.spec.records import Activation, Norm
 from planner.trace import primitives as op
 from planner.trace.pytorch import PyTorch, correction_biases
@@ -68,6 +70,7 @@ class Transformers(PyTorch):
             return x
         copy = op.contiguous(t, x, 1)
         copy.by_head = True
+        copy.parts[0][0].until_forward_ends = True  # the model returns the cache
         return copy
 
     def buffers(self) -> Size:
@@ -113,8 +116,20 @@ class TransformersEager(Transformers):
         probabilities = op.cast(t, probabilities, dtype)
         probabilities = op.dropout(t, probabilities) if self.dropout else probabilities
         made = op.matmul_by_head(t, probabilities, v)
-        op.hold(t, k, v, probabilities)
+        op.hold(t, k, v)
+        self.returned.append(probabilities)
         return made
+
+    def layer(self, t: Tape, body: Callable[..., Tensor], x: Tensor, *tables: Tensor) -> Tensor:
+        """Run a layer, whose function names until its end what attention returns beside its output: the probabilities."""
+
+        def whole(x: Tensor) -> Tensor:
+            self.returned: list[Tensor] = []
+            made = body(x)
+            op.hold(t, *self.returned)
+            return made
+
+        return super().layer(t, whole, x, *tables)
 
     @property
     def is_gpt2(self) -> bool:
