@@ -65,10 +65,9 @@ def decoder_layer(t: Tape, implementation: Implementation, layer: Layer, places:
         if layer.feed_forward or layer.experts:
             x = residual(t, implementation, layer, x, feed, *around_feed)
     else:
-        y = norm(t, implementation, layer.norm, x, "input_layernorm")
-        z = y if layer.block == "parallel_one_norm" else norm(t, implementation, layer.norm, x, "post_attention_layernorm")
-        x = op.add(t, op.add(t, x, mix(y)), feed(z))
-        op.hold(t, y, z)
+        first = partial(norm, t, implementation, layer.norm, name="input_layernorm")
+        second = partial(norm, t, implementation, layer.norm, name="post_attention_layernorm")
+        x = implementation.parallel(t, x, first, None if layer.block == "parallel_one_norm" else second, mix, feed)
     if places.per_layer:
         x = with_layer_input(t, implementation, layer, x, places.per_layer)
     declare(t, layer.extra, x)

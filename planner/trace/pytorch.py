@@ -135,6 +135,22 @@ class PyTorch:
         """Run a layer; full recomputation keeps only its input and the tables that layers share."""
         return t.checkpoint(lambda x, *_: body(x), x, *tables) if self.recompute == "full" else body(x)
 
+    def parallel(
+        self,
+        t: Tape,
+        x: Tensor,
+        first: Callable[[Tensor], Tensor],
+        second: Callable[[Tensor], Tensor] | None,
+        mix: Callable[[Tensor], Tensor],
+        feed: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        """Return x + mix(first(x)) + feed(second(x)), or with one norm for both."""
+        y = first(x)
+        z = second(x) if second else y
+        made = op.add(t, op.add(t, x, mix(y)), feed(z))
+        op.hold(t, y, z)
+        return made
+
     def core(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, softcap: bool = False) -> Tensor:
         """Attend causally with q [B, H, n, h] to k, v [B, K, n, h] -> [B, n, H·h]; selective recomputation keeps only q, k, v and bias."""
         inputs = (q, k, v, bias) if bias else (q, k, v)

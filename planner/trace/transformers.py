@@ -43,6 +43,23 @@ class Transformers(PyTorch):
         bent = op.tanh(t, op.scale(t, op.add(t, x, op.scale(t, op.square(t, x)))))
         return op.multiply(t, op.scale(t, x), op.shift(t, bent))
 
+    def parallel(
+        self,
+        t: Tape,
+        x: Tensor,
+        first: Callable[[Tensor], Tensor],
+        second: Callable[[Tensor], Tensor] | None,
+        mix: Callable[[Tensor], Tensor],
+        feed: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        """Return feed(second(x)) + mix(first(x)) + x, or with one norm for both, in GPT-NeoX's order."""
+        y = first(x)
+        mixed = mix(y)
+        fed = feed(second(x) if second else y)
+        made = op.add(t, op.add(t, fed, mixed), x)
+        op.hold(t, mixed, fed)
+        return made
+
     def position_ids(self, t: Tape, n: Size) -> Tensor | None:
         """Return the positions [1, n] that are handed to every layer, but not where they were looked up in a table."""
         if self.model.positions.type == "learned":
