@@ -60,7 +60,8 @@ def training(case: dict[str, str]) -> Training:
         implementation=("pytorch" if case["family"] == "nano" else "transformers") + ("-eager" if case["attn"] == "eager" else ""),  # type: ignore[arg-type]
         device=device,  # type: ignore[arg-type]
         attention_kernel=case["sdpa_backend"] if case["sdpa_backend"] not in {"", "h100"} else "auto",  # type: ignore[arg-type]
-        loss=LOSSES[case["loss"]],  # type: ignore[arg-type]
+        # nanoGPT takes the cross entropy in the model's own forward function, which is what its own loss means.
+        loss="default" if (case["family"], case["loss"]) == ("nano", "ce") else LOSSES[case["loss"]],  # type: ignore[arg-type]
         keep_logits=case["keep_logits"] == "True",
         kv_cache=bool(json.loads(case["cfg"]).get("use_cache")),
         optimizer_kernel=KERNELS[case["opt"]],  # type: ignore[arg-type]
