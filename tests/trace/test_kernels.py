@@ -1,0 +1,66 @@
+"""The kernel that PyTorch 2.13 picks for fused attention: sdp_utils.cpp for CUDA, sdp_utils_cpp.cpp for the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from planner.spec.records import Attention, FeedForward, Layer, Model, Norm, Positions, Run, Training
+from planner.trace.decoder import trace
+from planner.trace.refusal import NotModelledError
+from planner.trace.tape import Node, Operation
+
+PLAIN = Training(batch_size=2, sequence_length=16, precision="bf16", gradient_dtype="bf16")
+FP32 = {"precision": "fp32", "gradient_dtype": "fp32"}
+
+
+def model(n_heads: int = 4, n_kv_heads: int = 4, head_dim: int = 16, positions: str = "none") -> Model:
+    place = Positions(positions)  # type: ignore[arg-type] # the cases below hold only names of positions
+    layer = Layer(Attention(n_heads, n_kv_heads, head_dim), FeedForward(64), positions=place, norm=Norm())
+    return Model(64, 64, 16, 32, 2, (Run(2, (layer,)),), positions=place)
+
+
+def kernels(nodes: tuple[Node, ...]) -> Iterator[str]:
+    for node in nodes:
+        if not isinstance(node, Operation):
+            yield from kernels(node.body)
+        elif "attention" in node.name or (node.name == "matmul" and node.path.endswith("self_attn")):
+            yield node.name
+
+
+@pytest.mark.parametrize(
+    ("sizes", "training", "picked"),
+    [
+        ({}, {}, ["flash_attention"]),
+        ({}, FP32, ["efficient_attention"]),
+        ({"positions": "alibi"}, {}, ["efficient_attention"]),  # flash takes no mask
+        ({"n_kv_heads": 2}, {}, ["flash_attention"]),
+        ({"n_kv_heads": 2}, FP32, ["matmul", "matmul"]),  # the memory-efficient kernel takes no groups
+        ({"n_kv_heads": 2, "positions": "alibi"}, {}, ["matmul", "matmul"]),
+        ({"head_dim": 20}, {}, ["flash_attention"]),  # padded to 24
+        ({"head_dim": 20}, FP32, ["efficient_attention"]),  # 80 bytes, a multiple of 16
+        ({"head_dim": 20, "positions": "alibi"}, {}, ["matmul", "matmul"]),  # 40 bytes, none
+        ({"head_dim": 264}, {}, ["efficient_attention"]),  # flash ends at 256
+        ({}, {"device": "h100"}, ["cudnn_attention"]),
+        ({"positions": "alibi"}, {"device": "h100"}, ["cudnn_attention"]),
+        ({"head_dim": 136}, {"device": "h100"}, ["flash_attention"]),  # cuDNN ends at 128
+        ({}, {"device": "h100", "dropout": Fraction(1, 10)}, ["flash_attention"]),  # cuDNN drops out in sixteenths
+        ({}, {"device": "h100", "dropout": Fraction(1, 8)}, ["cudnn_attention"]),
+        ({}, FP32 | {"device": "h100"}, ["efficient_attention"]),
+        ({}, {"device": "cpu"}, ["flash_attention_for_cpu"]),
+        ({"n_kv_heads": 2, "positions": "alibi"}, {"device": "cpu"}, ["flash_attention_for_cpu"]),
+        ({}, {"device": "cpu", "dropout": Fraction(1, 10)}, ["matmul", "matmul"]),  # the CPU's has no dropout
+        ({}, {"attention_kernel": "math"}, ["matmul", "matmul"]),
+        ({}, {"attention_kernel": "efficient"}, ["efficient_attention"]),
+    ],
+)
+def test_the_kernel_that_is_picked(sizes: dict[str, int], training: dict[str, str], picked: list[str]) -> None:
+    assert list(kernels(trace(model(**sizes), replace(PLAIN, **training)).nodes)) == picked  # type: ignore[arg-type] # names stand with values
+
+
+def test_a_kernel_that_does_not_take_the_inputs_is_refused() -> None:
+    with pytest.raises(NotModelledError, match="the flash attention kernel does not take these inputs; those that do: math, efficient"):
+        trace(model(), replace(PLAIN, precision="fp32", gradient_dtype="fp32", attention_kernel="flash"))
