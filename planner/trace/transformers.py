@@ -133,9 +133,10 @@ class TransformersEager(Transformers):
         probabilities = op.cast(t, probabilities, dtype)
         probabilities = op.dropout(t, probabilities) if self.dropout else probabilities
         made = op.matmul_by_head(t, probabilities, v)
+        joined = op.heads_joined(t, made).view(*made.shape)  # inside the function, where keys and values of all heads are at hand
         op.hold(t, k, v)
         self.returned.append(probabilities)
-        return made
+        return joined
 
     def layer(self, t: Tape, body: Callable[..., Tensor], x: Tensor, *tables: Tensor) -> Tensor:
         """Run a layer, whose function names until its end what attention returns beside its output: the probabilities."""
