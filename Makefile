@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint unit bench readme docs catalogue format clean
+.PHONY: help run test lint unit verify bench readme docs catalogue format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -23,6 +23,9 @@ lint: $(VENV)/dev ## ruff and mypy
 
 unit: $(VENV)/dev ## the tests alone
 	$(BIN)/pytest
+
+verify: $(VENV)/dev ## hold every spec's parameters against PyTorch's own count
+	$(BIN)/planner verify specs/*.yaml
 
 bench: $(VENV)/package ## time it against what it cannot avoid, side by side in one run
 	$(BIN)/python bench/bench.py

@@ -207,6 +207,9 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--all", action="store_true", help="all of these")
     verify.add_argument("--device", choices=("cuda",), help="the peak of a real training step on the GPU in this machine, too")
     verify.add_argument(
+        "--config", metavar="FILE", type=Path, help="the parameters of the class that transformers builds from this config.json, instead"
+    )
+    verify.add_argument(
         "--against", choices=("transformers",), help="the parameters of the transformers class that says the same model, too"
     )
     _add_format(verify, "md")
@@ -559,13 +562,17 @@ def _verify(arguments: argparse.Namespace) -> int:
     asked = (*asked, "device") if arguments.device else asked
     rows: list[Row] = []
     for done, spec in enumerate(specs):
+        config = arguments.config or (Path(spec.path) if spec.path.endswith(".json") else None)
         for scenario in spec.scenarios if asked else spec.scenarios[:1]:
             # Scenarios share the model, and so its parameters.
-            parts = [(check,) for check in _of_the_model(arguments)] if scenario.name == "base" else []
+            parts = [(check,) for check in _of_the_model(arguments, config)] if scenario.name == "base" else []
             for checks in (*parts, asked):
                 _progress(f"{done + 1} of {len(specs)}: {spec.name} · {scenario.name}")
                 try:
-                    rows += verify.compare(spec, scenario, checks)
+                    if checks == ("config",) and config:
+                        rows += verify.compare_configured(spec, scenario, config)
+                    else:
+                        rows += verify.compare(spec, scenario, checks)
                 except verify.CannotMeasureError as error:
                     _progress("")
                     code = _fail(f"{spec.path}, scenario {scenario.name}, {', '.join(checks)} cannot be measured: {error}")
@@ -577,7 +584,10 @@ def _verify(arguments: argparse.Namespace) -> int:
     return code or (FINE if all(row.agrees for row in rows) else FINDING)
 
 
-def _of_the_model(arguments: argparse.Namespace) -> tuple[Check, ...]:
+def _of_the_model(arguments: argparse.Namespace, config: Path | None) -> tuple[Check, ...]:
+    """Return how parameters are held to account: by a given config.json's own class, which says any model, or by modules built anew."""
+    if config:
+        return ("config",)
     return ("parameters", "transformers") if arguments.against else ("parameters",)
 
 

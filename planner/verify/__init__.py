@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from planner.spec.records import Model, Scenario, Spec, Training
     from planner.verify.records import Check, LossMeasured, Measured, OptimizerMeasured, Row
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CannotMeasureError",
     "compare",
+    "compare_configured",
     "measure",
     "measure_gpu",
     "measure_loss",
@@ -50,6 +52,13 @@ def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check]) -> Iterator
     from planner.verify.comparison import compare as run
 
     return run(spec, scenario, checks)
+
+
+def compare_configured(spec: Spec, scenario: Scenario, config: Path) -> Iterator[Row]:
+    """Yield the parameters of the class that transformers builds from a config.json beside the planner's."""
+    from planner.verify.comparison import compare_configured as run
+
+    return run(spec, scenario, config)
 
 
 def measure(model: Model, training: Training) -> Measured:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from planner import capacity
 from planner.capacity.records import FlopsCount, Plan
@@ -20,6 +21,15 @@ LOSS_ALLOWED = 0.02  # of ln V: random weights say a little, not nothing
 TWIN_BATCH, TWIN_LENGTH = 2, 16
 
 LAYER = re.compile(r"(?<=\.layers\.)[\d,.-]*\d(?=\.[a-z]|$)")  # a number, or the ranges that we write for runs of layers
+
+
+def compare_configured(spec: Spec, scenario: Scenario, config: Path) -> Iterator[Row]:
+    """Yield the parameters of the class that transformers builds from a config.json, any class it has. Raises CannotMeasureError."""
+    from planner.verify.configured import configured
+
+    plan = capacity.plan(spec, scenario)
+    name, theirs = configured(config)
+    yield _rows(plan, "transformers", "params")(f"total, {name}", plan.parameters.total, theirs)
 
 
 def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check] = ("parameters",)) -> Iterator[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Check = Literal["parameters", "transformers", "kept", "flops", "step", "optimizer", "loss", "device"]
+Check = Literal["parameters", "transformers", "config", "kept", "flops", "step", "optimizer", "loss", "device"]
 
 CHECKPOINT = "checkpoint"  # stands where a function's name stands: a checkpoint holds its arguments under none
 

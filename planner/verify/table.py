@@ -40,11 +40,16 @@ def summary(rows: Sequence[Row]) -> str:
     equal = sum(row.ours == row.pytorch for row in rows)
     near = sum(row.agrees for row in rows) - equal
     models = len({row.model for row in rows})
+    counted = f"{_number(len(rows), 'figure')} of {_number(models, 'model')}"
     parts = [f"{equal} equal"]
     if near:
         parts.append(f"{near} as near as they should be")
     parts.append(f"{len(rows) - equal - near} differ")
-    return f"{len(rows)} figures of {models} {'model' if models == 1 else 'models'} beside PyTorch's: {', '.join(parts)}."
+    return f"{counted} beside PyTorch's: {', '.join(parts)}."
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -107,3 +107,40 @@ def test_a_real_step_needs_a_gpu(tiny: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert cli.main(["verify", str(tiny), "--device", "cuda"]) == 2
     assert "there is no GPU" in capsys.readouterr().err
+
+
+CONFIGS = {  # small odd sizes: experts with latent attention, a hybrid of attention and a gated delta rule, a state-space model
+    "deepseek_v3": {
+        "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 80, "moe_intermediate_size": 20,
+        "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1,
+        "kv_lora_rank": 12, "q_lora_rank": 20, "qk_rope_head_dim": 6, "qk_nope_head_dim": 10, "v_head_dim": 7, "vocab_size": 97,
+    },
+    "qwen3_next": {
+        "hidden_size": 48, "num_hidden_layers": 8, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "vocab_size": 97,
+        "intermediate_size": 80, "moe_intermediate_size": 20, "num_experts": 5, "num_experts_per_tok": 2,
+        "shared_expert_intermediate_size": 28, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
+        "linear_value_head_dim": 6,
+    },
+    "mamba2": {
+        "hidden_size": 48, "num_hidden_layers": 3, "num_heads": 6, "head_dim": 16, "state_size": 11, "n_groups": 3, "vocab_size": 97,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.filterwarnings("ignore")  # transformers' own
+def test_any_config_is_held_to_its_own_class(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"model_type": kind, **CONFIGS[kind]}), encoding="utf-8")
+    assert cli.main(["verify", str(config)]) == 0
+    assert "1 figure of 1 model beside PyTorch's: 1 equal" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore")  # transformers' own
+def test_a_config_of_another_model_is_a_difference(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"model_type": "mamba2", **CONFIGS["mamba2"]}), encoding="utf-8")
+    assert cli.main(["verify", str(tiny), "--config", str(config)]) == 1
+    assert "total, Mamba2ForCausalLM" in capsys.readouterr().out
