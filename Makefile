@@ -30,7 +30,7 @@ verify: $(VENV)/dev ## hold every spec's parameters against PyTorch's own count
 bench: $(VENV)/package ## time it against what it cannot avoid, side by side in one run
 	$(BIN)/python bench/bench.py
 
-readme: $(VENV)/package ## bring what the README shows up to date
+readme: $(VENV)/dev ## bring what the README shows up to date
 	$(BIN)/python tools/readme.py
 	$(BIN)/python tools/review.py
 

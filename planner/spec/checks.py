@@ -277,4 +277,14 @@ _LAYER = (
     *part_checks.LAYER,
 )
 _KERNELS = (kernels, capped_scores)
-_TRAINING = (sequence_in_context, gradient_dtype, tokens_and_steps)
+
+
+def kept_logits(settings: Settings, _: Settings) -> Problems:
+    """Logits can be held only where the program gets any."""
+    loss = settings.get("loss")
+    if settings.get("keep_logits") and loss.startswith("linear"):
+        message = f"keep_logits holds the logits, and a program that calls {loss} never has them"
+        yield settings.problem("keep_logits", "keep-logits", message, "leave it out, or write loss: cross_entropy")
+
+
+_TRAINING = (sequence_in_context, gradient_dtype, tokens_and_steps, kept_logits)

@@ -61,7 +61,8 @@ def trace(model: Model, training: Training) -> Trace:
         head = table if model.tied_head else t.weight("weight", (model.padded_vocab_size, x.shape[-1]), "head: V · width")
         bias = t.weight("bias", (model.padded_vocab_size,), "bias: V") if model.head_bias else None
         t.show("final hidden states", x)
-        chunked = implementation.loss_kind == "linear_cross_entropy_chunked"
+    fused, chunked = implementation.loss_kind.startswith("linear"), implementation.loss_kind == "linear_cross_entropy_chunked"
+    with t.at("loss" if fused else "lm_head", "head"):
         logits = Tensor((B, n, model.padded_vocab_size), t.precision.compute, ()) if chunked else op.linear(t, x, head, bias)
         t.show("logits", logits)
     with t.at("loss", "logits"):

@@ -27,6 +27,8 @@ AUTOCAST = {"bf16-autocast": torch.bfloat16, "fp16-autocast": torch.float16}
 WEIGHTS = {"bf16": torch.bfloat16, "bf16-master": torch.bfloat16}  # float32 elsewhere
 LOSS = "loss"  # the path of what runs in no module, or in the whole model itself
 MICRO_STEPS = 2  # of one step: those after the second are like it, with all gradients there from the start
+# Makes the gradients of its inputs beside the loss.
+MAKES_GRADIENTS = "torch_nn._linear_cross_entropy_batch_chunked.default"
 
 
 class Functions(TorchFunctionMode):
@@ -175,10 +177,10 @@ class Step:
     def step(self, keeper: Keeper | None) -> tuple[tuple[Phase, ...], tuple[int, ...], tuple[Saved, ...]]:
         """One training step: its phases, live bytes before and after each, and, if a keeper watches, what is kept for backward."""
         phases: list[Phase] = []
-        points = [self.live.bytes]
         for _ in range(min(self.training.gradient_accumulation, MICRO_STEPS) - 1):
             with self.live:
                 self.forward_and_backward()
+        points = [self.live.bytes]
         known = set(self.live.storages)
         with self.phase("forward", phases, points), keeper.watch() if keeper else nullcontext():
             loss, output = self.forward()
@@ -209,8 +211,12 @@ class Step:
         points.append(live.bytes)
 
     def kept(self, keeper: Keeper, known: set[int], loss: Tensor, output: tuple[Tensor, ...]) -> tuple[Saved, ...]:
-        """All storages that stay for backward: what was saved, and what else is still alive, such as checkpoints' inputs."""
+        """All storages that stay for backward: what was saved, and what else is still alive, such as checkpoints' inputs.
+
+        Gradients that a chunked loss makes in the forward pass are results and no inputs of the backward pass: they do not count.
+        """
         saved = {key: row for key, (storage, row) in keeper.saved.items() if storage() is not None}
         ours = known | saved.keys() | {id(tensor.untyped_storage()) for tensor in (loss, *output)}
+        ours |= {key for key, (_, made) in self.live.storages.items() if made.operator == MAKES_GRADIENTS}
         others: list[Made] = [made for key, (_, made) in self.live.storages.items() if key not in ours]
         return (*saved.values(), *(Saved("model", CHECKPOINT, made.shape, made.dtype, made.bytes) for made in others))

@@ -518,6 +518,9 @@ training: {attention_kernel: efficient, device: cpu}
     8:30: error[attention-kernel]: a CPU has no efficient attention; write auto, flash or math
 training: {optimizer_kernel: foreach, optimizer: lion}
     8:30: error[optimizer-kernel]: optimizer_kernel belongs to adam and adamw, and the optimizer is lion; leave it out, or write fused
+training: {loss: linear_cross_entropy, keep_logits: true}
+    8:53: error[keep-logits]: keep_logits holds the logits, and a program that calls linear_cross_entropy never has them; \
+leave it out, or write loss: cross_entropy
 """
 
 

@@ -90,6 +90,14 @@ def test_a_small_twin_keeps_every_switch() -> None:
         assert sum(run.count * len(run.layers) for run in small.runs) == small.n_layers
 
 
+@pytest.mark.parametrize(
+    "setting", ["loss=linear_cross_entropy", "loss=linear_cross_entropy_chunked", "loss=cross_entropy_shifted", "gradient_accumulation=4"]
+)
+def test_every_figure_of_a_step_agrees(setting: str, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", str(tiny), "--kept", "--flops", "--step", "--set", f"training.{setting}"]) == 0
+    assert " 0 differ." in capsys.readouterr().out
+
+
 def test_another_statement_of_the_model_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
     spec = tmp_path / "gpt2.yaml"
