@@ -132,7 +132,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    except Exception:  # noqa: BLE001 - Python's own exit code for a bug would be 1, a finding
+    except Exception as error:  # noqa: BLE001 - Python's own exit code for a bug would be 1, a finding
+        from planner.trace.refusal import NotModelledError
+
+        if isinstance(error, NotModelledError):
+            return _fail(str(error))
         traceback.print_exc()
         return _fail("this is a bug in planner, not in the spec; please report it with the lines above")
     return code
@@ -551,6 +555,7 @@ def _show(arguments: argparse.Namespace) -> int:
 def _verify(arguments: argparse.Namespace) -> int:
     from planner import verify
     from planner.report import terminal
+    from planner.trace.refusal import NotModelledError
     from planner.verify import table
 
     specs, code = _read(arguments.specs, arguments.set)
@@ -573,7 +578,7 @@ def _verify(arguments: argparse.Namespace) -> int:
                         rows += verify.compare_configured(spec, scenario, config)
                     else:
                         rows += verify.compare(spec, scenario, checks)
-                except verify.CannotMeasureError as error:
+                except (verify.CannotMeasureError, NotModelledError) as error:
                     _progress("")
                     code = _fail(f"{spec.path}, scenario {scenario.name}, {', '.join(checks)} cannot be measured: {error}")
     _progress("")
@@ -698,6 +703,7 @@ class _Bar:
 
 
 def _fit(arguments: argparse.Namespace) -> int:
+    from planner import capacity
     from planner.explore import fit
     from planner.report import terminal
     from planner.review import quantity
@@ -709,6 +715,7 @@ def _fit(arguments: argparse.Namespace) -> int:
     spec, code = _read_one(arguments, "fit")
     if spec is None:
         return code
+    capacity.plan(spec, spec.scenarios[0])  # or it is refused here, with the reason
     found = fit.fits(spec, arguments.scenario, memory, arguments.settings or fit.SETTINGS)
     if not found:
         return _fail(f"fit: {spec.name} has its layers in several runs, so that n_layers is not one setting")

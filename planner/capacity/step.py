@@ -54,7 +54,7 @@ def step(forward: Trace, weights: tuple[Weight, ...], training: Training, states
 def not_counted(training: Training) -> tuple[str, ...]:
     """Return what the step leaves out of its peak: what updates need beside the optimizer's state, where it is not known."""
     lines = []
-    if training.optimizer not in {"adamw", "adam"}:
+    if training.optimizer not in {"adamw", "adam", "lion"}:
         lines.append(f"what the update of {training.optimizer} needs beside its state while it runs")
     if training.precision == "bf16-master" and training.gradient_dtype == "bf16":
         lines.append("float32 copies of the gradients, which an update that is not fused makes")
@@ -88,15 +88,18 @@ def _highest(phase: Phase, moments: list[Moment]) -> PhasePeak:
 
 
 def _update_temporaries(weights: tuple[Weight, ...], training: Training, states: States) -> Size:
-    """Return the bytes that Adam's update needs beside its state.
+    """Return the bytes that an update needs beside its state.
 
-    None where it is fused, a list of all roots in one go (foreach), or two tensors of the largest weight's size (for-loop).
+    Adam's: none where it is fused, a list of all roots in one go (foreach), or two tensors of the largest weight's size (for-loop).
+    Lion's: the moment's copy and its sum with the gradient, one weight after the other.
     """
+    elements = sum(weight.params for weight in weights)
+    largest = maximum(*(product(weight.shape) for weight in weights))
+    if training.optimizer == "lion":
+        return 2 * largest * (states.optimizer // elements)
     if training.optimizer not in {"adamw", "adam"} or training.optimizer_kernel == "fused":
         return 0
     moment = states.optimizer // 2
     if training.optimizer_kernel == "foreach":
         return moment
-    elements = sum(weight.params for weight in weights)
-    largest = maximum(*(product(weight.shape) for weight in weights))
     return 2 * largest * (moment // elements)

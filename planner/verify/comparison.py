@@ -72,7 +72,8 @@ def _small(spec: Spec, scenario: Scenario) -> Plan:
         sequence_length=TWIN_LENGTH,
         gradient_accumulation=1,
         tokens=None,
-        implementation="pytorch",
+        implementation="pytorch-eager",  # takes every model
+        attention_kernel="auto",
         recompute="none",
     )
     return capacity.plan(replace(spec, model=twin(spec.model)), replace(scenario, training=training))
