@@ -708,6 +708,8 @@ def _fit(arguments: argparse.Namespace) -> int:
     from planner.report import terminal
     from planner.review import quantity
 
+    if arguments.memory.strip().isdigit():
+        return _fail(f"fit: --memory {arguments.memory} names no unit; write for example {arguments.memory.strip()}GiB")
     try:
         memory = int(quantity.parse(arguments.memory, "bytes").value)
     except ValueError as error:

@@ -58,6 +58,9 @@ EQUAL = """\
 *Equal* means parameters, kept bytes, live bytes at the start and after each pass, and FLOPs of both passes, all to the last one. The peak
 is a walk along the trace, which does not know every order in which kernels let go: it is told with its largest difference."""
 UNKNOWN = """\
+- What the updates of Adafactor, Muon and 8-bit AdamW need beside their state while they run: every result that leaves it out says so.
+  The peak may then be too low where the optimizer's phase is the largest, as with a small batch.
+- Lion's update in the first step: it is counted with all of Lion's state there, of which a first step still lacks some.
 - What a kernel, a driver or a release other than these would do. `planner verify SPEC --all` asks the PyTorch that you have.
 - Whether the model learns."""
 

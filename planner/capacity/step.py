@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from planner.capacity.peak import Moment, walk
 from planner.capacity.records import PHASES, LiveBytes, Phase, PhasePeak, Weight
-from planner.capacity.states import States, tensors_of
+from planner.capacity.states import EMA_BYTES, WEIGHT_BYTES, States, tensors_of
 from planner.spec.records import Training
 from planner.trace.decoder import Trace
 from planner.trace.sizes import Size, divide_up, is_integer, maximum, product, undominated
@@ -41,9 +41,8 @@ def step(forward: Trace, weights: tuple[Weight, ...], training: Training, states
         optimizer, stateless = optimizer + of_optimizer, stateless + of_the_rest
     start = stateless + optimizer
     walked = walk(forward.nodes, preallocated=preallocated, block=block)
-    update = Moment(
-        "optimizer", f"{training.optimizer} step", start + walked.after_backward + _update_temporaries(weights, training, states)
-    )
+    temporary = maximum(_update_temporaries(weights, training, states), _average_temporary(weights, training))
+    update = Moment("optimizer", f"{training.optimizer} step", start + walked.after_backward + temporary)
     return Step(
         (*(Moment(moment.phase, moment.operator, stateless + moment.bytes) for moment in walked.moments), update),
         (*(Moment(moment.phase, moment.operator, start + moment.bytes) for moment in walked.moments), update),
@@ -54,7 +53,7 @@ def step(forward: Trace, weights: tuple[Weight, ...], training: Training, states
 def not_counted(training: Training) -> tuple[str, ...]:
     """Return what the step leaves out of its peak: what updates need beside the optimizer's state, where it is not known."""
     lines = []
-    if training.optimizer not in {"adamw", "adam", "lion"}:
+    if training.optimizer not in {"adamw", "adam", "lion", "sgd", "sgd-momentum"}:
         lines.append(f"what the update of {training.optimizer} needs beside its state while it runs")
     if training.precision == "bf16-master" and training.gradient_dtype == "bf16":
         lines.append("float32 copies of the gradients, which an update that is not fused makes")
@@ -103,3 +102,11 @@ def _update_temporaries(weights: tuple[Weight, ...], training: Training, states:
     if training.optimizer_kernel == "foreach":
         return moment
     return 2 * largest * (moment // elements)
+
+
+def _average_temporary(weights: tuple[Weight, ...], training: Training) -> Size:
+    """Return the bytes of the largest weight's copy in the dtype of the average, which is made where the two differ."""
+    size = EMA_BYTES[training.ema]
+    if size in (0, WEIGHT_BYTES[training.precision]):
+        return 0
+    return size * maximum(*(product(weight.shape) for weight in weights))

@@ -72,6 +72,10 @@ def test_fit_finds_nothing_where_the_weights_do_not_fit(planner: Planner) -> Non
         2,
         "planner: fit: --memory cannot be 'much'; write a number and a unit, for example 80GB, 40GiB\n",
     )
+    assert planner("fit", "specs/tiny.yaml", "--memory", "80")[::2] == (
+        2,
+        "planner: fit: --memory 80 names no unit; write for example 80GiB\n",
+    )
 
 
 def test_compare_takes_scenarios(planner: Planner) -> None:

@@ -128,6 +128,7 @@ def test_megatron_pads_the_vocabulary_for_each_rank() -> None:
         ("def", "x.py", "this is no Python"),
         ("{", "config.json", "(the file seems to be cut off)"),
         ('{"model_type": "llam', "config.json", "(the file seems to be cut off)"),
+        ('{"model_type": "llama", "vocab_size": 3, "vocab_size": 5}', "config.json", "the key `vocab_size` is there more than once"),
         ('{"a": ' + "[" * 100_000, "config.json", "nested too deeply"),
         ('{"hidden_size": ' + "9" * 5000 + "}", "config.json", "this is no JSON of a configuration"),
         ("", "config.json", "the file is empty"),

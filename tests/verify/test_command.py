@@ -91,9 +91,22 @@ def test_a_small_twin_keeps_every_switch() -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", ["loss=linear_cross_entropy", "loss=linear_cross_entropy_chunked", "loss=cross_entropy_shifted", "gradient_accumulation=4"]
+    "setting",
+    [
+        "loss=linear_cross_entropy",
+        "loss=linear_cross_entropy_chunked",
+        "loss=cross_entropy_shifted",
+        "gradient_accumulation=4",
+        "ema=fp32",
+        "ema=bf16",
+        "optimizer=sgd",
+        "optimizer=sgd-momentum",
+        "optimizer=lion",
+    ],
 )
 def test_every_figure_of_a_step_agrees(setting: str, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if setting == "optimizer=lion":
+        pytest.importorskip("lion_pytorch", reason="lion-pytorch is not installed")
     assert cli.main(["verify", str(tiny), "--kept", "--flops", "--step", "--set", f"training.{setting}"]) == 0
     assert " 0 differ." in capsys.readouterr().out
 

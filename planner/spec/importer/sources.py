@@ -77,14 +77,25 @@ def _parsed(text: str, file: str) -> Any:  # noqa: ANN401  # what a file holds
 
 def _json(text: str) -> Any:  # noqa: ANN401
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_once_each)
     except json.JSONDecodeError as error:
         cut = " (the file seems to be cut off)" if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated") else ""
         raise UnsupportedConfigError(f"line {error.lineno}, column {error.colno}: this is no JSON: {error.msg}{cut}") from None
     except RecursionError:
         raise UnsupportedConfigError("the values are nested too deeply for a configuration") from None
+    except UnsupportedConfigError:
+        raise
     except ValueError as error:  # an integer of thousands of digits
         raise UnsupportedConfigError(f"this is no JSON of a configuration: {str(error).split(';')[0]}") from None
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UnsupportedConfigError(f"the key `{twice}` is there more than once; keep one of them")
+    return found
 
 
 def _yaml(text: str, file: str) -> Any:  # noqa: ANN401
