@@ -5,7 +5,7 @@ S is the number of (token, expert) pairs, tokens · top_k where all experts are 
 
 from __future__ import annotations
 
-from planner.trace.primitives import like, promote
+from planner.trace.primitives import like, promote, raised
 from planner.trace.sizes import Size
 from planner.trace.tape import Flops, Saved, Tape
 from planner.trace.tensor import Tensor
@@ -41,9 +41,10 @@ def gather(t: Tape, scores: Tensor, places: Tensor) -> Tensor:
 
 
 def normalize(t: Tape, scores: Tensor) -> Tensor:
-    """Divide [tokens, k] in place by its sum over k. Keeps a copy of the dividend, and the sums."""
-    sums = t.tensor((scores.shape[0], 1), scores.dtype)
-    t.record("sum", [scores], [sums], by=normalize)
+    """Divide [tokens, k] in place by its sum over k, which autocast makes in float32. Keeps a copy of the dividend, and the sums."""
+    wide = raised(t, scores)
+    sums = t.tensor((scores.shape[0], 1), wide.dtype)
+    t.record("sum", [wide], [sums], by=normalize)
     dividend, made = t.tensor(scores.shape, scores.dtype), t.tensor(scores.shape, scores.dtype)
     t.record("div_", [scores, sums], [made, dividend], [Saved(dividend, "dividend"), Saved(sums, "divisor")], by=normalize)
     return made

@@ -242,7 +242,7 @@ def experts_of(layer: Layer) -> Experts:
     return layer.experts
 
 
-def with_experts(norm: Literal["none", "head_dim"], scores: ScoresDtype) -> Callable[[Model], Model]:
+def with_experts(norm: Literal["none", "head_dim"], scores: ScoresDtype, *, always_normalizes: bool) -> Callable[[Model], Model]:
     """Set what MixtralForCausalLM and Qwen3MoeForCausalLM fix: Llama's layers, with experts for the feed-forward."""
 
     def common(model: Model) -> Model:
@@ -250,7 +250,10 @@ def with_experts(norm: Literal["none", "head_dim"], scores: ScoresDtype) -> Call
 
         def layer(one: Layer) -> Layer:
             chosen = experts_of(one)
-            experts = Experts(chosen.count, chosen.top_k, chosen.d_ff, activation=chosen.activation, scores_dtype=scores)
+            normalize = always_normalizes or chosen.normalize
+            experts = Experts(
+                chosen.count, chosen.top_k, chosen.d_ff, activation=chosen.activation, normalize=normalize, scores_dtype=scores
+            )
             head = attention(one, qkv="separate", qk_norm=norm, **NO_BIASES)
             return Layer(head, None, experts=experts, positions=rotary, norm=RMSNORM)
 
@@ -371,8 +374,8 @@ FAMILIES = (
     Family("Qwen3Config", "Qwen3ForCausalLM", llama_like(qk_norm=True), llama_keys),
     Family("GPTNeoXConfig", "GPTNeoXForCausalLM", neox_common, neox_keys, NEOX_NAMES),
     Family("Gemma2Config", "Gemma2ForCausalLM", gemma2_common, gemma2_keys),
-    Family("MixtralConfig", "MixtralForCausalLM", with_experts("none", "fp32"), experts_keys),
-    Family("Qwen3MoeConfig", "Qwen3MoeForCausalLM", with_experts("head_dim", "compute"), experts_keys),
+    Family("MixtralConfig", "MixtralForCausalLM", with_experts("none", "fp32", always_normalizes=True), experts_keys),
+    Family("Qwen3MoeConfig", "Qwen3MoeForCausalLM", with_experts("head_dim", "compute", always_normalizes=False), experts_keys),
     Family("DeepseekV3Config", "DeepseekV3ForCausalLM", deepseek_common, deepseek_keys),
 )
 

@@ -112,7 +112,7 @@ def measure(model: Model, training: Training) -> Measured:
     """Train the model for two steps and say what PyTorch kept, computed and held.
 
     The training's device decides what runs: the CPU's kernels on real tensors, or a made-up GPU at any size on fake ones.
-    Raises ``UnbuildableError`` and ``CannotPretendError``.
+    Raises ``UnbuildableError``, also for what PyTorch's kernels do not take, and ``CannotPretendError``.
     """
     if training.device == "cpu":
         with quiet():
@@ -121,7 +121,10 @@ def measure(model: Model, training: Training) -> Measured:
         raise UnbuildableError("optimizer adamw-8bit: its kernels need data, so that no step of it runs on a fake GPU")
     running = huggingface.as_if_running() if training.implementation.startswith("transformers") else nullcontext()
     with quiet(), running, pretend.cuda(training.device, training.attention_kernel):
-        return Step(model, training, "cuda").measure()
+        try:
+            return Step(model, training, "cuda").measure()
+        except RuntimeError as error:  # as where a grouped product's rows are no multiple of 16 bytes
+            raise UnbuildableError(f"PyTorch does not run it: {error}") from error
 
 
 def build(model: Model, training: Training, device: torch.device) -> tuple[nn.Module, Callable[[str], str]]:

@@ -165,3 +165,44 @@ def test_a_config_of_another_model_is_a_difference(tiny: Path, tmp_path: Path, c
     config.write_text(json.dumps({"model_type": "mamba2", **CONFIGS["mamba2"]}), encoding="utf-8")
     assert cli.main(["verify", str(tiny), "--config", str(config)]) == 1
     assert "total, Mamba2ForCausalLM" in capsys.readouterr().out
+
+
+EXPERTS = {  # heads that share keys; widths are multiples of 8, which grouped products in 16 bits need
+    "mixtral": {
+        "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "vocab_size": 97,
+        "intermediate_size": 40, "num_local_experts": 5, "num_experts_per_tok": 2, "max_position_embeddings": 64,
+    },
+    "qwen3_moe": {
+        "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 10, "vocab_size": 97,
+        "intermediate_size": 80, "moe_intermediate_size": 24, "num_experts": 7, "num_experts_per_tok": 3, "norm_topk_prob": True,
+        "max_position_embeddings": 64,
+    },
+    "deepseek_v3": {
+        "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 3, "num_key_value_heads": 3, "intermediate_size": 80,
+        "moe_intermediate_size": 24, "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3, "first_k_dense_replace": 1,
+        "n_group": 1, "topk_group": 1, "kv_lora_rank": 12, "q_lora_rank": 20, "qk_rope_head_dim": 6, "qk_nope_head_dim": 10,
+        "v_head_dim": 7, "vocab_size": 97, "max_position_embeddings": 64,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("batch", "length"), [(3, 37), (1, 8), (2, 1)])
+@pytest.mark.parametrize("kind", EXPERTS)
+@pytest.mark.filterwarnings("ignore")  # transformers' own
+def test_experts_are_held_to_their_class(kind: str, batch: int, length: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"model_type": kind, **EXPERTS[kind]}), encoding="utf-8")
+    settings = ("implementation=transformers", f"batch_size={batch}", f"sequence_length={length}", "precision=bf16-autocast")
+    options = [option for setting in settings for option in ("--set", f"training.{setting}")]
+    assert cli.main(["verify", str(config), "--kept", "--flops", *options]) == 0, capsys.readouterr()
+
+
+@pytest.mark.filterwarnings("ignore")  # transformers' own
+def test_what_pytorch_does_not_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"model_type": "mixtral", **EXPERTS["mixtral"], "intermediate_size": 36}), encoding="utf-8")
+    settings = ("--set", "training.implementation=transformers", "--set", "training.precision=bf16")
+    assert cli.main(["verify", str(config), "--kept", *settings]) == 2
+    assert "PyTorch does not run it: " in capsys.readouterr().err
