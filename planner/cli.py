@@ -210,10 +210,11 @@ def _parser() -> argparse.ArgumentParser:
         verify.add_argument(f"--{check}", action="append_const", const=check, dest="checks", help=what)
     verify.add_argument("--all", action="store_true", help="all of these")
     verify.add_argument("--device", choices=("cuda",), help="the peak of a real training step on the GPU in this machine, too")
-    verify.add_argument(
+    statement = verify.add_mutually_exclusive_group()
+    statement.add_argument(
         "--config", metavar="FILE", type=Path, help="the parameters of the class that transformers builds from this config.json, instead"
     )
-    verify.add_argument(
+    statement.add_argument(
         "--against", choices=("transformers",), help="the parameters of the transformers class that says the same model, too"
     )
     _add_format(verify, "md")
@@ -567,17 +568,14 @@ def _verify(arguments: argparse.Namespace) -> int:
     asked = (*asked, "device") if arguments.device else asked
     rows: list[Row] = []
     for done, spec in enumerate(specs):
-        config = arguments.config or (Path(spec.path) if spec.path.endswith(".json") else None)
+        config = arguments.config or (Path(spec.path) if spec.path.endswith(".json") and not arguments.against else None)
         for scenario in spec.scenarios if asked else spec.scenarios[:1]:
             # Scenarios share the model, and so its parameters.
             parts = [(check,) for check in _of_the_model(arguments, config)] if scenario.name == "base" else []
             for checks in (*parts, asked):
                 _progress(f"{done + 1} of {len(specs)}: {spec.name} · {scenario.name}")
                 try:
-                    if checks == ("config",) and config:
-                        rows += verify.compare_configured(spec, scenario, config)
-                    else:
-                        rows += verify.compare(spec, scenario, checks)
+                    rows += verify.compare(spec, scenario, checks, config)
                 except (verify.CannotMeasureError, NotModelledError) as error:
                     _progress("")
                     code = _fail(f"{spec.path}, scenario {scenario.name}, {', '.join(checks)} cannot be measured: {error}")
@@ -708,16 +706,14 @@ def _fit(arguments: argparse.Namespace) -> int:
     from planner.report import terminal
     from planner.review import quantity
 
-    if arguments.memory.strip().isdigit():
-        return _fail(f"fit: --memory {arguments.memory} names no unit; write for example {arguments.memory.strip()}GiB")
     try:
-        memory = int(quantity.parse(arguments.memory, "bytes").value)
+        memory = int(quantity.parse(arguments.memory, "bytes", bare=False).value)
     except ValueError as error:
         return _fail(f"fit: --memory cannot be {arguments.memory!r}; {error}")
     spec, code = _read_one(arguments, "fit")
     if spec is None:
         return code
-    capacity.plan(spec, spec.scenarios[0])  # or it is refused here, with the reason
+    capacity.plan(spec, next(one for one in spec.scenarios if one.name == arguments.scenario))  # or it is refused here, with the reason
     found = fit.fits(spec, arguments.scenario, memory, arguments.settings or fit.SETTINGS)
     if not found:
         return _fail(f"fit: {spec.name} has its layers in several runs, so that n_layers is not one setting")

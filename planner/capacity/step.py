@@ -92,16 +92,14 @@ def _update_temporaries(weights: tuple[Weight, ...], training: Training, states:
     Adam's: none where it is fused, a list of all roots in one go (foreach), or two tensors of the largest weight's size (for-loop).
     Lion's: the moment's copy and its sum with the gradient, one weight after the other.
     """
-    elements = sum(weight.params for weight in weights)
-    largest = maximum(*(product(weight.shape) for weight in weights))
     if training.optimizer == "lion":
-        return 2 * largest * (states.optimizer // elements)
+        return 2 * _largest(weights) * (states.optimizer // sum(weight.params for weight in weights))
     if training.optimizer not in {"adamw", "adam"} or training.optimizer_kernel == "fused":
         return 0
     moment = states.optimizer // 2
     if training.optimizer_kernel == "foreach":
         return moment
-    return 2 * largest * (moment // elements)
+    return 2 * _largest(weights) * (moment // sum(weight.params for weight in weights))
 
 
 def _average_temporary(weights: tuple[Weight, ...], training: Training) -> Size:
@@ -109,4 +107,9 @@ def _average_temporary(weights: tuple[Weight, ...], training: Training) -> Size:
     size = EMA_BYTES[training.ema]
     if size in (0, WEIGHT_BYTES[training.precision]):
         return 0
-    return size * maximum(*(product(weight.shape) for weight in weights))
+    return size * _largest(weights)
+
+
+def _largest(weights: tuple[Weight, ...]) -> Size:
+    """Return the elements of the largest weight."""
+    return maximum(*(product(weight.shape) for weight in weights))

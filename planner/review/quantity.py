@@ -44,11 +44,14 @@ class Amount:
         return self.value * figure if self.share else self.value
 
 
-def parse(text: str | int, unit: str, *, share: bool = False) -> Amount:
-    """Read ``40GiB``, ``80GB``, ``7B``, ``300e9``, and with ``share`` also ``5%``. Raises ValueError, which says what to write."""
+def parse(text: str | int, unit: str, *, share: bool = False, bare: bool = True) -> Amount:
+    """Read ``40GiB``, ``80GB``, ``7B``, with ``bare`` also ``300e9``, with ``share`` also ``5%``.
+
+    Raises ValueError, which says what to write.
+    """
     example = _EXAMPLES.get(unit, "7B, 124M, 300e9") + (", 5%" if share else "")
     found = _AMOUNT.fullmatch(str(text).replace(",", "").replace("_", "").strip())
-    if not found:
+    if not found or not (found["unit"] or bare):
         raise ValueError(f"write a number and a unit, for example {example}")
     number, named = Fraction(found["number"]), found["unit"]
     if named == "%" and share:

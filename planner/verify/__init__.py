@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CannotMeasureError",
     "compare",
-    "compare_configured",
+    "configured_parameters",
     "measure",
     "measure_gpu",
     "measure_loss",
@@ -47,18 +47,11 @@ def torch_problem() -> str | None:
     return None
 
 
-def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check]) -> Iterator[Row]:
+def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check], config: Path | None = None) -> Iterator[Row]:
     """Yield the planner's figures beside PyTorch's, check by check."""
     from planner.verify.comparison import compare as run
 
-    return run(spec, scenario, checks)
-
-
-def compare_configured(spec: Spec, scenario: Scenario, config: Path) -> Iterator[Row]:
-    """Yield the parameters of the class that transformers builds from a config.json beside the planner's."""
-    from planner.verify.comparison import compare_configured as run
-
-    return run(spec, scenario, config)
+    return run(spec, scenario, checks, config)
 
 
 def measure(model: Model, training: Training) -> Measured:
@@ -83,6 +76,13 @@ def transformers_parameters(model: Model) -> dict[str, tuple[int, ...]]:
     from planner.verify.huggingface import parameters as run
 
     return run(model)
+
+
+def configured_parameters(config: Path) -> tuple[str, int]:
+    """Name the class that transformers builds from a config.json, any class it has, and count the parameters that it stores."""
+    from planner.verify.configured import configured as run
+
+    return run(config)
 
 
 def measure_optimizer(model: Model, training: Training) -> OptimizerMeasured:

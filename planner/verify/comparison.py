@@ -11,7 +11,16 @@ from pathlib import Path
 from planner import capacity
 from planner.capacity.records import FlopsCount, Plan
 from planner.spec.records import Scenario, Spec, Training
-from planner.verify import measure, measure_gpu, measure_loss, measure_optimizer, parameters, transformers_parameters, twin
+from planner.verify import (
+    configured_parameters,
+    measure,
+    measure_gpu,
+    measure_loss,
+    measure_optimizer,
+    parameters,
+    transformers_parameters,
+    twin,
+)
 from planner.verify.records import CHECKPOINT, Check, Measured, Row
 
 # How far a peak may be from the measured one: the order in which an engine frees and allocates inside a layer is not all modelled.
@@ -23,17 +32,8 @@ TWIN_BATCH, TWIN_LENGTH = 2, 16
 LAYER = re.compile(r"(?<=\.layers\.)[\d,.-]*\d(?=\.[a-z]|$)")  # a number, or the ranges that we write for runs of layers
 
 
-def compare_configured(spec: Spec, scenario: Scenario, config: Path) -> Iterator[Row]:
-    """Yield the parameters of the class that transformers builds from a config.json, any class it has. Raises CannotMeasureError."""
-    from planner.verify.configured import configured
-
-    plan = capacity.plan(spec, scenario)
-    name, theirs = configured(config)
-    yield _rows(plan, "transformers", "params")(f"total, {name}", plan.parameters.total, theirs)
-
-
-def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check] = ("parameters",)) -> Iterator[Row]:
-    """Yield the rows of each check, parameters first.
+def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check] = ("parameters",), config: Path | None = None) -> Iterator[Row]:
+    """Yield the rows of each check, parameters first. The check config reads the config.json given.
 
     Parameters, kept tensors, FLOPs and the step are those of the model at full size: on a made-up GPU or, where the training's device is
     the CPU, with its kernels on real tensors. Optimizer and loss are those of a small twin on the CPU. Raises ``ModuleNotFoundError``
@@ -49,6 +49,9 @@ def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check] = ("paramete
         yield from compare_parameters(plan, "parameters", independent(plan.model))
     if "transformers" in wanted:
         yield from compare_parameters(plan, "transformers", transformers_parameters(plan.model))
+    if "config" in wanted and config:
+        name, theirs = configured_parameters(config)
+        yield _rows(plan, "transformers", "params")(f"total, {name}", plan.parameters.total, theirs)
     if wanted & STEPS.keys():
         measured = measure(plan.model, _measurable(plan.training, step="step" in wanted))
         for check, rows in STEPS.items():

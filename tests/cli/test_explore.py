@@ -74,7 +74,7 @@ def test_fit_finds_nothing_where_the_weights_do_not_fit(planner: Planner) -> Non
     )
     assert planner("fit", "specs/tiny.yaml", "--memory", "80")[::2] == (
         2,
-        "planner: fit: --memory 80 names no unit; write for example 80GiB\n",
+        "planner: fit: --memory cannot be '80'; write a number and a unit, for example 80GB, 40GiB\n",
     )
 
 
