@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import planner as package
+from planner.cli import commands
+from planner.cli.command import Command
 
 Planner = Callable[..., tuple[int, str, str]]
 
@@ -80,8 +83,20 @@ def test_version_and_help(planner: Planner) -> None:
     assert (code, err) == (0, "")
     assert "planner run specs/*.yaml" in out
     assert "exit codes:" in out
-    for command in ("run", "validate", "show", "schema"):
-        assert planner(command, "--help")[0] == 0
+
+
+def test_every_file_that_defines_a_command_is_in_the_table() -> None:
+    modules = [importlib.import_module(f"planner.cli.{path.stem}") for path in Path(commands.__file__).parent.glob("*.py")]
+    defined = [module.COMMAND for module in modules if hasattr(module, "COMMAND")]
+    assert sorted(defined) == sorted(commands.COMMANDS)
+
+
+@pytest.mark.parametrize("command", commands.COMMANDS, ids=lambda command: str(command.name))
+def test_every_command_explains_itself(planner: Planner, command: Command) -> None:
+    code, out, err = planner(command.name, "--help")
+    assert (code, err) == (0, "")
+    assert command.description.split()[0] in out
+    assert all(line.startswith(f"planner {command.name} ") for line, _ in command.examples)
 
 
 @pytest.mark.parametrize("arguments", [(), ("rnu",), ("--nope",), ("show",), ("show", "a", "b")])

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
-SHELLS = ("bash", "zsh", "fish")
+from planner.cli.command import FINE, Command
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A subcommand: what may stand behind it."""
+class _Words(NamedTuple):
+    """The words that can follow a subcommand."""
 
     name: str
     help: str
@@ -19,21 +19,27 @@ class Command:
     choices: Mapping[str, tuple[str, ...]]  # of options that have some; "" for the words that are no options
 
 
-def script(shell: str, parser: argparse.ArgumentParser) -> str:
-    """Write the script for a shell."""
-    return _SCRIPTS[shell](tuple(_commands(parser)))
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=tuple(_SCRIPTS), help="whose script")
 
 
-def _commands(parser: argparse.ArgumentParser) -> Iterator[Command]:
+def _run(arguments: argparse.Namespace) -> int:
+    from planner.cli import commands, program
+
+    sys.stdout.write(_SCRIPTS[arguments.shell](tuple(_subcommands(program.parser(commands.COMMANDS)))))
+    return FINE
+
+
+def _subcommands(parser: argparse.ArgumentParser) -> Iterator[_Words]:
     for action in parser._actions:  # noqa: SLF001 - argparse shows its options in no other way
         if not isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             continue
         helps = {choice.dest: choice.help or "" for choice in action._choices_actions}  # noqa: SLF001
         for name, inner in action.choices.items():
-            yield _command(name, helps.get(name, ""), inner)
+            yield _words(name, helps.get(name, ""), inner)
 
 
-def _command(name: str, text: str, parser: argparse.ArgumentParser) -> Command:
+def _words(name: str, text: str, parser: argparse.ArgumentParser) -> _Words:
     options: dict[str, str] = {}
     choices: dict[str, tuple[str, ...]] = {}
     for action in parser._actions:  # noqa: SLF001
@@ -41,10 +47,10 @@ def _command(name: str, text: str, parser: argparse.ArgumentParser) -> Command:
         options |= dict.fromkeys(long, (action.help or "").partition(";")[0].partition(" (")[0])
         if action.choices:
             choices |= dict.fromkeys(long or [""], tuple(map(str, action.choices)))
-    return Command(name, text, options, choices)
+    return _Words(name, text, options, choices)
 
 
-def _bash(commands: tuple[Command, ...]) -> str:
+def _bash(commands: tuple[_Words, ...]) -> str:
     names = " ".join(command.name for command in commands)
     options = "\n".join(
         f'    {command.name}) words="{" ".join((*command.options, *command.choices.get("", ())))}" ;;' for command in commands
@@ -76,7 +82,7 @@ complete -o default -F _planner planner modelplan
 """
 
 
-def _zsh(commands: tuple[Command, ...]) -> str:
+def _zsh(commands: tuple[_Words, ...]) -> str:
     return f"""\
 # in ~/.zshrc, behind compinit: source <(planner completion zsh)
 autoload -Uz bashcompinit
@@ -84,7 +90,7 @@ bashcompinit
 {_bash(commands).partition(chr(10))[2]}"""
 
 
-def _fish(commands: tuple[Command, ...]) -> str:
+def _fish(commands: tuple[_Words, ...]) -> str:
     lines = ["# planner completion fish > ~/.config/fish/completions/planner.fish"]
     for command in commands:
         lines.append(f"complete -c planner -n __fish_use_subcommand -a {command.name} -d {_quoted(command.help)}")
@@ -103,4 +109,13 @@ def _quoted(text: str) -> str:
     return f"'{escaped}'"
 
 
-_SCRIPTS: Mapping[str, Callable[[tuple[Command, ...]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+_SCRIPTS: Mapping[str, Callable[[tuple[_Words, ...]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+
+COMMAND = Command(
+    name="completion",
+    help="complete in a shell",
+    description="Print a script that lets a shell complete commands, options and their choices.",
+    examples=(),
+    add_arguments=_add_arguments,
+    run=_run,
+)

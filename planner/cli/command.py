@@ -1,0 +1,20 @@
+"""What every subcommand states about itself, and the exit codes."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import NamedTuple
+
+FINE, FINDING, FAILURE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
+
+
+class Command(NamedTuple):
+    """A subcommand. Not a dataclass, whose import alone would double the time of ``planner --version``."""
+
+    name: str
+    help: str
+    description: str
+    examples: tuple[tuple[str, str], ...]  # command lines, each with what it does
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]

@@ -1,0 +1,50 @@
+"""``planner list``: find a published model."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from planner.cli.arguments import add_format
+from planner.cli.command import FINDING, FINE, Command
+from planner.cli.streams import note, width
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="", help="part of a name or of a family (default: all)")
+    add_format(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    import json
+
+    from planner.report import terminal, units
+    from planner.spec import catalogue
+
+    found = catalogue.entries(arguments.pattern)
+    if not found:
+        near = catalogue.nearest(arguments.pattern)
+        note(f"the catalogue has no {arguments.pattern!r}" + (f"; the nearest names are {', '.join(near)}" if near else ""))
+        return FINDING
+    if arguments.format == "json":
+        entries = [
+            {"name": f"catalog/{one.name}", "params_total": one.params_total, "params_active": one.params_active, "model": one.title}
+            for one in found
+        ]
+        sys.stdout.write(json.dumps(entries, ensure_ascii=False, indent=2) + "\n")
+        return FINE
+    rows = [(f"catalog/{one.name}", units.count(one.params_total), units.count(one.params_active), one.title) for one in found]
+    cells = width()
+    for line in terminal.table(("name", "params", "active", "model"), "lrrl", rows):
+        sys.stdout.write(f"{line if cells is None else terminal.shorten(line, cells)}\n")
+    return FINE
+
+
+COMMAND = Command(
+    name="list",
+    help="find a published model",
+    description="List the models of the catalogue by name, with their parameters: planner run takes them by path, extends by this name.",
+    examples=(("planner list llama", "the published models of the catalogue; extends: catalog/NAME starts from one"),),
+    add_arguments=_add_arguments,
+    run=_run,
+)

@@ -1,0 +1,79 @@
+"""The program: the parser made from the table of subcommands, and an exit code for everything that can happen."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import planner
+from planner.cli.command import CLOSED_PIPE, FAILURE, INTERRUPTED, Command
+from planner.cli.commands import COMMANDS
+from planner.cli.streams import fail, settle
+
+_EXIT_CODES = """\
+exit codes:
+  0    fine
+  1    a finding: an invalid spec, a claim under expect that fails, a broken budget, a stale report, a difference from PyTorch
+  2    the tool could not do its job: a usage error, no such spec, a file that cannot be written
+  130  interrupted; 141: the reader of standard output went away
+
+Data goes to standard output, all else to standard error. Colors are for terminals, and none under NO_COLOR.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command with these arguments, by default the program's, and return its exit code."""
+    settle()
+    try:
+        code = _dispatch(argv)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains when it flushes at exit
+        return CLOSED_PIPE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except OSError as error:
+        return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except Exception as error:  # noqa: BLE001 - Python's own exit code for a bug would be 1, a finding
+        from planner.trace.refusal import NotModelledError
+
+        if isinstance(error, NotModelledError):
+            return fail(str(error))
+        traceback.print_exc()
+        return fail("this is a bug in planner, not in the spec; please report it with the lines above")
+    return code
+
+
+def _dispatch(argv: Sequence[str] | None) -> int:
+    try:
+        arguments = parser(COMMANDS).parse_args(argv)
+    except SystemExit as exit_:  # after --help, --version or a usage error
+        return exit_.code if isinstance(exit_.code, int) else FAILURE
+    code: int = arguments.run(arguments)
+    return code
+
+
+def parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
+    """Make the parser of the program with these subcommands."""
+    made = argparse.ArgumentParser(
+        prog="planner",
+        description="What a transformer language model takes: parameters, memory and FLOPs, exact, from a YAML spec.",
+        epilog=f"examples:\n{_examples(commands)}\n{_EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument("--version", action="version", version=f"planner {planner.__version__}")
+    subparsers = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in commands:
+        subparser = subparsers.add_parser(command.name, help=command.help, description=command.description, allow_abbrev=False)
+        command.add_arguments(subparser)
+        subparser.set_defaults(run=command.run)
+    return made
+
+
+def _examples(commands: Sequence[Command]) -> str:
+    examples = [example for command in commands for example in command.examples]
+    return "".join(f"  {line:<44}  {what}".rstrip() + "\n" for line, what in examples)

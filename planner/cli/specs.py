@@ -1,0 +1,56 @@
+"""Read the specs of a command line, and report what is wrong with them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from planner.cli.command import FAILURE, FINDING, FINE
+from planner.cli.streams import fail
+
+if TYPE_CHECKING:
+    from planner.spec.problems import Problem
+    from planner.spec.records import Scenario, Spec
+
+_NOT_READ = ("folder", "no-specs", "not-found", "unreadable")  # problems of the command line, not of a spec
+
+
+def read(paths: Sequence[str], overrides: Sequence[str] = ()) -> tuple[Sequence[Spec], int]:
+    """Read the specs; report all their problems, and return the exit code that these call for."""
+    from planner import spec
+
+    specs, problems = spec.read(paths, overrides)
+    return specs, report(problems)
+
+
+def read_one(command: str, arguments: argparse.Namespace) -> tuple[Spec, Scenario] | int:
+    """Read the one spec of a command and find the scenario asked for; else report why not and return the exit code."""
+    specs, code = read([arguments.spec], arguments.set)
+    if code:
+        return code
+    if len(specs) > 1:
+        return fail(f"{command} takes one spec, {arguments.spec} has {len(specs)}")
+    (spec,) = specs
+    for scenario in spec.scenarios:
+        if scenario.name == arguments.scenario:
+            return spec, scenario
+    return fail(f"{spec.name} has no scenario {arguments.scenario!r}; it has {', '.join(one.name for one in spec.scenarios)}")
+
+
+def report(problems: Sequence[Problem]) -> int:
+    """Print problems, and return the exit code that they call for."""
+    from planner.report.terminal import style
+    from planner.spec.problems import render
+
+    if problems:
+        sys.stderr.write(render(problems, color=style(sys.stderr).color) + "\n")
+    return exit_code(problems)
+
+
+def exit_code(problems: Sequence[Problem]) -> int:
+    """Return the exit code that problems call for."""
+    if not problems:
+        return FINE
+    return FAILURE if any(problem.code in _NOT_READ or problem.place.file.startswith("--set ") for problem in problems) else FINDING
