@@ -9,43 +9,43 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import date
 
-GATES = ("github", "sarif", "junit")  # formats that machines read
+CI_FORMATS = ("github", "sarif", "junit")  # output formats of CI systems
 
 
 def add_spec(parser: argparse.ArgumentParser) -> None:
-    """Add the one spec that a subcommand is about."""
-    parser.add_argument("spec", metavar="SPEC", help="a spec file, or - for standard input")
+    """Add the one spec of a subcommand."""
+    parser.add_argument("spec", metavar="SPEC", help="spec file, or - for standard input")
 
 
 def add_specs(parser: argparse.ArgumentParser) -> None:
-    """Add the specs that a subcommand is about."""
+    """Add the specs of a subcommand."""
     parser.add_argument("specs", metavar="SPEC", nargs="+", help="files, folders, globs, or - for standard input")
 
 
 def add_scenario(parser: argparse.ArgumentParser) -> None:
-    """Add the scenario of the one spec."""
-    parser.add_argument("--scenario", metavar="NAME", default="base", help="which of the spec's scenarios (default: base)")
+    """Add the scenario of a spec."""
+    parser.add_argument("--scenario", metavar="NAME", default="base", help="scenario to use (default: base)")
 
 
 def add_format(parser: argparse.ArgumentParser, *more: str) -> None:
-    """Add the format of what is printed: text and JSON, and more that the subcommand has."""
-    parser.add_argument("--format", choices=("text", *more, "json"), default="text", help="of what is printed (default: text)")
+    """Add the output format: text, JSON and any others of the subcommand."""
+    parser.add_argument("--format", choices=("text", *more, "json"), default="text", help="output format (default: text)")
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add the folder that files are written to."""
-    parser.add_argument("--output", metavar="DIR", type=Path, default=Path("reports"), help="where the files go (default: reports)")
+    """Add the output folder."""
+    parser.add_argument("--output", metavar="DIR", type=Path, default=Path("reports"), help="folder to write files to (default: reports)")
 
 
 def add_set(parser: argparse.ArgumentParser) -> None:
-    """Add values that override the spec's."""
+    """Add overrides of spec values."""
     parser.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], help="a value on top of the spec, as training.batch_size=16; repeatable"
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="override a spec value, e.g. training.batch_size=16 (repeatable)"
     )
 
 
 def today() -> date:
-    """Return the day in UTC, on which waivers are in force or not."""
+    """Return the date in UTC, against which waivers are evaluated."""
     from datetime import UTC, datetime
 
     return datetime.now(UTC).date()

@@ -13,8 +13,13 @@ class Command(NamedTuple):
     """A subcommand. Not a dataclass, whose import alone would double the time of ``planner --version``."""
 
     name: str
-    help: str
-    description: str
+    doc: str | None  # its file's docstring: the first line is its help, all of it the description; None under python -OO
     examples: tuple[tuple[str, str], ...]  # command lines, each with what it does
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
+
+    @property
+    def help(self) -> str:
+        """The first line of the docstring, as it reads in a list."""
+        summary = (self.doc or "").partition("\n")[0].removesuffix(".")
+        return summary[:1].lower() + summary[1:]

@@ -1,4 +1,8 @@
-"""``planner compare``: candidates side by side."""
+"""Compare specs side by side.
+
+Print their metrics, the change from the first spec, the settings that differ, and the number of training tokens that is compute-optimal for
+their parameters. Compares all scenarios of each spec, or the one given.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from planner.cli.streams import fail, width
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_specs(parser)
-    parser.add_argument("--scenario", metavar="NAME", help="the scenario of each spec (default: all)")
+    parser.add_argument("--scenario", metavar="NAME", help="scenario to compare (default: all)")
     add_format(parser, "md")
     add_set(parser)
 
@@ -28,7 +32,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return code
     meant = [(spec, one) for spec in specs for one in spec.scenarios if arguments.scenario in (None, one.name)]
     if not meant:
-        return fail(f"compare: no spec has a scenario {arguments.scenario!r}")
+        return fail(f"compare: unknown scenario {arguments.scenario!r}")
     plans = [capacity.plan(spec, one) for spec, one in meant]
     if arguments.format == "text":
         sys.stdout.write(compare.text(plans, terminal.style(sys.stdout), width() or 80))
@@ -38,13 +42,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    name="compare",
-    help="candidates side by side",
-    description="""\
-Put specs side by side: what they take, how much more or less than the first one, the settings in which they differ, and the training tokens
-that are compute-optimal for their parameters. All scenarios of each spec, or the one named.
-""",
-    examples=(("planner compare specs/gpt2-*.yaml", "candidates side by side, and the tokens that suit them"),),
-    add_arguments=_add_arguments,
-    run=_run,
+    "compare",
+    __doc__,
+    (("planner compare specs/gpt2-*.yaml", "compare specs, with compute-optimal token counts"),),
+    _add_arguments,
+    _run,
 )

@@ -1,4 +1,4 @@
-"""``planner completion``: scripts that let a shell complete commands, options and their choices, written from the parser itself."""
+"""Print a shell completion script."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Words(NamedTuple):
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=tuple(_SCRIPTS), help="whose script")
+    parser.add_argument("shell", choices=tuple(_SCRIPTS), help="target shell")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -112,10 +112,9 @@ def _quoted(text: str) -> str:
 _SCRIPTS: Mapping[str, Callable[[tuple[_Words, ...]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
 
 COMMAND = Command(
-    name="completion",
-    help="complete in a shell",
-    description="Print a script that lets a shell complete commands, options and their choices.",
-    examples=(),
-    add_arguments=_add_arguments,
-    run=_run,
+    "completion",
+    __doc__,
+    (),
+    _add_arguments,
+    _run,
 )

@@ -1,4 +1,10 @@
-"""``planner diff``: review what a change of specs costs."""
+"""Compare specs with a git revision or saved report.
+
+Compare specs in the working tree with a git revision; both sides are computed with this version. Reports what changed, which line caused
+it, and which budgets, expect values and size labels fail. Without SPEC, review the specs that planner.yaml lists, or else the folder specs.
+The default base is the merge base with the main branch; --base REF is that revision, --base REF... the merge base with it. Models are
+matched by name. Nothing in the working tree or the repository changes. Exits with 1 if any finding has severity error.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.cli.arguments import GATES, today
+from planner.cli.arguments import CI_FORMATS, today
 from planner.cli.command import FINDING, FINE, Command
 from planner.cli.streams import fail
 
@@ -17,29 +23,31 @@ if TYPE_CHECKING:
 
     from planner.review.records import Review
 
-_FORMATS = ("text", "md", "json", *GATES)
+_FORMATS = ("text", "md", "json", *CI_FORMATS)
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("specs", metavar="SPEC", nargs="*", help="files, folders or globs (default: what planner.yaml names)")
+    parser.add_argument("specs", metavar="SPEC", nargs="*", help="files, folders or globs (default: the specs that planner.yaml lists)")
     base = parser.add_mutually_exclusive_group()
-    base.add_argument("--base", metavar="REF", help="a git revision; REF... is the merge base with it (default: that with the main branch)")
-    base.add_argument("--base-report", metavar="FILE", type=Path, help="compare with a saved capacity.json instead")
-    parser.add_argument("--format", choices=_FORMATS, default="text", help="of what is printed (default: text)")
-    parser.add_argument(
-        "--output", metavar="FORMAT=FILE", type=_output, action="append", default=[], help="write a file in a format as well; repeatable"
+    base.add_argument(
+        "--base", metavar="REF", help="git revision; REF... is the merge base with it (default: the merge base with the main branch)"
     )
-    parser.add_argument("--links", metavar="URL", default="", help="where the files are on the web; makes places in Markdown links")
-    parser.add_argument("--today", metavar="DATE", type=_date, help="the day on which waivers are in force (default: today, UTC)")
+    base.add_argument("--base-report", metavar="FILE", type=Path, help="compare with a saved capacity.json instead")
+    parser.add_argument("--format", choices=_FORMATS, default="text", help="output format (default: text)")
+    parser.add_argument(
+        "--output", metavar="FORMAT=FILE", type=_output, action="append", default=[], help="also write the review to FILE (repeatable)"
+    )
+    parser.add_argument("--links", metavar="URL", default="", help="base URL of the files; turns locations in Markdown into links")
+    parser.add_argument("--today", metavar="DATE", type=_date, help="evaluate waivers as of this date (default: today, UTC)")
     codes = parser.add_mutually_exclusive_group()
     codes.add_argument("--exit-code", action="store_true", help="exit 1 on any change")
-    codes.add_argument("--exit-zero", action="store_true", help="exit 0 whatever is found")
+    codes.add_argument("--exit-zero", action="store_true", help="exit 0 even if there are findings")
 
 
 def _output(text: str) -> tuple[str, Path]:
     form, _, path = text.partition("=")
     if form not in _FORMATS or not path:
-        raise argparse.ArgumentTypeError(f"{text!r} is not FORMAT=FILE with a format of {', '.join(_FORMATS)}")
+        raise argparse.ArgumentTypeError(f"expected FORMAT=FILE, got {text!r}; choose FORMAT from {', '.join(_FORMATS)}")
     return form, Path(path)
 
 
@@ -49,7 +57,7 @@ def _date(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no day as year-month-day") from None
+        raise argparse.ArgumentTypeError(f"invalid date {text!r}; use YYYY-MM-DD") from None
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -78,15 +86,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    name="diff",
-    help="review what a change costs",
-    description="""\
-Compare the specs of the work tree with those of a git revision, computed anew by today's formulas: what changed, which line moved it, and
-whether budgets, claims and names still hold. Without SPEC, what planner.yaml names under specs, or the folder specs. The base is the merge
-base with the main branch; --base REF is that revision, --base REF... the merge base with it. Models are matched by name. Nothing in the
-work tree or the repository changes. Exit code 1: a finding that is more than a warning.
-""",
-    examples=(("planner diff --base origin/main", "what a change of specs costs, why, and whether it is allowed"),),
-    add_arguments=_add_arguments,
-    run=_run,
+    "diff",
+    __doc__,
+    (("planner diff --base origin/main", "what a spec change costs, why, and which budgets it exceeds"),),
+    _add_arguments,
+    _run,
 )

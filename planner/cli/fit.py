@@ -1,4 +1,7 @@
-"""``planner fit``: the largest that fits into memory."""
+"""Find the largest batch, sequence, depth or width that fits in memory.
+
+For each setting, find the largest value at which a training step fits in the given memory, and report what limits it.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ from planner.cli.streams import fail
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_spec(parser)
-    parser.add_argument("--memory", metavar="BYTES", required=True, help="of the device, as 80GiB or 80GB")
+    parser.add_argument("--memory", metavar="BYTES", required=True, help="device memory, e.g. 80GiB or 80GB")
     parser.add_argument(
         "--for",
         dest="settings",
         choices=("batch_size", "sequence_length", "n_layers", "d_model"),
         action="append",
-        help="a setting to solve for; repeatable (default: all)",
+        help="setting to maximize (repeatable; default: all)",
     )
     add_scenario(parser)
     add_format(parser)
@@ -35,15 +38,15 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         memory = int(quantity.parse(arguments.memory, "bytes", bare=False).value)
     except ValueError as error:
-        return fail(f"fit: --memory cannot be {arguments.memory!r}; {error}")
+        return fail(f"fit: invalid value {arguments.memory!r} for --memory; {error}")
     read = read_one("fit", arguments)
     if isinstance(read, int):
         return read
     spec, scenario = read
-    capacity.plan(spec, scenario)  # or it is refused here, with the reason
+    capacity.plan(spec, scenario)  # raises if the plan as given is not supported
     found = fit.fits(spec, arguments.scenario, memory, arguments.settings or fit.SETTINGS)
     if not found:
-        return fail(f"fit: {spec.name} has its layers in several runs, so that n_layers is not one setting")
+        return fail(f"fit: cannot vary n_layers: {spec.name} defines several layer groups")
     if arguments.format == "json":
         sys.stdout.write(fit.as_json(spec, arguments.scenario, memory, found))
     else:
@@ -52,11 +55,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    name="fit",
-    help="the largest that fits into memory",
-    description="Solve for the largest value of a setting with which the peak of a training step stays within the memory, and say what "
-    "limits it.",
-    examples=(("planner fit specs/gpt2-small.yaml --memory 80GiB", "the largest batch, sequence, depth and width that fit"),),
-    add_arguments=_add_arguments,
-    run=_run,
+    "fit",
+    __doc__,
+    (("planner fit specs/gpt2-small.yaml --memory 80GiB", "the largest batch, sequence, depth and width that fit"),),
+    _add_arguments,
+    _run,
 )

@@ -1,4 +1,9 @@
-"""``planner import``: read somebody's configuration."""
+"""Convert a Hugging Face, Megatron-LM, LitGPT or nanoGPT config to a spec.
+
+Accepts a Hugging Face config.json (for multimodal models, the text part), Megatron-LM's arguments (YAML, command line, or its startup log),
+a LitGPT model_config.yaml, or nanoGPT's settings. Unrecognized keys are listed. An unsupported setting that could change the counts is an
+error (exit code 1); the importer never guesses. planner run, show and validate also accept a config.json directly.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +17,11 @@ from planner.cli.streams import fail, note
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", metavar="CONFIG", help="a file, a folder with a config.json, or - for standard input")
-    parser.add_argument("-o", "--output", metavar="SPEC", type=Path, help="the spec to write (default: standard output)")
-    parser.add_argument("--name", metavar="NAME", help="of the model (default: the file's or the folder's)")
-    parser.add_argument("--source", metavar="URL", help="where the configuration comes from (default: what it says itself)")
-    parser.add_argument("--force", action="store_true", help="replace a spec that is there already")
+    parser.add_argument("config", metavar="CONFIG", help="file, folder with a config.json, or - for standard input")
+    parser.add_argument("-o", "--output", metavar="SPEC", type=Path, help="spec file to write (default: standard output)")
+    parser.add_argument("--name", metavar="NAME", help="model name (default: from the file or folder)")
+    parser.add_argument("--source", metavar="URL", help="URL to record as the source (default: taken from the config)")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing spec")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -26,14 +31,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
     output: Path | None = arguments.output
     if output and output.exists() and not arguments.force:
-        return fail(f"{output.as_posix()} is there already, so nothing is written; --force replaces it")
+        return fail(f"{output.as_posix()} already exists; use --force to overwrite")
     try:
         file = importer.locate(arguments.config)
         imported, address = importer.import_file(file)
         name = arguments.name or importer.name_of(file, output.name if output else None)
         text = importer.spec_text(imported, name, source=arguments.source or address)
         if wrong := importer.first_problem(text):
-            raise importer.UnsupportedConfigError(wrong)  # noqa: TRY301 - reported like any other configuration that is not supported
+            raise importer.UnsupportedConfigError(wrong)  # noqa: TRY301 - reported like any unsupported configuration
     except SpecError as error:
         return report(error.problems)
     except importer.UnsupportedConfigError as error:
@@ -42,7 +47,7 @@ def _run(arguments: argparse.Namespace) -> int:
     for remark in imported.notes:
         note(f"note: {remark}")
     if imported.not_understood:
-        note(f"not understood, and not taken to be about the model: {', '.join(imported.not_understood)}")
+        note(f"ignored unrecognized keys (assumed not to affect the model): {', '.join(imported.not_understood)}")
     if output is None:
         sys.stdout.write(text)
         return FINE
@@ -52,15 +57,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    name="import",
-    help="read somebody's configuration",
-    description="""\
-Say somebody's configuration as a spec: a Hugging Face config.json (a composite one by its text part), Megatron-LM's arguments (YAML, a
-command line, or as it prints them), a LitGPT model_config.yaml, nanoGPT's settings. Every key that was not understood is listed. What
-changes the counts and is not known is refused, with exit code 1 and one line that names it; nothing is read as the nearest known type.
-planner run, show and validate take a config.json as it is, too.
-""",
-    examples=(("planner import config.json -o specs/mine.yaml", "a Hugging Face, Megatron-LM, LitGPT or nanoGPT configuration as a spec"),),
-    add_arguments=_add_arguments,
-    run=_run,
+    "import",
+    __doc__,
+    (("planner import config.json -o specs/mine.yaml", "convert a Hugging Face, Megatron-LM, LitGPT or nanoGPT config"),),
+    _add_arguments,
+    _run,
 )

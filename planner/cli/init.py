@@ -1,4 +1,8 @@
-"""``planner init``: begin a project."""
+"""Set up a project: spec, budgets, hooks, CI workflow.
+
+Write a commented spec, planner.yaml, pre-commit hooks and the schemas for editors. With --ci github, also write a workflow that reviews
+pull requests. Existing files are kept unless --force is given.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,13 @@ from planner.cli.streams import fail, note
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", nargs="?", default="my-model", help="of the model and its file (default: my-model)")
-    parser.add_argument("--from", metavar="ORIGIN", dest="origin", default="gpt2", help="gpt2, llama, or a config.json (default: gpt2)")
-    parser.add_argument("--ci", choices=("github",), help="write a workflow too")
-    parser.add_argument("--action", metavar="USES", default="OWNER/modelplan@v0.1.0", help="where the workflow's action is")
-    parser.add_argument("--force", action="store_true", help="replace what stands there")
+    parser.add_argument("name", metavar="NAME", nargs="?", default="my-model", help="model name and spec file name (default: my-model)")
+    parser.add_argument(
+        "--from", metavar="ORIGIN", dest="origin", default="gpt2", help="starting point: gpt2, llama, or a config.json (default: gpt2)"
+    )
+    parser.add_argument("--ci", choices=("github",), help="also write a CI workflow")
+    parser.add_argument("--action", metavar="USES", default="OWNER/modelplan@v0.1.0", help="action used in the workflow, as OWNER/REPO@REF")
+    parser.add_argument("--force", action="store_true", help="overwrite existing files")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -27,24 +33,20 @@ def _run(arguments: argparse.Namespace) -> int:
         return fail(f"init: {error}")
     kept = [] if arguments.force else init.standing(folder, files)
     if init.spec_file(arguments.name) in kept:
-        return fail(f"init: {init.spec_file(arguments.name)} is there already, so nothing is written; --force replaces it")
+        return fail(f"init: {init.spec_file(arguments.name)} already exists; use --force to overwrite")
     init.write(folder, {name: text for name, text in files.items() if name not in kept})
     note(f"wrote {', '.join(name for name in files if name not in kept)}")
     if kept:
-        note(f"left as they are: {', '.join(kept)}; --force replaces them")
+        note(f"kept existing files: {', '.join(kept)}; use --force to overwrite")
     if arguments.ci and arguments.action.startswith("OWNER/"):
-        note("in the workflow, replace OWNER/modelplan by the repository that has the action")
+        note("in the workflow, replace OWNER/modelplan with the repository that hosts the action")
     return FINE
 
 
 COMMAND = Command(
-    name="init",
-    help="begin: a spec, budgets, hooks, a workflow",
-    description="""\
-Write a commented spec, planner.yaml, hooks for pre-commit, and the schemas for editors; with --ci github a workflow that reviews pull
-requests. What stands there already is left as it is, unless --force says otherwise.
-""",
-    examples=(("planner init my-model --from llama", "a first spec, budgets, hooks; --ci github: a workflow that reviews"),),
-    add_arguments=_add_arguments,
-    run=_run,
+    "init",
+    __doc__,
+    (("planner init my-model --from llama", "a first spec, budgets and hooks; --ci github adds a workflow"),),
+    _add_arguments,
+    _run,
 )

@@ -1,4 +1,7 @@
-"""``planner list``: find a published model."""
+"""List the models in the catalog.
+
+Print their names and parameter counts. Use a name with `extends:`, and its file under specs/ with `planner run`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from planner.cli.streams import note, width
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="", help="part of a name or of a family (default: all)")
+    parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="", help="part of a model name or family (default: all)")
     add_format(parser)
 
 
@@ -24,7 +27,7 @@ def _run(arguments: argparse.Namespace) -> int:
     found = catalogue.entries(arguments.pattern)
     if not found:
         near = catalogue.nearest(arguments.pattern)
-        note(f"the catalogue has no {arguments.pattern!r}" + (f"; the nearest names are {', '.join(near)}" if near else ""))
+        note(f"no model named {arguments.pattern!r} in the catalog" + (f"; similar: {', '.join(near)}" if near else ""))
         return FINDING
     if arguments.format == "json":
         entries = [
@@ -41,10 +44,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    name="list",
-    help="find a published model",
-    description="List the models of the catalogue by name, with their parameters: planner run takes them by path, extends by this name.",
-    examples=(("planner list llama", "the published models of the catalogue; extends: catalog/NAME starts from one"),),
-    add_arguments=_add_arguments,
-    run=_run,
+    "list",
+    __doc__,
+    (("planner list llama", "catalog models; start from one with extends: catalog/NAME"),),
+    _add_arguments,
+    _run,
 )

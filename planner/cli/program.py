@@ -15,12 +15,13 @@ from planner.cli.streams import fail, settle
 
 _EXIT_CODES = """\
 exit codes:
-  0    fine
-  1    a finding: an invalid spec, a claim under expect that fails, a broken budget, a stale report, a difference from PyTorch
-  2    the tool could not do its job: a usage error, no such spec, a file that cannot be written
-  130  interrupted; 141: the reader of standard output went away
+  0    success
+  1    findings: invalid spec, failed expect check, exceeded budget, outdated report, mismatch with PyTorch
+  2    error: bad usage, spec not found, cannot write a file
+  130  interrupted
+  141  output pipe closed
 
-Data goes to standard output, all else to standard error. Colors are for terminals, and none under NO_COLOR.
+Results go to stdout, messages to stderr. Set NO_COLOR to disable colors.
 """
 
 
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, NotModelledError):
             return fail(str(error))
         traceback.print_exc()
-        return fail("this is a bug in planner, not in the spec; please report it with the lines above")
+        return fail("this is a bug in planner, not in the spec; please report it with the output above")
     return code
 
 
@@ -60,7 +61,7 @@ def parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
     """Make the parser of the program with these subcommands."""
     made = argparse.ArgumentParser(
         prog="planner",
-        description="What a transformer language model takes: parameters, memory and FLOPs, exact, from a YAML spec.",
+        description="Compute exact parameters, training memory and FLOPs of transformer language models from YAML specs.",
         epilog=f"examples:\n{_examples(commands)}\n{_EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -68,7 +69,7 @@ def parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
     made.add_argument("--version", action="version", version=f"planner {planner.__version__}")
     subparsers = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in commands:
-        subparser = subparsers.add_parser(command.name, help=command.help, description=command.description, allow_abbrev=False)
+        subparser = subparsers.add_parser(command.name, help=command.help, description=command.doc, allow_abbrev=False)
         command.add_arguments(subparser)
         subparser.set_defaults(run=command.run)
     return made
@@ -76,4 +77,4 @@ def parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
 
 def _examples(commands: Sequence[Command]) -> str:
     examples = [example for command in commands for example in command.examples]
-    return "".join(f"  {line:<44}  {what}".rstrip() + "\n" for line, what in examples)
+    return "".join(f"  {line:<48}  {what}".rstrip() + "\n" for line, what in examples)

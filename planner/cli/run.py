@@ -1,4 +1,9 @@
-"""``planner run``: plan specs and write reports."""
+"""Plan specs and write reports.
+
+Check all specs, plan every scenario, write the reports and print a table. All errors are reported. If there are any, or an expect check
+fails, no report is written. Reports are written atomically and sorted by model. With --set, expect values are not checked, because they
+describe the unmodified spec. Exceeded budgets from planner.yaml are reported last.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +32,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FORMATS",
         type=_formats,
         default=("csv", "md"),
-        help="of csv (capacity.csv, components.csv, datapackage.json), md (capacity.md), json (capacity.json), xlsx (capacity.xlsx), "
-        "html (capacity.html), with commas between (default: csv,md)",
+        help="comma-separated report formats: csv (capacity.csv, components.csv, datapackage.json), md (capacity.md), json "
+        "(capacity.json), xlsx (capacity.xlsx), html (capacity.html) (default: csv,md)",
     )
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a report on disk is missing or stale, and name it")
+    parser.add_argument("--check", action="store_true", help="do not write; list missing or outdated reports and exit 1 if there are any")
     add_set(parser)
 
 
@@ -38,7 +43,7 @@ def _formats(text: str) -> tuple[str, ...]:
     named = text.split(",")
     unknown = [name for name in named if name not in _FORMATS]
     if unknown:
-        raise argparse.ArgumentTypeError(f"there is no format {unknown[0]!r}; there are {', '.join(_FORMATS)}")
+        raise argparse.ArgumentTypeError(f"unknown format {unknown[0]!r}; choose from {', '.join(_FORMATS)}")
     return tuple(name for name in _FORMATS if name in named)
 
 
@@ -55,7 +60,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return code
     models = [Planned(spec, capacity.plans(spec)) for spec in sorted(specs, key=lambda spec: spec.name)]
     if arguments.set:
-        note("claims under expect are not checked under --set")
+        note("skipping expect checks because --set is given")
     elif broken := [problem for model in models for problem in claims.broken(model)]:
         return report(broken)
     if "xlsx" in arguments.format:
@@ -69,12 +74,12 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.check:
         wrong = outdated(arguments.output, reports)
         for path, how in wrong.items():
-            note(f"{path.as_posix()} is {how}; planner run writes it")
+            note(f"{path.as_posix()} is {how}; run `planner run` to update it")
         return max(FINDING if wrong else FINE, _check_budgets(models))
     try:
         write(arguments.output, reports)
     except OSError as error:
-        return fail(f"cannot write {arguments.output.as_posix()}, nothing there has changed: {error.strerror or error}")
+        return fail(f"cannot write {arguments.output.as_posix()}: {error.strerror or error}; no files were changed")
     note(f"wrote {', '.join((arguments.output / name).as_posix() for name in reports)}")
     plans = [plan for model in models for plan in model.plans]
     sys.stdout.write(terminal.overview(plans, terminal.style(sys.stdout), width()))
@@ -82,7 +87,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check_budgets(models: Sequence[Planned]) -> int:
-    """Print what planner.yaml does not allow, and return the exit code that it calls for."""
+    """Print findings on the budgets of planner.yaml and return the exit code for them."""
     from planner.report.terminal import printable
 
     if not any((folder / "planner.yaml").is_file() for folder in (Path.cwd(), *Path.cwd().parents)):
@@ -96,19 +101,14 @@ def _check_budgets(models: Sequence[Planned]) -> int:
 
 
 COMMAND = Command(
-    name="run",
-    help="plan specs and write reports",
-    description="""\
-Check all specs, plan every scenario, write the reports, and print a table. All errors of all specs are told, and with any of them, or
-with a claim under expect that fails, nothing is written. Reports are written whole or not at all, their rows sorted by model.
-Under --set, claims under expect are not checked: they are about the spec as it stands. Budgets of planner.yaml are told in the end.
-""",
-    examples=(
+    "run",
+    __doc__,
+    (
         ("planner run specs/*.yaml", "plan every spec, write reports/, print a table"),
-        ("planner run specs --format csv,md,json", "folders too; capacity.json as well"),
-        ("planner run specs --format html", "one page with pictures, reports/capacity.html"),
-        ("planner run specs/*.yaml --check", "in CI: are the committed reports up to date?"),
+        ("planner run specs --format csv,md,json", "folders work too; also write capacity.json"),
+        ("planner run specs --format html", "a self-contained page with charts"),
+        ("planner run specs/*.yaml --check", "in CI: check that the committed reports are up to date"),
     ),
-    add_arguments=_add_arguments,
-    run=_run,
+    _add_arguments,
+    _run,
 )

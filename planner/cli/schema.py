@@ -1,4 +1,4 @@
-"""``planner schema``: print a JSON Schema."""
+"""Print a JSON Schema."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("spec", "policy", "csv"),
         nargs="?",
         default="spec",
-        help="of a spec, of planner.yaml, or the Table Schemas of the CSV files, datapackage.json (default: spec)",
+        help="which schema: spec, policy (planner.yaml) or csv (datapackage.json) (default: spec)",
     )
 
 
@@ -33,10 +33,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    name="schema",
-    help="print a JSON Schema",
-    description="Print a JSON Schema.",
-    examples=(("planner schema > spec.schema.json", "the JSON Schema, for editors"),),
-    add_arguments=_add_arguments,
-    run=_run,
+    "schema",
+    __doc__,
+    (("planner schema > spec.schema.json", "the JSON Schema, for editors"),),
+    _add_arguments,
+    _run,
 )

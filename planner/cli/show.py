@@ -1,4 +1,7 @@
-"""``planner show``: one model's breakdown."""
+"""Show one model in detail.
+
+Print its parameters, memory, FLOPs and settings as a tree.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ from planner.cli.streams import width
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_spec(parser)
     add_scenario(parser)
-    parser.add_argument("--explain", action="store_true", help="each figure's formula, the numbers put in, and its source")
-    parser.add_argument("--shapes", action="store_true", help="the shape of every tensor from token ids to logits")
-    parser.add_argument("--tensors", action="store_true", help="every stored tensor")
-    parser.add_argument("--kept", action="store_true", help="every tensor kept for backward, with its shape, dtype, bytes and keeper")
+    parser.add_argument("--explain", action="store_true", help="show each number's formula, substituted values and source")
+    parser.add_argument("--shapes", action="store_true", help="list the shape of every tensor from token ids to logits")
+    parser.add_argument("--tensors", action="store_true", help="list every weight")
+    parser.add_argument("--kept", "--saved", action="store_true", help="list every tensor saved for backward: module, shape, dtype, bytes")
     add_format(parser)
     add_set(parser)
 
@@ -45,13 +48,12 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    name="show",
-    help="one model's breakdown",
-    description="Print one model's breakdown as a tree.",
-    examples=(
-        ("planner show specs/gpt2-small.yaml --explain", "one model, and where its figures come from"),
-        ("planner show specs/gpt2-small.yaml --set training.batch_size=16", ""),
+    "show",
+    __doc__,
+    (
+        ("planner show specs/gpt2-small.yaml --explain", "one model, with the formula behind each number"),
+        ("planner show specs/gpt2-small.yaml --set training.batch_size=16", "with another batch size"),
     ),
-    add_arguments=_add_arguments,
-    run=_run,
+    _add_arguments,
+    _run,
 )

@@ -1,4 +1,9 @@
-"""``planner size``: shapes of a size."""
+"""Suggest model configurations for a parameter or FLOP target.
+
+Configurations have the proportions of a reference model and come closest to the target: d_model and d_ff are multiples of 128, head_dim
+is the reference's if it divides d_model, with the same query-to-KV-head ratio, and d_model / n_layers is between 32 and 256. Training
+FLOPs are those of 20 tokens per parameter unless --tokens is given.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +18,12 @@ from planner.cli.streams import fail
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument("--params", metavar="N", help="parameters, as 7e9 or 7B")
-    target.add_argument("--flops", metavar="C", help="FLOPs of the whole training, as 1e21 or 1ZFLOP")
-    parser.add_argument("--like", metavar="LIKE", default="llama", help="whose proportions and parts (default: llama)")
-    parser.add_argument("--tokens", metavar="D", help="of the whole training, as 300e9 (default: 20 for each parameter)")
+    target.add_argument("--params", metavar="N", help="target parameter count, e.g. 7e9 or 7B")
+    target.add_argument("--flops", metavar="C", help="target training compute in FLOPs, e.g. 1e21 or 1ZFLOP")
+    parser.add_argument(
+        "--like", metavar="LIKE", default="llama", help="reference model: gpt2, llama, a spec or a catalog name (default: llama)"
+    )
+    parser.add_argument("--tokens", metavar="D", help="training tokens, e.g. 300e9 (default: 20 per parameter)")
     add_format(parser)
 
 
@@ -44,14 +51,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    name="size",
-    help="shapes of a size",
-    description="""\
-Propose shapes like a model's that come closest to a number of parameters, or of training FLOPs: d_model and d_ff multiples of 128, heads as
-wide as the model's that divide, as many heads to a key head, and 32 to 256 of d_model for each layer. LIKE is gpt2, llama, a spec, or a
-model of the catalogue. FLOPs are those of 20 tokens for each parameter, unless --tokens says otherwise.
-""",
-    examples=(("planner size --params 7e9 --like llama", "shapes of about seven billion parameters"),),
-    add_arguments=_add_arguments,
-    run=_run,
+    "size",
+    __doc__,
+    (("planner size --params 7e9 --like llama", "configurations with about 7 B parameters"),),
+    _add_arguments,
+    _run,
 )

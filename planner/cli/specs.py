@@ -1,4 +1,4 @@
-"""Read the specs of a command line, and report what is wrong with them."""
+"""Read the specs of a command line and report their errors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from planner.spec.problems import Problem
     from planner.spec.records import Scenario, Spec
 
-_NOT_READ = ("folder", "no-specs", "not-found", "unreadable")  # problems of the command line, not of a spec
+_NOT_READ = ("folder", "no-specs", "not-found", "unreadable")  # errors in the command line, not in a spec
 
 
 def read(paths: Sequence[str], overrides: Sequence[str] = ()) -> tuple[Sequence[Spec], int]:
-    """Read the specs; report all their problems, and return the exit code that these call for."""
+    """Read the specs; report all errors and return the exit code for them."""
     from planner import spec
 
     specs, problems = spec.read(paths, overrides)
@@ -26,21 +26,21 @@ def read(paths: Sequence[str], overrides: Sequence[str] = ()) -> tuple[Sequence[
 
 
 def read_one(command: str, arguments: argparse.Namespace) -> tuple[Spec, Scenario] | int:
-    """Read the one spec of a command and find the scenario asked for; else report why not and return the exit code."""
+    """Read the one spec and scenario that a command accepts; otherwise report the error and return the exit code."""
     specs, code = read([arguments.spec], arguments.set)
     if code:
         return code
     if len(specs) > 1:
-        return fail(f"{command} takes one spec, {arguments.spec} has {len(specs)}")
+        return fail(f"{command} accepts one spec; {arguments.spec} contains {len(specs)}")
     (spec,) = specs
     for scenario in spec.scenarios:
         if scenario.name == arguments.scenario:
             return spec, scenario
-    return fail(f"{spec.name} has no scenario {arguments.scenario!r}; it has {', '.join(one.name for one in spec.scenarios)}")
+    return fail(f"unknown scenario {arguments.scenario!r} in {spec.name}; available: {', '.join(one.name for one in spec.scenarios)}")
 
 
 def report(problems: Sequence[Problem]) -> int:
-    """Print problems, and return the exit code that they call for."""
+    """Print the errors and return the exit code for them."""
     from planner.report.terminal import style
     from planner.spec.problems import render
 
@@ -50,7 +50,7 @@ def report(problems: Sequence[Problem]) -> int:
 
 
 def exit_code(problems: Sequence[Problem]) -> int:
-    """Return the exit code that problems call for."""
+    """Return the exit code for these errors."""
     if not problems:
         return FINE
     return FAILURE if any(problem.code in _NOT_READ or problem.place.file.startswith("--set ") for problem in problems) else FINDING

@@ -1,4 +1,4 @@
-"""The standard streams: data goes to standard output, all else to standard error."""
+"""The standard streams: results go to standard output, messages to standard error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from planner.cli.command import FAILURE
 
 
 def settle() -> None:
-    """Let a name that the terminal's encoding lacks, or a stream that the caller closed, be no reason to fail."""
+    """Accept names that the encoding of the terminal lacks, and streams that the caller closed."""
     sys.stdout = sys.stdout or io.StringIO()
     sys.stderr = sys.stderr or io.StringIO()
     for stream in (sys.stdout, sys.stderr):
@@ -20,7 +20,7 @@ def settle() -> None:
 
 
 def width() -> int | None:
-    """Return the cells of the terminal's lines; None where standard output is no terminal."""
+    """Return the width of the terminal in cells; None if standard output is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -36,20 +36,20 @@ def fail(text: str) -> int:
 
 
 def progress(text: str) -> None:
-    """Show on a terminal what is being done, in place of what was shown before."""
+    """Replace the progress line of a terminal."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()
 
 
 class Bar:
-    """Show how much is done, once it has taken a second."""
+    """A progress bar that appears after one second."""
 
     def __init__(self) -> None:
         self.start = time.monotonic()
 
     def __call__(self, done: int, of: int) -> None:
-        """Show that so many of so many are done."""
+        """Draw the bar."""
         if time.monotonic() - self.start > 1:
             filled = 40 * done // of
             progress(f"[{'#' * filled}{' ' * (40 - filled)}] {done:,} of {of:,}")

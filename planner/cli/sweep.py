@@ -1,4 +1,9 @@
-"""``planner sweep``: figures over a grid of settings."""
+"""Evaluate a grid of settings.
+
+Compute the base scenario exactly for every combination of the values that --set gives. Values are comma-separated; a..b is an integer
+range, a..b..c a range with step c. Writes sweep.csv (one row per point), sweep.md (a pivot table) and sweep.svg (a chart), and prints the
+pivot table.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +17,17 @@ from planner.cli.streams import Bar, fail, note, progress
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("spec", metavar="SPEC", help="a spec file")
+    parser.add_argument("spec", metavar="SPEC", help="spec file")
     parser.add_argument(
         "--set",
         metavar="KEY=VALUES",
         action="append",
         required=True,
-        help="a setting and its values, as training.batch_size=1..64; repeatable",
+        help="setting and its values, e.g. training.batch_size=1..64 (repeatable)",
     )
-    parser.add_argument("--figure", metavar="FIGURE", default="peak_bytes", help="what the pivot and the chart show (default: peak_bytes)")
+    parser.add_argument(
+        "--figure", "--metric", metavar="METRIC", default="peak_bytes", help="metric to tabulate and plot (default: peak_bytes)"
+    )
     add_output(parser)
     add_format(parser, "md")
 
@@ -31,7 +38,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from planner.report.write import write
 
     if arguments.figure not in sweep.FIGURES:
-        return fail(f"sweep: there is no figure {arguments.figure!r}; there are {', '.join(sweep.FIGURES)}")
+        return fail(f"sweep: unknown metric {arguments.figure!r}; choose from {', '.join(sweep.FIGURES)}")
     try:
         made, problems = sweep.sweep(arguments.spec, [axes.parse(one) for one in arguments.set], Bar())
     except (ValueError, sweep.SweepError) as error:
@@ -56,14 +63,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    name="sweep",
-    help="figures over a grid of settings",
-    description="""\
-Evaluate the base scenario over a grid of settings, exactly: every combination of the values that --set names. Values have commas between
-them; a..b is all whole numbers from a to b, a..b..c those in steps of c. Writes sweep.csv (a row for each point), sweep.md (a pivot) and
-sweep.svg (a chart), and prints the pivot.
-""",
-    examples=(("planner sweep specs/gpt2-small.yaml --set training.batch_size=1..64 --set training.precision=fp32,bf16", ""),),
-    add_arguments=_add_arguments,
-    run=_run,
+    "sweep",
+    __doc__,
+    (("planner sweep specs/gpt2-small.yaml --set training.batch_size=1..64 --set training.precision=fp32,bf16", "a table and a chart"),),
+    _add_arguments,
+    _run,
 )

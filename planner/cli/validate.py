@@ -1,4 +1,4 @@
-"""``planner validate``: check specs, compute nothing."""
+"""Validate specs without computing anything."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from planner.cli.arguments import GATES, add_format, add_specs
+from planner.cli.arguments import CI_FORMATS, add_format, add_specs
 from planner.cli.command import Command
 from planner.cli.specs import exit_code, read
 from planner.cli.streams import note
@@ -15,21 +15,21 @@ from planner.cli.streams import note
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_specs(parser)
-    add_format(parser, *GATES)
+    add_format(parser, *CI_FORMATS)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         return _as_json(arguments.specs)
     if arguments.format != "text":
-        return _for_gate(arguments.specs, arguments.format)
+        return _for_ci(arguments.specs, arguments.format)
     specs, code = read(arguments.specs)
     if not code:
         note(f"{len(specs)} {'spec is' if len(specs) == 1 else 'specs are'} valid")
     return code
 
 
-def _for_gate(paths: Sequence[str], form: str) -> int:
+def _for_ci(paths: Sequence[str], form: str) -> int:
     from planner import spec
     from planner.review.formats import FORMATS
     from planner.review.standing import validation
@@ -45,7 +45,7 @@ def _as_json(paths: Sequence[str]) -> int:
     from planner import spec
 
     specs, problems = spec.read(paths)
-    told = [
+    reported = [
         {
             "file": problem.place.file,
             "line": problem.place.line,
@@ -56,15 +56,14 @@ def _as_json(paths: Sequence[str]) -> int:
         }
         for problem in problems
     ]
-    sys.stdout.write(json.dumps({"valid": [one.path for one in specs], "problems": told}, ensure_ascii=False, indent=2) + "\n")
+    sys.stdout.write(json.dumps({"valid": [one.path for one in specs], "problems": reported}, ensure_ascii=False, indent=2) + "\n")
     return exit_code(problems)
 
 
 COMMAND = Command(
-    name="validate",
-    help="check specs, compute nothing",
-    description="Check specs.",
-    examples=(("planner validate specs/*.yaml", "check specs, compute nothing"),),
-    add_arguments=_add_arguments,
-    run=_run,
+    "validate",
+    __doc__,
+    (("planner validate specs/*.yaml", "validate specs without computing anything"),),
+    _add_arguments,
+    _run,
 )

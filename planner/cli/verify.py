@@ -1,4 +1,9 @@
-"""``planner verify``: compare with PyTorch."""
+"""Compare with PyTorch.
+
+Build the model from PyTorch modules and compare it with the plan. Parameters are always compared, by name; options add more checks.
+Requires the torch extra, but no GPU: --kept, --flops and --step run at full size on a fake A100-class device, without data. --optimizer and
+--loss run a scaled-down copy of the model on the CPU. Models that cannot be built are listed and exit with 2.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +21,27 @@ if TYPE_CHECKING:
     from planner.verify.records import Check, Row
 
 _CHECKS: dict[Check, str] = {
-    "kept": "bytes kept for the backward pass, module by module",
-    "flops": "FLOPs of the forward and the backward pass",
-    "step": "the peak of a training step, by phase",
-    "optimizer": "bytes that the optimizer of a small twin holds after a step",
-    "loss": "the logits' shape and the first loss of a small twin",
+    "kept": "compare bytes saved for the backward pass, by module",
+    "flops": "compare FLOPs of the forward and backward pass",
+    "step": "compare peak memory of a training step, by phase",
+    "optimizer": "compare the optimizer state of a scaled-down copy after one step",
+    "loss": "compare the logits' shape and initial loss of a scaled-down copy",
 }
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_specs(parser)
     for check, what in _CHECKS.items():
-        parser.add_argument(f"--{check}", action="append_const", const=check, dest="checks", help=what)
-    parser.add_argument("--all", action="store_true", help="all of these")
-    parser.add_argument("--device", choices=("cuda",), help="the peak of a real training step on the GPU in this machine, too")
+        parser.add_argument(
+            f"--{check}", *(["--saved"] if check == "kept" else []), action="append_const", const=check, dest="checks", help=what
+        )
+    parser.add_argument("--all", action="store_true", help="run all of the checks above")
+    parser.add_argument("--device", choices=("cuda",), help="also measure the peak of a real training step on the local GPU")
     statement = parser.add_mutually_exclusive_group()
     statement.add_argument(
-        "--config", metavar="FILE", type=Path, help="the parameters of the class that transformers builds from this config.json, instead"
+        "--config", metavar="FILE", type=Path, help="compare only parameters, with the class transformers builds from this config.json"
     )
-    statement.add_argument(
-        "--against", choices=("transformers",), help="the parameters of the transformers class that says the same model, too"
-    )
+    statement.add_argument("--against", choices=("transformers",), help="also compare parameters with the equivalent transformers class")
     add_format(parser, "md")
     add_set(parser)
 
@@ -58,7 +63,7 @@ def _run(arguments: argparse.Namespace) -> int:
     for done, spec in enumerate(specs):
         config = arguments.config or (Path(spec.path) if spec.path.endswith(".json") and not arguments.against else None)
         for scenario in spec.scenarios if asked else spec.scenarios[:1]:
-            # Scenarios share the model, and so its parameters.
+            # Scenarios share the model and its parameters.
             parts = [(check,) for check in _of_the_model(arguments, config)] if scenario.name == "base" else []
             for checks in (*parts, asked):
                 progress(f"{done + 1} of {len(specs)}: {spec.name} · {scenario.name}")
@@ -83,17 +88,12 @@ def _of_the_model(arguments: argparse.Namespace, config: Path | None) -> tuple[C
 
 
 COMMAND = Command(
-    name="verify",
-    help="compare with PyTorch",
-    description="""\
-Build the model from the spec as PyTorch modules and compare what PyTorch says: parameters name by name, always, and what the options ask
-for. Needs the extra torch, and no GPU: --kept, --flops and --step run at full size on a GPU of the A100's class that is made up, without
-data. --optimizer and --loss run a small twin of the model on the CPU. What cannot be built is named, and is never a pass: exit code 2.
-""",
-    examples=(
-        ("planner verify specs/*.yaml", "does PyTorch count the same parameters?"),
-        ("planner verify specs/gpt2-small.yaml --all", "and keep, compute and hold the same?"),
+    "verify",
+    __doc__,
+    (
+        ("planner verify specs/*.yaml", "compare parameters with PyTorch"),
+        ("planner verify specs/gpt2-small.yaml --all", "also saved tensors, FLOPs, peak memory, optimizer state"),
     ),
-    add_arguments=_add_arguments,
-    run=_run,
+    _add_arguments,
+    _run,
 )

@@ -11,9 +11,9 @@ from pathlib import Path
 
 
 def outdated(directory: Path, files: Mapping[str, bytes]) -> dict[Path, str]:
-    """Return the files that are not on disk as given, each with what is wrong: ``missing`` or ``stale``. Raise ``OSError``."""
+    """Return the files that are not on disk as given, each with what is wrong: ``missing`` or ``out of date``. Raise ``OSError``."""
     changed = (directory / name for name, content in files.items() if not _holds(directory / name, content))
-    return {path: "stale" if path.exists() else "missing" for path in changed}
+    return {path: "out of date" if path.exists() else "missing" for path in changed}
 
 
 def write(directory: Path, files: Mapping[str, bytes]) -> None:

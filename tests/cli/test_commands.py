@@ -51,7 +51,7 @@ def test_show_takes_a_scenario(planner: Planner) -> None:
     assert "at B = 3, n = 5" in out
     assert planner("show", "specs/tiny.yaml", "--scenario", "shrt")[::2] == (
         2,
-        "planner: tiny has no scenario 'shrt'; it has base, short\n",
+        "planner: unknown scenario 'shrt' in tiny; available: base, short\n",
     )
 
 
@@ -74,7 +74,7 @@ def test_show_explains_each_figure(planner: Planner) -> None:
 def test_show_is_about_one_spec(home: Path, planner: Planner) -> None:
     text = (home / "specs" / "tiny.yaml").read_text(encoding="utf-8")
     (home / "specs" / "two.yaml").write_text(text.replace("name: tiny", "name: two"), encoding="utf-8")
-    assert planner("show", "specs") == (2, "", "planner: show takes one spec, specs has 2\n")
+    assert planner("show", "specs") == (2, "", "planner: show accepts one spec; specs contains 2\n")
 
 
 def test_version_and_help(planner: Planner) -> None:
@@ -95,7 +95,8 @@ def test_every_file_that_defines_a_command_is_in_the_table() -> None:
 def test_every_command_explains_itself(planner: Planner, command: Command) -> None:
     code, out, err = planner(command.name, "--help")
     assert (code, err) == (0, "")
-    assert command.description.split()[0] in out
+    assert command.help
+    assert command.help.split()[0] in out.lower()
     assert all(line.startswith(f"planner {command.name} ") for line, _ in command.examples)
 
 

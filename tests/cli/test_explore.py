@@ -39,7 +39,7 @@ def test_sweep_says_what_is_wrong_and_writes_nothing(home: Path, planner: Planne
     code, _, err = planner("sweep", "specs/tiny.yaml", "--set", "model.n_heads=4,5")
     assert (code, "n_heads" in err) == (2, True)  # what the command line says is wrong
     assert planner("sweep", "specs/tiny.yaml", "--set", "training.batch_size=1", "--figure", "peak")[2].startswith(
-        "planner: sweep: there is no figure 'peak'; there are params_total"
+        "planner: sweep: unknown metric 'peak'; choose from params_total"
     )
     assert not (home / "reports").exists()
 
@@ -71,11 +71,11 @@ def test_fit_finds_nothing_where_the_weights_do_not_fit(planner: Planner) -> Non
     assert {one["setting"]: one["now"] for one in made["fits"]} == {"batch_size": 3, "sequence_length": 10, "n_layers": 2, "d_model": 64}
     assert planner("fit", "specs/tiny.yaml", "--memory", "much")[::2] == (
         2,
-        "planner: fit: --memory cannot be 'much'; write a number and a unit, for example 80GB, 40GiB\n",
+        "planner: fit: invalid value 'much' for --memory; write a number and a unit, for example 80GB, 40GiB\n",
     )
     assert planner("fit", "specs/tiny.yaml", "--memory", "80")[::2] == (
         2,
-        "planner: fit: --memory cannot be '80'; write a number and a unit, for example 80GB, 40GiB\n",
+        "planner: fit: invalid value '80' for --memory; write a number and a unit, for example 80GB, 40GiB\n",
     )
 
 

@@ -33,7 +33,7 @@ def test_a_config_becomes_a_commented_spec_that_runs(planner: Planner, config: P
     code, out, err = planner("import", str(config), "-o", "specs/mine.yaml")
     assert (code, out) == (0, "")
     assert err.splitlines() == [
-        "planner: not understood, and not taken to be about the model: unsloth_version",
+        "planner: ignored unrecognized keys (assumed not to affect the model): unsloth_version",
         "planner: wrote specs/mine.yaml",
     ]
     assert (
@@ -73,7 +73,7 @@ def test_a_folder_and_standard_input_are_read_too(planner: Planner, config: Path
 def test_a_spec_that_is_there_is_kept(planner: Planner, config: Path, home: Path) -> None:
     before = (home / "specs" / "tiny.yaml").read_text(encoding="utf-8")
     code, _, err = planner("import", str(config), "-o", "specs/tiny.yaml")
-    assert (code, "--force replaces it" in err) == (2, True)
+    assert (code, "--force to overwrite" in err) == (2, True)
     assert (home / "specs" / "tiny.yaml").read_text(encoding="utf-8") == before
     assert planner("import", str(config), "-o", "specs/tiny.yaml", "--force")[0] == 0
 

@@ -68,7 +68,7 @@ def test_check_is_quiet_when_reports_are_up_to_date_and_names_what_is_not(home: 
     code, out, err = planner("run", "specs", "--check")
     assert (code, out) == (1, "")
     assert err.splitlines() == [
-        f"planner: reports/{name} is missing; planner run writes it"
+        f"planner: reports/{name} is missing; run `planner run` to update it"
         for name in ("capacity.csv", "components.csv", "datapackage.json", "capacity.md")
     ]
     assert not (home / "reports").exists()
@@ -81,8 +81,8 @@ def test_check_is_quiet_when_reports_are_up_to_date_and_names_what_is_not(home: 
     code, out, err = planner("run", "specs", "--check")
     assert (code, out) == (1, "")
     assert err.splitlines() == [
-        "planner: reports/components.csv is missing; planner run writes it",
-        "planner: reports/capacity.md is stale; planner run writes it",
+        "planner: reports/components.csv is missing; run `planner run` to update it",
+        "planner: reports/capacity.md is out of date; run `planner run` to update it",
     ]
     assert (home / "reports" / "capacity.md").read_bytes() == b"edited\n"
 
@@ -116,7 +116,7 @@ def test_a_claim_that_fails_is_told_at_its_place_and_nothing_is_written(home: Pa
 def test_under_set_the_values_hold_and_the_claims_do_not(home: Path, planner: Planner) -> None:
     code, out, err = planner("run", "specs", "--set", "model.n_layers=1", "--set", "training.batch_size=7")
     assert code == 0
-    assert "planner: claims under expect are not checked under --set\n" in err
+    assert "planner: skipping expect checks because --set is given\n" in err
     assert out.splitlines()[1].split()[1:3] == ["64.96", "k"]  # 114,944 - 49,984
     assert ",7,10,bf16-autocast," in (home / "reports" / "capacity.csv").read_text(encoding="utf-8")
 
@@ -148,7 +148,7 @@ def test_what_the_tool_cannot_do_is_exit_code_2_and_a_message(home: Path, planne
 
 def test_a_directory_that_cannot_be_made_is_exit_code_2(home: Path, planner: Planner) -> None:
     (home / "reports").write_bytes(b"")
-    assert planner("run", "specs") == (2, "", "planner: cannot write reports, nothing there has changed: File exists\n")
+    assert planner("run", "specs") == (2, "", "planner: cannot write reports: File exists; no files were changed\n")
     assert planner("run", "specs", "--output", "reports/deep")[0] == 2
 
 
@@ -181,4 +181,4 @@ def test_a_bug_is_exit_code_2_and_told_as_one(planner: Planner, monkeypatch: pyt
     code, out, err = planner("run", "specs")
     assert (code, out) == (2, "")
     assert "two and two make five" in err
-    assert err.endswith("planner: this is a bug in planner, not in the spec; please report it with the lines above\n")
+    assert err.endswith("planner: this is a bug in planner, not in the spec; please report it with the output above\n")

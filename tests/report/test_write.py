@@ -95,8 +95,8 @@ def test_a_file_where_the_directory_should_be_is_refused(tmp_path: Path) -> None
     assert (tmp_path / "reports").read_bytes() == b""
 
 
-def test_outdated_names_each_missing_and_stale_file(tmp_path: Path) -> None:
+def test_outdated_names_each_missing_and_outdated_file(tmp_path: Path) -> None:
     assert outdated(tmp_path / "nowhere", OLD) == {tmp_path / "nowhere" / name: "missing" for name in OLD}
     write(tmp_path, OLD)
     assert outdated(tmp_path, OLD) == {}
-    assert outdated(tmp_path, {**NEW, "b.md": OLD["b.md"]}) == {tmp_path / "a.csv": "stale", tmp_path / "c.json": "missing"}
+    assert outdated(tmp_path, {**NEW, "b.md": OLD["b.md"]}) == {tmp_path / "a.csv": "out of date", tmp_path / "c.json": "missing"}

@@ -67,10 +67,10 @@ def test_what_stands_is_left_as_it_is(empty: Repo) -> None:
     empty.write("budgets: []\n", "planner.yaml")
     code, _, err = empty.run("init", "mine")
     assert (code, (empty.root / "planner.yaml").read_bytes()) == (0, b"budgets: []\n")
-    assert "planner: left as they are: planner.yaml; --force replaces them\n" in err
+    assert "planner: kept existing files: planner.yaml; use --force to overwrite\n" in err
     spec_before = empty.write("name: mine\n", "specs/mine.yaml").read_bytes()
     code, _, err = empty.run("init", "mine", "--from", "llama")
-    assert (code, err) == (2, "planner: init: specs/mine.yaml is there already, so nothing is written; --force replaces it\n")
+    assert (code, err) == (2, "planner: init: specs/mine.yaml already exists; use --force to overwrite\n")
     assert (empty.root / "specs/mine.yaml").read_bytes() == spec_before
     assert empty.run("init", "mine", "--from", "llama", "--force")[0] == 0
     assert (empty.root / "specs/mine.yaml").read_bytes() != spec_before
