@@ -102,7 +102,9 @@ def published_configs(folder: str) -> Line:
     """Time importing the published configurations and planning what they say, in this process."""
     import planner
     from planner import spec
-    from planner.spec.importer import REFUSED, read_huggingface, spec_text
+    from planner.importer.families import REFUSED
+    from planner.importer.huggingface import read_huggingface
+    from planner.importer.write import spec_text
 
     rows = [json.loads(line) for line in PUBLISHED.read_text(encoding="utf-8").splitlines()]
     configs = [row["hf_config"] for row in rows if row["hf_config"]["model_type"] not in REFUSED]

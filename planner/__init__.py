@@ -27,10 +27,11 @@ __version__ = "0.1.0"
 
 
 def load(path: str | os.PathLike[str]) -> Spec:
-    """Read the spec at ``path``. Raises ``planner.spec.problems.SpecError``, which holds every problem with its place."""
+    """Read the spec or config.json at ``path``. Raises ``planner.spec.problems.SpecError``, which holds every problem with its place."""
     from planner import spec
+    from planner.importer.convert import as_spec
 
-    return spec.load(path)
+    return spec.load(path, convert=as_spec)
 
 
 def plan(spec: Spec, scenario: str = "base") -> Plan:

@@ -13,11 +13,12 @@ PACKAGE = Path(__file__).parent.parent / "planner"
 # Each room and the rooms to its left; the door in front and the command join them all.
 ROOMS = {
     "spec": (),
+    "importer": ("spec",),
     "trace": ("spec",),
     "capacity": ("spec", "trace"),
     "report": ("spec", "trace", "capacity"),
-    "review": ("spec", "trace", "capacity", "report"),
-    "explore": ("spec", "trace", "capacity", "report", "review"),
+    "review": ("spec", "importer", "trace", "capacity", "report"),
+    "explore": ("spec", "importer", "trace", "capacity", "report", "review"),
     "verify": ("spec", "trace", "capacity", "report"),
 }
 # The ways back: a plan offers itself as a data frame, whose columns are the report's, and to a notebook.

@@ -14,7 +14,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.spec.importer import REFUSED, Imported, UnsupportedConfigError, read_huggingface, spec_text
+from planner.importer.families import REFUSED
+from planner.importer.huggingface import read_huggingface
+from planner.importer.reader import Imported, UnsupportedConfigError
+from planner.importer.write import spec_text
 
 ROOT = Path(__file__).parent.parent
 PUBLISHED = ROOT / "tests" / "data" / "published.jsonl"

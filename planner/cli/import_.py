@@ -25,23 +25,25 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from planner.importer.files import first_problem, import_file, locate, name_of
+    from planner.importer.reader import UnsupportedConfigError
+    from planner.importer.write import spec_text
     from planner.report.write import write
-    from planner.spec import importer
     from planner.spec.problems import SpecError
 
     output: Path | None = arguments.output
     if output and output.exists() and not arguments.force:
         return fail(f"{output.as_posix()} already exists; use --force to overwrite")
     try:
-        file = importer.locate(arguments.config)
-        imported, address = importer.import_file(file)
-        name = arguments.name or importer.name_of(file, output.name if output else None)
-        text = importer.spec_text(imported, name, source=arguments.source or address)
-        if wrong := importer.first_problem(text):
-            raise importer.UnsupportedConfigError(wrong)  # noqa: TRY301 - reported like any unsupported configuration
+        file = locate(arguments.config)
+        imported, address = import_file(file)
+        name = arguments.name or name_of(file, output.name if output else None)
+        text = spec_text(imported, name, source=arguments.source or address)
+        if wrong := first_problem(text):
+            raise UnsupportedConfigError(wrong)  # noqa: TRY301 - reported like any unsupported configuration
     except SpecError as error:
         return report(error.problems)
-    except importer.UnsupportedConfigError as error:
+    except UnsupportedConfigError as error:
         note(f"{'standard input' if arguments.config == '-' else arguments.config}: {error}")
         return FINDING
     for remark in imported.notes:

@@ -20,8 +20,9 @@ _NOT_READ = ("folder", "no-specs", "not-found", "unreadable")  # errors in the c
 def read(paths: Sequence[str], overrides: Sequence[str] = ()) -> tuple[Sequence[Spec], int]:
     """Read the specs; report all errors and return the exit code for them."""
     from planner import spec
+    from planner.importer.convert import as_spec
 
-    specs, problems = spec.read(paths, overrides)
+    specs, problems = spec.read(paths, overrides, convert=as_spec)
     return specs, report(problems)
 
 

@@ -31,10 +31,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _for_ci(paths: Sequence[str], form: str) -> int:
     from planner import spec
+    from planner.importer.convert import as_spec
     from planner.review.formats import FORMATS
     from planner.review.standing import validation
 
-    specs, problems = spec.read(paths)
+    specs, problems = spec.read(paths, convert=as_spec)
     sys.stdout.write(FORMATS[form](validation(specs, problems, Path.cwd())))
     return exit_code(problems)
 
@@ -43,8 +44,9 @@ def _as_json(paths: Sequence[str]) -> int:
     import json
 
     from planner import spec
+    from planner.importer.convert import as_spec
 
-    specs, problems = spec.read(paths)
+    specs, problems = spec.read(paths, convert=as_spec)
     reported = [
         {
             "file": problem.place.file,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from planner import capacity
 from planner import spec as specs_room
 from planner.explore.axes import MOST, Axis
+from planner.importer.convert import as_spec
 from planner.report.csv import safe
 from planner.spec.problems import Problem
 from planner.spec.records import Spec
@@ -85,7 +86,7 @@ def sweep(path: str, axes: Sequence[Axis], progress: Progress = lambda _done, _o
     each = points // max(1, len(list(product(*(axis.values for axis in others)))))
     for settings in product(*(axis.values for axis in others)):
         overrides = [f"{axis.key}={value}" for axis, value in zip(others, settings, strict=True)]
-        specs, problems = specs_room.read([path], overrides)
+        specs, problems = specs_room.read([path], overrides, convert=as_spec)
         if problems:
             return None, problems
         (spec,) = specs

@@ -6,8 +6,10 @@ import json
 import re
 from pathlib import Path
 
+from planner.importer.files import first_problem, import_file, locate
+from planner.importer.reader import UnsupportedConfigError
+from planner.importer.write import spec_text
 from planner.review.side import POLICY
-from planner.spec import importer
 from planner.spec.language import schema
 from planner.spec.problems import SpecError, render
 
@@ -48,11 +50,11 @@ def _spec(name: str, origin: str) -> str:
     if not Path(origin).exists():
         raise InitError(f"{origin}: there is no such file; --from takes {', '.join(ORIGINS)} or a config.json")
     try:
-        imported, _ = importer.import_file(importer.locate(origin))
-        text = importer.spec_text(imported, name, schema="../.planner/spec.schema.json")
+        imported, _ = import_file(locate(origin))
+        text = spec_text(imported, name, schema="../.planner/spec.schema.json")
         text += "" if imported.training else _TRAINING
-        wrong = importer.first_problem(text)
-    except importer.UnsupportedConfigError as error:
+        wrong = first_problem(text)
+    except UnsupportedConfigError as error:
         raise InitError(f"{origin}: {error}") from None
     except SpecError as error:
         raise InitError(render(error.problems)) from None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from planner import spec as specs_room
+from planner.importer.convert import as_spec
 from planner.report.columns import CLAIMABLE
 from planner.review.records import Figures
 from planner.spec import catalogue
@@ -49,7 +50,7 @@ def work_tree(root: Path, paths: Sequence[str]) -> Side:
     names = {file: from_root(root, file) for file in files if file != STDIN and Path(os.path.realpath(file)).is_relative_to(real)}
     outside = [file for file in files if file not in names]
     refused = [whole_file(file, "outside", "is outside the repository", "review specs that are in it") for file in outside]
-    read, wrong = specs_room.read([file for file, name in names.items() if name != POLICY])
+    read, wrong = specs_room.read([file for file, name in names.items() if name != POLICY], convert=as_spec)
     found = {spec.name: replace(spec, path=names[spec.path]) for spec in read}
     told = tuple(_placed(problem, lambda file: from_root(root, file)) for problem in (*problems, *refused, *wrong))
     return Side(found, told, frozenset(names.values()))
@@ -91,7 +92,7 @@ def revision(
     unread = [file for file in chosen if shown(Path(file)) not in known and shown(Path(file)) != POLICY]
     needed = {file: files[file] for file in unread} if all(stands_alone(files[file]) for file in unread) else files
     with _snapshot(needed) as folder:
-        read, problems = specs_room.read([folder / file for file in unread])
+        read, problems = specs_room.read([folder / file for file in unread], convert=as_spec)
         own = {spec.name: _relocated(spec, folder) for spec in read if _within(spec, folder)}
         astray = (spec.path for spec in read if not _within(spec, folder))
         strays = tuple(whole_file(path, "extends", "extends a file that the revision has not got") for path in astray)

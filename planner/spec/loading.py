@@ -19,42 +19,51 @@ from planner.spec.validate import validate
 from planner.spec.yaml12 import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from planner.spec.nodes import Node, Source
     from planner.spec.records import Spec
 
+    Convert = Callable[[Source], Source]  # raises SpecError
+
 MAX_PROBLEMS = 100  # told of one file
 
 
-def load(path: str | os.PathLike[str]) -> Spec:
+def _unchanged(source: Source) -> Source:
+    return source
+
+
+def load(path: str | os.PathLike[str], *, convert: Convert = _unchanged) -> Spec:
     """Read the spec at ``path`` (``-``: standard input). Raises SpecError, which holds every problem with its place."""
     name = os.fspath(path)
-    specs, problems = _Reading(()).read([STDIN if name == "-" else name])
+    specs, problems = _Reading((), convert).read([STDIN if name == "-" else name])
     if problems:
         raise SpecError(problems)
     return specs[0]
 
 
-def read(paths: Iterable[str | os.PathLike[str]], overrides: Iterable[str] = ()) -> tuple[tuple[Spec, ...], tuple[Problem, ...]]:
+def read(
+    paths: Iterable[str | os.PathLike[str]], overrides: Iterable[str] = (), *, convert: Convert = _unchanged
+) -> tuple[tuple[Spec, ...], tuple[Problem, ...]]:
     """Read the specs that ``paths`` name: files, folders, globs, and ``-`` for standard input.
 
-    ``overrides`` are arguments such as ``training.batch_size=16``, laid on top of every spec. Returns the specs without problems, in the
-    order of the paths, and all problems of all files. Nothing is raised for bad input.
+    ``overrides`` are arguments such as ``training.batch_size=16``, laid on top of every spec. ``convert`` turns a file that is not a spec
+    into one. Returns the specs without problems, in the order of the paths, and all problems of all files. Nothing is raised for bad input.
     """
     files, problems = find(paths)
     parsed = [parse_override(argument) for argument in overrides]
     problems += tuple(problem for _, wrong in parsed for problem in wrong)
     trees = tuple(tree for tree, wrong in parsed if tree and not wrong)
-    specs, found = _Reading(trees).read(files)
+    specs, found = _Reading(trees, convert).read(files)
     return specs if len(trees) == len(parsed) else (), problems + found
 
 
 class _Reading:
     """One run's files, each read and parsed once, however many specs extend it."""
 
-    def __init__(self, overrides: tuple[Node, ...]) -> None:
+    def __init__(self, overrides: tuple[Node, ...], convert: Convert) -> None:
         self.overrides = overrides
+        self.convert = convert
         self.trees: dict[str, Node | SpecError] = {}  # by the file itself, however it is named
         self.misread: set[str] = set()  # files that have a tree, but not all of it as written
         self.names: dict[str, str] = {}  # which spec has a name, as file:line
@@ -74,7 +83,7 @@ class _Reading:
         key = identity(file)
         if key not in self.trees:
             try:
-                self.trees[key], problems = parse(_as_spec(read_source(file)))
+                self.trees[key], problems = parse(self.convert(read_source(file)))
                 self._note(problems)
                 if problems:
                     self.misread.add(file)
@@ -118,15 +127,6 @@ class _Reading:
     def _note(self, problems: Iterable[Problem]) -> None:
         for problem in problems:
             self.problems.setdefault(problem.place.file, []).append(problem)
-
-
-def _as_spec(source: Source) -> Source:
-    """Return a spec as it is, and a configuration in JSON as the spec that it means. Raises SpecError."""
-    if not source.file.endswith(".json") and not (source.file == STDIN and source.text.lstrip().startswith("{")):
-        return source
-    from planner.spec.importer import is_config, spec_source
-
-    return spec_source(source) if is_config(source) else source
 
 
 def _told(file: str, problems: list[Problem]) -> list[Problem]:

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from planner.capacity.records import Plan
-from planner.spec.importer import REFUSED, SUPPORTED, UnsupportedConfigError, read_huggingface, spec_text
+from planner.importer.families import REFUSED, SUPPORTED
+from planner.importer.huggingface import read_huggingface
+from planner.importer.reader import UnsupportedConfigError
+from planner.importer.write import spec_text
 
 PlanModel = Callable[..., Plan]
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.spec.importer import UnsupportedConfigError, from_huggingface, read_huggingface
+from planner.importer.huggingface import from_huggingface, read_huggingface
+from planner.importer.reader import UnsupportedConfigError
 
 Config = dict[str, Any]
 

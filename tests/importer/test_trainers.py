@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from planner.capacity.records import Plan
-from planner.spec.importer import Imported, UnsupportedConfigError, read_config
+from planner.importer.reader import Imported, UnsupportedConfigError
+from planner.importer.sources import read_config
 
 PlanModel = Callable[..., Plan]
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from planner.capacity.records import Plan
-from planner.spec.importer import SUPPORTED, read_huggingface
+from planner.importer.families import SUPPORTED
+from planner.importer.huggingface import read_huggingface
 
 PlanModel = Callable[..., Plan]
 Config = dict[str, Any]

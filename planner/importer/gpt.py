@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from planner.spec.importer.moe import with_experts
-from planner.spec.importer.parts import norm_of, qkv_bias, shared_of
-from planner.spec.importer.reader import Imported, Reader, SpecModel, show
+from planner.importer.moe import with_experts
+from planner.importer.parts import norm_of, qkv_bias, shared_of
+from planner.importer.reader import Imported, Reader, SpecModel, show
 
 _LITGPT_ONLY = ("mlp_class_name", "norm_class_name", "n_query_groups", "padded_vocab_size", "rotary_percentage", "parallel_residual")
 _LITGPT_NEUTRAL = (

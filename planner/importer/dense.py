@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.spec.importer.parts import (
+from planner.importer.parts import (
     FULL,
     SLIDING,
     by_layer,
@@ -21,7 +21,7 @@ from planner.spec.importer.parts import (
     windows,
     with_layers,
 )
-from planner.spec.importer.reader import Reader, SpecModel
+from planner.importer.reader import Reader, SpecModel
 
 MULTIPLIERS = ("attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from planner.spec.importer.reader import Reader, SpecModel, show
+from planner.importer.reader import Reader, SpecModel, show
 
 SLIDING, FULL, LINEAR, CONV = "sliding_attention", "full_attention", "linear_attention", "conv"
 _LONGEST_GROUP = 16  # layers that repeat as one group

@@ -8,10 +8,10 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from planner.spec.importer.gpt import looks_like_litgpt, looks_like_nanogpt, read_litgpt, read_nanogpt
-from planner.spec.importer.huggingface import read_huggingface
-from planner.spec.importer.megatron import looks_like_megatron, read_megatron
-from planner.spec.importer.reader import Imported, UnsupportedConfigError
+from planner.importer.gpt import looks_like_litgpt, looks_like_nanogpt, read_litgpt, read_nanogpt
+from planner.importer.huggingface import read_huggingface
+from planner.importer.megatron import looks_like_megatron, read_megatron
+from planner.importer.reader import Imported, UnsupportedConfigError
 from planner.spec.nodes import UNREADABLE, Node, Source
 from planner.spec.source import STDIN
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from planner.spec.importer.reader import Imported, SpecModel
+from planner.importer.reader import Imported, SpecModel
 from planner.spec.language import leaves
 
 _WIDTH = 120

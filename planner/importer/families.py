@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from planner.spec.importer import dense, early, gemma, hybrid, moe
-from planner.spec.importer.reader import Reader, SpecModel
+from planner.importer import dense, early, gemma, hybrid, moe
+from planner.importer.reader import Reader, SpecModel
 
 FAMILIES: Mapping[str, Callable[[Reader], SpecModel]] = {
     "afmoe": moe.afmoe,

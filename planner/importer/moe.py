@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planner.spec.importer.dense import MULTIPLIERS, every, granite_windows, hunyuan_switches, layer_kinds, olmo2
-from planner.spec.importer.parts import (
+from planner.importer.dense import MULTIPLIERS, every, granite_windows, hunyuan_switches, layer_kinds, olmo2
+from planner.importer.parts import (
     FULL,
     SLIDING,
     by_layer,
@@ -24,7 +24,7 @@ from planner.spec.importer.parts import (
     windows,
     with_layers,
 )
-from planner.spec.importer.reader import Reader, SpecModel
+from planner.importer.reader import Reader, SpecModel
 
 ROUTED = ("n_routed_experts", "num_local_experts")
 # How tokens are sent to experts: the same matrices, other scores.
@@ -450,7 +450,7 @@ def dots1(c: Reader) -> SpecModel:
 
 def exaone_moe(c: Reader) -> SpecModel:
     """Read K-EXAONE: norms before, full attention without positions among windows."""
-    from planner.spec.importer.dense import exaone_layers
+    from planner.importer.dense import exaone_layers
 
     model = llama_like(c, context=2048, kv_heads_required=True, attention={"qk_norm": "head_dim"})
     model = with_prediction(c, model, "num_nextn_predict_layers", "num_mtp_layers")

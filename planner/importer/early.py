@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.spec.importer.parts import (
+from planner.importer.parts import (
     gated,
     gpt_sizes,
     head_dim_of,
@@ -14,7 +14,7 @@ from planner.spec.importer.parts import (
     sizes,
     with_layers,
 )
-from planner.spec.importer.reader import Reader, SpecModel
+from planner.importer.reader import Reader, SpecModel
 
 GPT_BIGCODE_CACHES = (
     "attention_softmax_in_fp32", "inference_runner", "max_batch_size", "max_sequence_length", "pad_key_length", "pre_allocate_kv_cache",

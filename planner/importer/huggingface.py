@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from planner.spec.importer.families import FAMILIES, REFUSED, SUPPORTED
-from planner.spec.importer.reader import Config, Imported, Reader, SpecModel, UnsupportedConfigError, show
+from planner.importer.families import FAMILIES, REFUSED, SUPPORTED
+from planner.importer.reader import Config, Imported, Reader, SpecModel, UnsupportedConfigError, show
 
 _MIXERS = (
     "mamba", "mamba2", "gated_delta_net", "kimi_delta_attention", "lightning_attention", "rg_lru", "rwkv", "short_convolution", "mlstm",

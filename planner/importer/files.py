@@ -6,9 +6,9 @@ import os
 import re
 from pathlib import Path
 
-from planner.spec.importer.reader import Imported, UnsupportedConfigError
-from planner.spec.importer.sources import read_config
-from planner.spec.importer.write import spec_text
+from planner.importer.reader import Imported, UnsupportedConfigError
+from planner.importer.sources import read_config
+from planner.importer.write import spec_text
 from planner.spec.nodes import Source
 from planner.spec.problems import SpecError
 from planner.spec.source import STDIN, read_source, whole_file

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from planner.spec.importer.moe import with_experts
-from planner.spec.importer.parts import norm_of, qkv_bias
-from planner.spec.importer.reader import Imported, Reader, SpecModel, UnsupportedConfigError, show
+from planner.importer.moe import with_experts
+from planner.importer.parts import norm_of, qkv_bias
+from planner.importer.reader import Imported, Reader, SpecModel, UnsupportedConfigError, show
 
 # Arguments that make another model of it, unless they are off.
 _REFUSED = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from planner.spec.importer.dense import MULTIPLIERS, layer_kinds
-from planner.spec.importer.moe import (
+from planner.importer.dense import MULTIPLIERS, layer_kinds
+from planner.importer.moe import (
     ROUTING,
     deepseek_like,
     first_dense,
@@ -16,7 +16,7 @@ from planner.spec.importer.moe import (
     with_experts,
     with_prediction,
 )
-from planner.spec.importer.parts import (
+from planner.importer.parts import (
     CONV,
     FULL,
     LINEAR,
@@ -36,7 +36,7 @@ from planner.spec.importer.parts import (
     windows,
     with_layers,
 )
-from planner.spec.importer.reader import Reader, SpecModel, show
+from planner.importer.reader import Reader, SpecModel, show
 
 # How mamba's kernels run and how they start: no count depends on them.
 KERNELS = (

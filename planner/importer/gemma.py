@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planner.spec.importer.dense import every, gemma_activation, layer_kinds
-from planner.spec.importer.parts import (
+from planner.importer.dense import every, gemma_activation, layer_kinds
+from planner.importer.parts import (
     FULL,
     SLIDING,
     by_layer,
@@ -17,7 +17,7 @@ from planner.spec.importer.parts import (
     windows,
     with_layers,
 )
-from planner.spec.importer.reader import MAX_LAYERS, Reader, SpecModel
+from planner.importer.reader import MAX_LAYERS, Reader, SpecModel
 
 
 def _shared(c: Reader, kinds: list[str], default: int) -> list[bool]:
