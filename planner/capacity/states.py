@@ -11,18 +11,16 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from planner.capacity.records import ByteSum, Weight
+from planner.spec.precision import AVERAGES, BYTES, GRADIENTS, RECIPES, SHORT_NAMES, Dtype
 from planner.spec.records import Optimizer, Training
 from planner.trace.sizes import Size, divide_up, maximum, minimum, product
 
-WEIGHT_BYTES = {"fp32": 4, "bf16-autocast": 4, "fp16-autocast": 4, "bf16-master": 2, "bf16": 2}
 STEP_COUNTER = 4  # bytes
-EMA_BYTES = {"none": 0, "bf16": 2, "fp32": 4}
 BLOCK = 256  # bitsandbytes: elements that share one float32 scale
 QUANTIZATION_MAPS = 2 * 256 * 4  # bitsandbytes: bytes of the two maps that all quantized tensors share
 SMALLEST_QUANTIZED = 4096  # bitsandbytes' min_8bit_size: smaller tensors keep float32 moments
 MOMENTS: dict[Optimizer, int] = {"adamw": 2, "adam": 2, "sgd": 0, "sgd-momentum": 1, "lion": 1}
 MATRIX = 2  # dimensions
-NAMES = {2: "bf16", 4: "fp32"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +52,7 @@ def states(weights: tuple[Weight, ...], training: Training) -> States:
     def total(part: Callable[[_Bytes], int]) -> Size:
         return sum(weight.params * part(wide if weight.always_float32 else plain) for weight in weights)
 
+    recipe, average = RECIPES[training.precision], AVERAGES[training.ema]
     sums = [total(attrgetter(part)) for part in ("weight", "master", "gradient", "average")]
     optimizer = sum(
         weight.copies * _state(training.optimizer, weight, (wide if weight.always_float32 else plain).moment) for weight in weights
@@ -61,11 +60,11 @@ def states(weights: tuple[Weight, ...], training: Training) -> States:
     if training.optimizer == "adamw-8bit":
         optimizer = optimizer + QUANTIZATION_MAPS * maximum(*(_quantized(product(weight.shape)) for weight in weights))
     lines = [
-        ByteSum("weights", NAMES[plain.weight], plain.weight, sums[0]),
-        *([ByteSum("master weights", NAMES[plain.master], plain.master, sums[1])] if plain.master else []),
-        ByteSum("gradients", NAMES[plain.gradient], plain.gradient, sums[2]),
-        ByteSum("optimizer", *_described(training.optimizer, plain.moment), optimizer),
-        *([ByteSum("average of weights", NAMES[plain.average], plain.average, sums[3])] if plain.average else []),
+        ByteSum("weights", SHORT_NAMES[recipe.weights], plain.weight, sums[0]),
+        *([ByteSum("master weights", SHORT_NAMES[recipe.master], plain.master, sums[1])] if recipe.master else []),
+        ByteSum("gradients", training.gradient_dtype, plain.gradient, sums[2]),
+        ByteSum("optimizer", *_described(training.optimizer, recipe.moments), optimizer),
+        *([ByteSum("average of weights", SHORT_NAMES[average], plain.average, sums[3])] if average else []),
     ]
     counters = STEP_COUNTER * sum(weight.copies for weight in weights if counts_steps(weight, training))
     return States(tuple(lines), sums[0], sums[1], sums[2], optimizer, sums[3], counters)
@@ -100,11 +99,10 @@ class _Bytes:
 
     @classmethod
     def of(cls, training: Training, *, always_float32: bool) -> _Bytes:
-        average = EMA_BYTES[training.ema]
-        if always_float32:
-            return cls(4, 0, 4, 4, average)
-        weight, has_master = WEIGHT_BYTES[training.precision], training.precision == "bf16-master"
-        return cls(weight, 4 if has_master else 0, 4 if training.gradient_dtype == "fp32" else 2, 4 if has_master else weight, average)
+        recipe = RECIPES["fp32" if always_float32 else training.precision]
+        gradient = GRADIENTS["fp32" if always_float32 else training.gradient_dtype]
+        tensors: tuple[Dtype | None, ...] = (recipe.weights, recipe.master, gradient, recipe.moments, AVERAGES[training.ema])
+        return cls(*(BYTES[dtype] if dtype else 0 for dtype in tensors))
 
 
 def _state(optimizer: Optimizer, weight: Weight, moment_bytes: int) -> Size:
@@ -142,15 +140,15 @@ def _quantized(elements: Size) -> Size:
     return minimum(elements // SMALLEST_QUANTIZED, 1)
 
 
-def _described(optimizer: Optimizer, moment_bytes: int) -> tuple[str, int | None]:
+def _described(optimizer: Optimizer, dtype: Dtype) -> tuple[str, int | None]:
     """Return the optimizer's state in words, and its bytes for a parameter where that is one number."""
     if optimizer in MOMENTS:
         moments = MOMENTS[optimizer]
         noun = "moment" if moments == 1 else "moments"
-        return f"{moments} {noun}, {NAMES[moment_bytes]}" if moments else "no state", moments * moment_bytes
+        return f"{moments} {noun}, {SHORT_NAMES[dtype]}" if moments else "no state", moments * BYTES[dtype]
     words = {
-        "adafactor": f"factored second moment, {NAMES[moment_bytes]}",
+        "adafactor": f"factored second moment, {SHORT_NAMES[dtype]}",
         "adamw-8bit": f"2 moments, 8 bits and a fp32 scale for {BLOCK}; fp32 for tensors under {SMALLEST_QUANTIZED:,} elements",
-        "muon": f"1 moment for matrices of layers, 2 (adamw) for the rest, {NAMES[moment_bytes]}",
+        "muon": f"1 moment for matrices of layers, 2 (adamw) for the rest, {SHORT_NAMES[dtype]}",
     }
     return words[optimizer], None

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from planner.capacity.peak import Moment, walk
 from planner.capacity.records import PHASES, LiveBytes, Phase, PhasePeak, Weight
-from planner.capacity.states import EMA_BYTES, WEIGHT_BYTES, States, tensors_of
+from planner.capacity.states import States, tensors_of
+from planner.spec.precision import AVERAGES, BYTES, GRADIENTS, RECIPES, separate_gradients
 from planner.spec.records import Training
 from planner.trace.decoder import Trace
 from planner.trace.sizes import Size, divide_up, is_integer, maximum, product, undominated
@@ -27,9 +28,9 @@ class Step:
 def step(forward: Trace, weights: tuple[Weight, ...], training: Training, states: States) -> Step:
     """Walk a training step on top of what is there from its start: weights, optimizer state, buffers, inputs, and what the spec reserves.
 
-    Gradients are there from the start, too, where they are added up over several passes or in float32 beside 16-bit weights.
+    Gradients are there from the start, too, where they are added up over several passes or in another dtype than the weights'.
     """
-    preallocated = training.gradient_accumulation > 1 or (training.precision == "bf16-master" and training.gradient_dtype == "fp32")
+    preallocated = training.gradient_accumulation > 1 or separate_gradients(training)
     optimizer = states.optimizer + states.step_counters
     stateless = (
         training.reserve_bytes + states.weights + states.master_weights + states.average + forward.buffers_bytes + forward.inputs_bytes
@@ -55,7 +56,7 @@ def not_counted(training: Training) -> tuple[str, ...]:
     lines = []
     if training.optimizer not in {"adamw", "adam", "lion", "sgd", "sgd-momentum"}:
         lines.append(f"what the update of {training.optimizer} needs beside its state while it runs")
-    if training.precision == "bf16-master" and training.gradient_dtype == "bf16":
+    if RECIPES[training.precision].master and GRADIENTS[training.gradient_dtype] != RECIPES[training.precision].moments:
         lines.append("float32 copies of the gradients, which an update that is not fused makes")
     return tuple(lines)
 
@@ -104,10 +105,8 @@ def _update_temporaries(weights: tuple[Weight, ...], training: Training, states:
 
 def _average_temporary(weights: tuple[Weight, ...], training: Training) -> Size:
     """Return the bytes of the largest weight's copy in the dtype of the average, which is made where the two differ."""
-    size = EMA_BYTES[training.ema]
-    if size in (0, WEIGHT_BYTES[training.precision]):
-        return 0
-    return size * _largest(weights)
+    average = AVERAGES[training.ema]
+    return 0 if average in (None, RECIPES[training.precision].weights) else BYTES[average] * _largest(weights)
 
 
 def _largest(weights: tuple[Weight, ...]) -> Size:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from planner.spec import part_checks
 from planner.spec.part_checks import attends
+from planner.spec.precision import RECIPES
 from planner.spec.problems import Problem, quote
 from planner.spec.resolve import has_feed_forward, head_dim, n_kv_heads, sequence_length, step_tokens
 from planner.spec.settings import Document, Settings, Unresolved
@@ -212,10 +213,11 @@ def sequence_in_context(settings: Settings, model: Settings) -> Problems:
 
 
 def gradient_dtype(settings: Settings, _: Settings) -> Problems:
-    """Only bf16-master leaves a choice."""
+    """Only a precision with a choice of gradients takes one."""
     precision = settings.get("precision")
-    if settings.written("gradient_dtype") and precision != "bf16-master":
-        message = f"gradient_dtype can be chosen only with precision: bf16-master; {precision} fixes it"
+    choosers = [name for name, recipe in RECIPES.items() if len(recipe.gradients) > 1]
+    if settings.written("gradient_dtype") and precision not in choosers:
+        message = f"gradient_dtype can be chosen only with precision: {' or '.join(choosers)}; {precision} fixes it"
         yield settings.problem("gradient_dtype", "gradient-dtype", message, "leave it out")
 
 
@@ -234,8 +236,8 @@ def kernels(settings: Settings, _: Document) -> Problems:
     if kernel != "auto" and implementation not in FUSED:
         message = f"attention_kernel belongs to fused attention, and the implementation is {implementation}"
         yield settings.problem("attention_kernel", "attention-kernel", message, "leave it out, or write implementation: pytorch")
-    if kernel in ("flash", "cudnn") and precision == "fp32":
-        message = f"{kernel} attention computes in 16 bits, and the precision is fp32"
+    if kernel in ("flash", "cudnn") and RECIPES[precision].compute == "float32":
+        message = f"{kernel} attention computes in 16 bits, and the precision is {precision}"
         yield settings.problem("attention_kernel", "attention-kernel", message, "write efficient or math, or another precision")
     if kernel in ("efficient", "cudnn") and settings.get("device") == "cpu":
         yield settings.problem("attention_kernel", "attention-kernel", f"a CPU has no {kernel} attention", "write auto, flash or math")

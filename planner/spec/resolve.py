@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from planner.spec.extra import extra
 from planner.spec.language import leaves
 from planner.spec.mixers import mixers, names, record
+from planner.spec.precision import RECIPES
 from planner.spec.records import (
     Attention,
     Claim,
@@ -21,6 +22,7 @@ from planner.spec.records import (
     Norm,
     PerLayerEmbedding,
     Positions,
+    Precision,
     Run,
     Scenario,
     Spec,
@@ -311,11 +313,10 @@ def step_tokens(settings: Settings, model: Settings) -> int:
     return B * sequence_length(settings, model) * accumulated
 
 
-def _gradient_dtype(settings: Settings, precision: str) -> GradientDtype:
-    if precision == "bf16-master":
-        chosen: GradientDtype = settings.get("gradient_dtype", "fp32")
-        return chosen
-    return "bf16" if precision == "bf16" else "fp32"
+def _gradient_dtype(settings: Settings, precision: Precision) -> GradientDtype:
+    default, *others = RECIPES[precision].gradients
+    chosen: GradientDtype = settings.get("gradient_dtype", default) if others else default
+    return chosen
 
 
 def _claims(document: Document) -> Iterator[Claim]:

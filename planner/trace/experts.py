@@ -5,13 +5,14 @@ Read from transformers 5.24: models/mixtral, models/qwen3_moe and models/deepsee
 
 from __future__ import annotations
 
+from planner.spec.precision import Dtype
 from planner.spec.records import Experts, FeedForward
 from planner.trace import blocks, routing
 from planner.trace import primitives as op
 from planner.trace.implementations import Implementation
 from planner.trace.sizes import Size
 from planner.trace.tape import Tape
-from planner.trace.tensor import Dtype, Tensor
+from planner.trace.tensor import Tensor
 
 
 def experts(t: Tape, implementation: Implementation, kind: Experts, x: Tensor) -> Tensor:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from planner.spec.precision import BYTES, Dtype
 from planner.trace import primitives as op
 from planner.trace.refusal import NotModelledError
 from planner.trace.sizes import Size, divide_up, minimum, structure
 from planner.trace.tape import Flops, Saved, Tape
-from planner.trace.tensor import BYTES, Dtype, Tensor
+from planner.trace.tensor import Tensor
 
 FLASH_WIDEST_HEAD = 256
 FLASH_ALIGNMENT = 8  # elements of head_dim

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from planner.spec.records import Activation, Norm
 from planner.trace import primitives as op
-from planner.trace.pytorch import AUTOCAST, PyTorch
+from planner.trace.pytorch import PyTorch
 from planner.trace.sizes import Size
-from planner.trace.tape import Precision, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 
@@ -19,10 +19,6 @@ class Megatron(PyTorch):
         *PyTorch.not_counted,
         "statistics of norms and random states, which the paper leaves out as small",
     )
-
-    def dtypes(self, precision: str) -> Precision:
-        """Return one dtype for weights and products: the paper's stack has no autocast and keeps no copies of weights."""
-        return Precision("float32" if precision == "fp32" else AUTOCAST.get(precision, "bfloat16"))
 
     def norm(self, t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         """Normalise [.., d]: 2·s·b·h for the input (section 4.1, layer-norm)."""
@@ -41,7 +37,10 @@ class Megatron(PyTorch):
         B, _, n, h = q.shape
         scores = op.matmul(t, q, k.view(B, k.shape[1], h, n), pairs=True)
         scores = self.capped(t, scores) if softcap else scores
-        probabilities = self.drop(t, op.softmax(t, op.add(t, scores, bias) if bias else scores))
+        scores = op.lowered(t, op.add(t, scores, bias) if bias else scores)
+        with t.without_autocast():  # Apex's softmax stays in the dtype of the products
+            probabilities = op.softmax(t, scores)
+        probabilities = self.drop(t, probabilities)
         return op.matmul(t, probabilities, v, pairs=True)
 
     def cross_entropy(self, t: Tape, logits: Tensor, targets: Tensor) -> Tensor:

@@ -8,9 +8,10 @@ Shapes are written [B, n, d]. Sources: derivatives.yaml and autocast_mode.h of P
 
 from __future__ import annotations
 
+from planner.spec.precision import Dtype
 from planner.trace.sizes import Size, exceeds_one, minimum, product
 from planner.trace.tape import Flops, Saved, Tape
-from planner.trace.tensor import Dtype, Tensor
+from planner.trace.tensor import Tensor
 
 WIDER: dict[Dtype, int] = {"bool": 0, "uint8": 1, "int32": 2, "int64": 3, "bfloat16": 4, "float16": 4, "float32": 5}
 
@@ -159,9 +160,10 @@ def rms_norm(t: Tape, x: Tensor, weight: Tensor | None) -> Tensor:
 
 
 def fused_norm(t: Tape, x: Tensor, name: str, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Normalise in one kernel whose statistics are left out of account. Keeps x."""
+    """Normalise in one kernel whose statistics are left out of account. Keeps x; autocast lowers all of its inputs (Apex)."""
+    x, *vectors = [lowered(t, tensor) for tensor in (x, weight, bias) if tensor]
     made = like(t, x)
-    t.record(name, [tensor for tensor in (x, weight, bias) if tensor], [made], [Saved(x, "input")], by=fused_norm)
+    t.record(name, [x, *vectors], [made], [Saved(x, "input")], by=fused_norm)
     return made
 
 

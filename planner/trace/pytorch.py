@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from planner.spec.precision import BYTES, RECIPES
 from planner.spec.records import Activation, Model, Norm, Training
 from planner.trace import primitives as op
 from planner.trace.kernels import fused_attention
 from planner.trace.refusal import NotModelledError
 from planner.trace.sizes import Size, exceeds_one
-from planner.trace.tape import Precision, Saved, Tape
-from planner.trace.tensor import BYTES, Dtype, Tensor
-
-AUTOCAST: dict[str, Dtype] = {"bf16-autocast": "bfloat16", "fp16-autocast": "float16"}
+from planner.trace.tape import Saved, Tape
+from planner.trace.tensor import Tensor
 
 
 class PyTorch:
@@ -30,13 +29,7 @@ class PyTorch:
         self.loss_inside = training.loss not in {"cross_entropy", "cross_entropy_shifted"}
         self.keep_logits = training.keep_logits
         self.kv_cache = training.kv_cache
-        self.precision = self.dtypes(training.precision)
-
-    def dtypes(self, precision: str) -> Precision:
-        """Return the dtypes that a training precision means here."""
-        if precision in AUTOCAST:
-            return Precision("float32", AUTOCAST[precision])
-        return Precision("float32" if precision == "fp32" else "bfloat16")
+        self.precision = RECIPES[training.precision]
 
     def norm(self, t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         """Normalise [.., d] in one kernel; the CPU has none for the root mean square."""

@@ -8,25 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from planner.spec.precision import Dtype, Recipe
 from planner.trace.refusal import NotModelledError
 from planner.trace.sizes import Size, product
-from planner.trace.tensor import Dtype, Storage, Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Precision:
-    """The dtypes of a training step: of the weights, and of the products where autocast lowers them."""
-
-    weights: Dtype
-    autocast: Dtype | None = None
-
-    @property
-    def compute(self) -> Dtype:
-        """The dtype in which matrix products run."""
-        return self.autocast or self.weights
+from planner.trace.tensor import Storage, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +132,7 @@ class Tape:
     ``window`` is the number of keys that a query of the attention now traced sees, None for all; ``chunked``: of its own chunk only.
     """
 
-    precision: Precision
+    precision: Recipe
     device: str = "cuda"
     gpu: str = "a100"
     attention_kernel: str = "auto"
@@ -170,7 +158,7 @@ class Tape:
     @contextmanager
     def without_autocast(self) -> Iterator[None]:
         """Leave dtypes inside as they are."""
-        precision, self.precision = self.precision, Precision(self.precision.weights)
+        precision, self.precision = self.precision, replace(self.precision, autocast=None)
         yield
         self.precision = precision
 

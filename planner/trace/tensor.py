@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
+from planner.spec.precision import BYTES, Dtype
 from planner.trace.sizes import Size, product
-
-Dtype: TypeAlias = Literal["float32", "bfloat16", "float16", "int64", "int32", "uint8", "bool"]
-
-BYTES: dict[Dtype, int] = {"float32": 4, "bfloat16": 2, "float16": 2, "int64": 8, "int32": 4, "uint8": 1, "bool": 1}
 
 
 class Storage:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from planner.spec.precision import BYTES
 from planner.spec.records import Activation, Norm
 from planner.trace import primitives as op
 from planner.trace.pytorch import PyTorch, correction_biases
 from planner.trace.sizes import Size, exceeds_one
 from planner.trace.tape import Tape
-from planner.trace.tensor import BYTES, Tensor
+from planner.trace.tensor import Tensor
 
 
 class Transformers(PyTorch):

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import is_fake
 
+from planner.spec.precision import AVERAGES, GRADIENTS, RECIPES, separate_gradients
 from planner.spec.records import Optimizer, OptimizerKernel, Training
 from planner.verify.modules import UnbuildableError
 from planner.verify.records import State
@@ -73,14 +74,15 @@ class Trainer:
 
     def __init__(self, module: nn.Module, training: Training) -> None:
         self.names = {weight: name for name, weight in module.named_parameters()}
-        dtype_of_average = {"none": None, "fp32": torch.float32, "bf16": torch.bfloat16}[training.ema]
-        self.average = [weight.detach().to(dtype_of_average, copy=True) for weight in self.names if dtype_of_average]
+        recipe, average = RECIPES[training.precision], AVERAGES[training.ema]
+        self.average = [weight.detach().to(getattr(torch, average), copy=True) for weight in self.names if average]
         self.masters: dict[Tensor, Tensor] = {}
         self.main_gradients: dict[Tensor, Tensor] = {}
-        if training.precision == "bf16-master":
-            self.masters = {weight: nn.Parameter(weight.detach().float()) for weight in self.names}
-            if training.gradient_dtype == "fp32":
-                self.main_gradients = {weight: torch.zeros_like(weight, dtype=torch.float32) for weight in self.names}
+        if recipe.master:
+            self.masters = {weight: nn.Parameter(weight.detach().to(getattr(torch, recipe.master))) for weight in self.names}
+        if separate_gradients(training):
+            gradients = getattr(torch, GRADIENTS[training.gradient_dtype])
+            self.main_gradients = {weight: torch.zeros_like(weight, dtype=gradients) for weight in self.names}
         self.optimizers = make(training, [(name, self.masters.get(weight, weight)) for weight, name in self.names.items()])
 
     def held(self) -> tuple[Tensor, ...]:

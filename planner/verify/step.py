@@ -14,6 +14,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from planner.spec.precision import RECIPES
 from planner.spec.records import Model, Training
 from planner.verify import huggingface, pretend
 from planner.verify.engine import backward
@@ -23,8 +24,6 @@ from planner.verify.modules import CausalLM, UnbuildableError
 from planner.verify.optimizers import Trainer
 from planner.verify.records import CHECKPOINT, Measured, Phase, Saved
 
-AUTOCAST = {"bf16-autocast": torch.bfloat16, "fp16-autocast": torch.float16}
-WEIGHTS = {"bf16": torch.bfloat16, "bf16-master": torch.bfloat16}  # float32 elsewhere
 LOSS = "loss"  # the path of what runs in no module, or in the whole model itself
 MICRO_STEPS = 2  # of one step: those after the second are like it, with all gradients there from the start
 # Makes the gradients of its inputs beside the loss.
@@ -90,13 +89,14 @@ class Keeper:
 
 def dtype_of_weights(training: Training) -> torch.dtype:
     """Return the dtype of the weights that the forward pass reads."""
-    return WEIGHTS.get(training.precision, torch.float32)
+    dtype: torch.dtype = getattr(torch, RECIPES[training.precision].weights)
+    return dtype
 
 
 def autocast(training: Training, device: str) -> torch.autocast:
     """Autocast as the precision wants it, or switched off."""
-    dtype = AUTOCAST.get(training.precision)
-    return torch.autocast(device, dtype=dtype, enabled=dtype is not None)
+    lowered = RECIPES[training.precision].autocast
+    return torch.autocast(device, dtype=getattr(torch, lowered) if lowered else None, enabled=lowered is not None)
 
 
 @contextmanager
