@@ -66,7 +66,7 @@ def _explanations(names: Named) -> Iterator[Explanation]:
         yield line("activations", f"activations in {name}", "bytes", size, "the sum of what the component keeps", total=True)
     yield line("activations", "activations_bytes", "bytes", sum(by_component.values()), "each kept storage once", total=True)
 
-    counts = flops(forward.nodes, counted.total, names.model, names.training)
+    counts = flops(forward.nodes, counted, names.model, names.training)
     for path, name, size, source in _products(forward.nodes, 1):
         yield line("flops", f"{path}: {name}, forward", "FLOPs", size, source)
     for figure, size, source in _flops_totals(counts):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from planner.capacity.peak import recomputed
-from planner.capacity.records import COMPONENTS, Component, Flops, FlopsCount
+from planner.capacity.records import COMPONENTS, Component, Flops, FlopsCount, Parameters
 from planner.spec.records import FlopsConvention, LatentAttention, Layer, Model, Training
 from planner.trace.sizes import Size
 from planner.trace.tape import Checkpoint, Node, Operation, Repeat
@@ -14,10 +14,17 @@ from planner.trace.tape import Checkpoint, Node, Operation, Repeat
 DESCRIPTIONS: dict[FlopsConvention, str] = {
     "matmul": "all matrix products, the full attention square (of a window of W keys 2·n·W - W² pairs); training is three forward passes",
     "matmul-causal": "all matrix products, half the attention square (of a window of W n·W - W²/2 pairs); training is three forward passes",
-    "6nd": "2·N forward and 6·N for training a token, N being all parameters (Kaplan et al. 2020, arXiv:2001.08361)",
-    "palm": "6·N + 12·L·H·Q·T for training a token, N being all parameters (Chowdhery et al. 2022, arXiv:2204.02311, appendix B)",
+    "6nd": "2·N forward and 6·N training per token, N: active parameters, embeddings included (Hoffmann et al. 2022, arXiv:2203.15556)",
+    "6nd-kaplan": "the same, N: active parameters without token and position tables and the head (Kaplan et al. 2020, arXiv:2001.08361)",
+    "palm": "6·N + 12·L·H·Q·T training per token, N as in 6nd (Chowdhery et al. 2022, arXiv:2204.02311, appendix B)",
     "hardware": "what PyTorch's counter sees: recomputation, and fused attention's backward at 2.5 times its forward",
 }
+
+TABLES: tuple[Component, ...] = ("embedding", "position", "head")
+"""Components that Kaplan et al. 2020 (section 2.1, table 1) leave out of N.
+
+Their head is the token table. A head of its own is left out, too, as in the non-embedding parameters of Pythia (Biderman et al. 2023).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +35,23 @@ class Counted:
     backward: Size
 
 
-def flops(nodes: Sequence[Node], params: Size, model: Model, training: Training) -> Flops:
-    """Return the FLOPs under every convention."""
+def flops(nodes: Sequence[Node], parameters: Parameters, model: Model, training: Training) -> Flops:
+    """Return the FLOPs under every convention.
+
+    N is the number of parameters that a token uses: of routed experts ``top_k``. The papers' models are dense, so that theirs is all of
+    them. GPT-3's table D.1, Chinchilla and PaLM (whose 2.56e24 is that of all 540.35 B) count the tables; Kaplan et al. leave them out.
+    """
     tokens = training.batch_size * training.sequence_length
     attention = sum(run.count * queries(layer) for run in model.runs for layer in run.layers) * training.sequence_length
+    N = parameters.active
+    kaplan = N - sum(weight.active_each * weight.copies for weight in parameters.weights if weight.component in TABLES)
     runs, full, causal = (forward(nodes, count) for count in (_runs, _full, _causal))
     passes = {
         "matmul": Counted(full, 2 * full),
         "matmul-causal": Counted(causal, 2 * causal),
-        "6nd": Counted(2 * params * tokens, 4 * params * tokens),
-        "palm": Counted((2 * params + 4 * attention) * tokens, (4 * params + 8 * attention) * tokens),
+        "6nd": Counted(2 * N * tokens, 4 * N * tokens),
+        "6nd-kaplan": Counted(2 * kaplan * tokens, 4 * kaplan * tokens),
+        "palm": Counted((2 * N + 4 * attention) * tokens, (4 * N + 8 * attention) * tokens),
         "hardware": Counted(runs, backward(nodes)),
     }
     counts = {convention: _count(convention, passes[convention], tokens, training) for convention in DESCRIPTIONS}

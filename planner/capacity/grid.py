@@ -53,7 +53,7 @@ def grid(spec: Spec, scenario: Scenario, *, batch_size: NDArray[np.int64], seque
     forward = trace(model, training)
     counted = parameters(forward, model)
     takes = sums(kept(forward.nodes).keepings)
-    counts = flops(forward.nodes, counted.total, model, training).chosen
+    counts = flops(forward.nodes, counted, model, training).chosen
     moments = [moment.bytes for moment in step(forward, counted.weights, training, states(counted.weights, training)).later]
 
     points = Points({"B": B, "n": n})

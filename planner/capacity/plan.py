@@ -36,7 +36,7 @@ def plan(spec: Spec, scenario: Scenario) -> Plan:
         training=training,
         parameters=counted,
         memory=memory(forward, counted.weights, training, states(counted.weights, training)),
-        flops=flops(forward.nodes, counted.total, model, training),
+        flops=flops(forward.nodes, counted, model, training),
         shapes=tuple(ShapeLine(line.path, line.what, line.tensor.shape, line.tensor.dtype, line.copies) for line in forward.shapes),
         initial_loss=log(structure(model.vocab_size)),
         train_tokens=training.tokens,

@@ -116,7 +116,7 @@ METHODS: Mapping[str, str] = {
     "model_states_bytes": "states/1",
     **dict.fromkeys(("activations_bytes", "logits_bytes"), "kept/1"),
     "peak_bytes": "peak/1",
-    **dict.fromkeys(("forward_flops_per_token", "train_flops_per_token", "train_flops", "train_gflop"), "flops/1"),
+    **dict.fromkeys(("forward_flops_per_token", "train_flops_per_token", "train_flops", "train_gflop"), "flops/2"),
 }
 
 CLAIMABLE: Mapping[str, Column] = {column.name: column for column in COLUMNS if column.kind == "integer"}

@@ -35,7 +35,7 @@ Loss = Literal["default", "cross_entropy", "cross_entropy_shifted", "linear_cros
 Ema = Literal["none", "fp32", "bf16"]
 OptimizerKernel = Literal["fused", "foreach", "for-loop"]
 Implementation = Literal["pytorch", "pytorch-eager", "transformers", "transformers-eager", "megatron"]
-FlopsConvention = Literal["matmul", "matmul-causal", "6nd", "palm", "hardware"]
+FlopsConvention = Literal["matmul", "matmul-causal", "6nd", "6nd-kaplan", "palm", "hardware"]
 
 
 @dataclass(frozen=True, slots=True)
