@@ -42,10 +42,10 @@ def read_one(command: str, arguments: argparse.Namespace) -> tuple[Spec, Scenari
 
 def report(problems: Sequence[Problem]) -> int:
     """Print the errors and return the exit code for them."""
-    from planner.report.terminal import style
-    from planner.spec.problems import render
-
     if problems:
+        from planner.report.terminal import style
+        from planner.spec.problems import render
+
         sys.stderr.write(render(problems, color=style(sys.stderr).color) + "\n")
     return exit_code(problems)
 

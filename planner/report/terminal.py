@@ -6,10 +6,12 @@ import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from planner.capacity.records import Plan
 from planner.report import units
+
+if TYPE_CHECKING:
+    from planner.capacity.records import Plan
 
 GAP = "  "
 _NARROWEST = 12  # cells that are left of a name when it gives way to numbers
