@@ -8,7 +8,6 @@ from __future__ import annotations
 from planner.spec.records import Attention, Layer, Norm
 from planner.trace import primitives as op
 from planner.trace.blocks import linear, norm
-from planner.trace.implementations import Implementation
 from planner.trace.positions import Places
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import exceeds_one
@@ -16,12 +15,12 @@ from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 
-def attention(t: Tape, implementation: Implementation, kind: Attention, layer: Layer, places: Places, x: Tensor) -> Tensor:
+def attention(t: Tape, kind: Attention, layer: Layer, places: Places, x: Tensor) -> Tensor:
     """Multi-head attention over [B, n, d_model]; n_kv_heads keys and values serve n_heads queries."""
     B, n, d_model = x.shape
     H = kind.n_heads
     with t.at("self_attn", "attention"):
-        q, k, v = heads(t, implementation, kind, layer, places, x)
+        q, k, v = heads(t, kind, layer, places, x)
         t.show("queries by head", q)
         t.show("keys by head", k)
         t.show("values by head", v)
@@ -32,22 +31,20 @@ def attention(t: Tape, implementation: Implementation, kind: Attention, layer: L
         if kind.differential:
             v = twice_as_wide(t, v)
         with t.limited_to(kind.window, chunked=kind.chunked):
-            mixed = implementation.core(t, q, k, v, places.bias(layer), softcap=kind.logit_softcap)
+            mixed = t.implementation.core(t, q, k, v, places.bias(layer), softcap=kind.logit_softcap)
         if kind.differential:
             mixed = subtracted(t, kind, mixed)
         if kind.output_norm:
-            mixed = norm(t, implementation, Norm(layer.norm.type, bias=False), mixed, "attn_sub_norm")
+            mixed = norm(t, Norm(layer.norm.type, bias=False), mixed, "attn_sub_norm")
         if kind.output_gate != "none":
             mixed = gated(t, kind, x, mixed)
         out = linear(t, t.show("heads joined", mixed), d_model, "o_proj", bias=kind.o_bias)
-        out = implementation.drop(t, out)
+        out = t.implementation.drop(t, out)
         op.hold(t, x, q, k, v, mixed)
         return out
 
 
-def heads(
-    t: Tape, implementation: Implementation, kind: Attention, layer: Layer, places: Places, x: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def heads(t: Tape, kind: Attention, layer: Layer, places: Places, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return queries [B, H, n, h], keys [B, K, n, h] and values [B, K, n, v], normed and rotated."""
     B, n, _ = x.shape
     H, K, h = kind.n_heads, kind.n_kv_heads, kind.head_dim
@@ -57,22 +54,22 @@ def heads(
         joined = exceeds_one(K) if kind.qkv == "fused_per_head" else None
         q, k = (op.contiguous(t, part, joined).view(B, n, part.shape[2]) for part in (q, k))
         before = q, k
-        q, k = norm(t, implementation, qk_norm, q, "q_norm"), norm(t, implementation, qk_norm, k, "k_norm")
+        q, k = norm(t, qk_norm, q, "q_norm"), norm(t, qk_norm, k, "k_norm")
         op.hold(t, *before)
     q, k, v = q.view(B, H, n, h), k.view(B, K, n, h), v.view(B, K, n, v.shape[2] // K)
     if kind.qk_norm in {"head_dim", "per_head"}:
         before = q, k
         per_head = kind.qk_norm == "per_head"
-        q = norm(t, implementation, qk_norm, q, "q_norm", heads=H if per_head else None)
+        q = norm(t, qk_norm, q, "q_norm", heads=H if per_head else None)
         if not kind.shared_kv:
-            k = norm(t, implementation, qk_norm, k, "k_norm", heads=K if per_head else None)
+            k = norm(t, qk_norm, k, "k_norm", heads=K if per_head else None)
         op.hold(t, *before)
     if layer.positions.type == "rope":
         before = q, k
         tables, interleaved = places.tables[layer.positions.rotary_dim], kind.qkv == "fused_per_head"
-        q = implementation.rotate(t, q, tables, interleaved=interleaved)
+        q = t.implementation.rotate(t, q, tables, interleaved=interleaved)
         if not kind.shared_kv:
-            k = implementation.rotate(t, k, tables, interleaved=interleaved)
+            k = t.implementation.rotate(t, k, tables, interleaved=interleaved)
         op.hold(t, *before)
     if kind.shared_kv:
         k, v = places.keys_and_values[K, h]

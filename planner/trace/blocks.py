@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from planner.spec.records import FeedForward, Norm
 from planner.trace import primitives as op
-from planner.trace.implementations import Implementation
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import Size
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 
-def norm(t: Tape, implementation: Implementation, kind: Norm, x: Tensor, name: str, *, heads: Size | None = None) -> Tensor:
+def norm(t: Tape, kind: Norm, x: Tensor, name: str, *, heads: Size | None = None) -> Tensor:
     """Normalise the last dimension of x; stores a weight and a bias of its size, or neither, for all heads or for each of ``heads``."""
     shape = (x.shape[-1],) if heads is None else (heads, x.shape[-1])
     with t.at(name, "norm"):
         weight = t.weight("weight", shape, "scale of a norm") if kind.weight else None
         bias = t.weight("bias", shape, "shift of a norm") if kind.bias else None
-        made = implementation.norm(t, x, kind, weight, bias)
+        made = t.implementation.norm(t, x, kind, weight, bias)
         op.hold(t, x)
         return made
 
@@ -33,32 +32,30 @@ def linear(t: Tape, x: Tensor, outputs: Size, name: str, *, bias: bool) -> Tenso
         return op.linear(t, x, w, b)
 
 
-def feed_forward(
-    t: Tape, implementation: Implementation, kind: FeedForward, x: Tensor, *, name: str = "mlp", component: str = "feed_forward"
-) -> Tensor:
+def feed_forward(t: Tape, kind: FeedForward, x: Tensor, *, name: str = "mlp", component: str = "feed_forward") -> Tensor:
     """Plain: down(activation(up(x))). Gated: down(activation(gate(x)) · up(x)). Channel mix: sigmoid(receptance) · value(relu(key)²)."""
     with t.at(name, component):
         if kind.channel_mix:
-            return channel_mix(t, implementation, kind, x)
+            return channel_mix(t, kind, x)
         if kind.gated:
             gate = linear(t, x, kind.d_ff, "gate_proj", bias=kind.gate_bias)
-            hidden = implementation.gated(t, kind.activation, gate, lambda: linear(t, x, kind.d_ff, "up_proj", bias=kind.up_bias))
+            hidden = t.implementation.gated(t, kind.activation, gate, lambda: linear(t, x, kind.d_ff, "up_proj", bias=kind.up_bias))
         else:
-            hidden = implementation.activation(t, kind.activation, linear(t, x, kind.d_ff, "up_proj", bias=kind.up_bias))
+            hidden = t.implementation.activation(t, kind.activation, linear(t, x, kind.d_ff, "up_proj", bias=kind.up_bias))
         if kind.hidden_norm:
-            hidden = norm(t, implementation, Norm("rmsnorm", bias=False), hidden, "ffn_sub_norm")
+            hidden = norm(t, Norm("rmsnorm", bias=False), hidden, "ffn_sub_norm")
         out = linear(t, t.show("hidden", hidden), x.shape[-1], "down_proj", bias=kind.down_bias)
-        out = implementation.drop(t, out)
+        out = t.implementation.drop(t, out)
         op.hold(t, x, hidden)
         return out
 
 
-def channel_mix(t: Tape, implementation: Implementation, kind: FeedForward, x: Tensor) -> Tensor:
+def channel_mix(t: Tape, kind: FeedForward, x: Tensor) -> Tensor:
     """RWKV-4's feed-forward (Peng et al. 2023, arXiv:2305.13048): a squared ReLU between key and value, behind a receptance gate."""
     d = x.shape[-1]
     key = linear(t, time_mix(t, x, "key"), kind.d_ff, "key", bias=False)
     receptance = linear(t, time_mix(t, x, "receptance"), d, "receptance", bias=False)
-    value = linear(t, implementation.activation(t, "relu_squared", key), d, "value", bias=False)
+    value = linear(t, t.implementation.activation(t, "relu_squared", key), d, "value", bias=False)
     return op.multiply(t, sigmoid(t, receptance), value)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from planner.spec.records import Model, PerLayerEmbedding, Run, Training
 from planner.trace import blocks
 from planner.trace import primitives as op
-from planner.trace.implementations import IMPLEMENTATIONS, Implementation
+from planner.trace.implementations import IMPLEMENTATIONS
 from planner.trace.layers import declare, decoder_layer
 from planner.trace.positions import Places
 from planner.trace.pytorch import correction_biases
@@ -33,25 +33,24 @@ class Trace:
 
 def trace(model: Model, training: Training) -> Trace:
     """Run the forward pass and the loss of B sequences of n tokens on a tape."""
-    implementation = IMPLEMENTATIONS[training.implementation](model, training)
-    t = Tape(implementation.precision, "cpu" if training.device == "cpu" else "cuda", training.device, training.attention_kernel)
+    t = new_tape(model, training)
     B, n = training.batch_size, training.sequence_length
     with t.at("", "inputs"):
         ids = t.show("token ids", t.tensor((B, n), "int64", needs_grad=False))
         targets = t.tensor((B, n), "int64", needs_grad=False)
     with t.at("model"):
-        x, table = _embed(t, implementation, model, ids)
-        x = implementation.drop(t, x)
-        places = Places(t, implementation, model, B, n)
+        x, table = _embed(t, model, ids)
+        x = t.implementation.drop(t, x)
+        places = Places(t, model, B, n)
         if model.per_layer_embedding:
-            places.per_layer = per_layer_inputs(t, implementation, model, model.per_layer_embedding, ids, x)
+            places.per_layer = per_layer_inputs(t, model, model.per_layer_embedding, ids, x)
         first = 0
         for run in model.runs:
             uniform = len(model.runs) == 1 and len(run.layers) == 1
-            x = _run(t, implementation, run, places, x, first=None if uniform else first)
+            x = _run(t, run, places, x, first=None if uniform else first)
             first = first + run.count * len(run.layers)
         if model.final_norm:
-            x = blocks.norm(t, implementation, model.norm, x, "norm")
+            x = blocks.norm(t, model.norm, x, "norm")
         op.hold(t, *places.all)
         declare(t, model.extra, x)
         if model.embedding_dim is not None:
@@ -61,7 +60,7 @@ def trace(model: Model, training: Training) -> Trace:
         head = table if model.tied_head else t.weight("weight", (model.padded_vocab_size, x.shape[-1]), "head: V · width")
         bias = t.weight("bias", (model.padded_vocab_size,), "bias: V") if model.head_bias else None
         t.show("final hidden states", x)
-    fused, chunked = implementation.loss_kind.startswith("linear"), implementation.loss_kind == "linear_cross_entropy_chunked"
+    fused, chunked = t.implementation.loss_kind.startswith("linear"), t.implementation.loss_kind == "linear_cross_entropy_chunked"
     with t.at("loss" if fused else "lm_head", "head"):
         logits = Tensor((B, n, model.padded_vocab_size), t.precision.compute, ()) if chunked else op.linear(t, x, head, bias)
         t.show("logits", logits)
@@ -69,20 +68,26 @@ def trace(model: Model, training: Training) -> Trace:
         if chunked:
             op.hold_throughout(op.chunked_cross_entropy(t, x, head, bias, targets))
         else:
-            make_loss(t, implementation, x, logits, targets)
+            make_loss(t, x, logits, targets)
     return Trace(
         tuple(t.nodes),
         tuple(t.parameters),
         tuple(t.shapes),
-        implementation.buffers(),
+        t.implementation.buffers(),
         ids.bytes + targets.bytes,
-        (*implementation.not_counted, *t.notes),
+        (*t.implementation.not_counted, *t.notes),
         correction_biases(model),
         prediction(model, training) if model.prediction else (),
     )
 
 
-def per_layer_inputs(t: Tape, implementation: Implementation, model: Model, kind: PerLayerEmbedding, ids: Tensor, x: Tensor) -> Tensor:
+def new_tape(model: Model, training: Training) -> Tape:
+    """Return an empty tape for the training's implementation, precision and device."""
+    implementation = IMPLEMENTATIONS[training.implementation](model, training)
+    return Tape(implementation, "cpu" if training.device == "cpu" else "cuda", training.device, training.attention_kernel)
+
+
+def per_layer_inputs(t: Tape, model: Model, kind: PerLayerEmbedding, ids: Tensor, x: Tensor) -> Tensor:
     """Return a vector of ``dim`` for each token and layer: looked up in a table of its own, plus a projection of the embedded token.
 
     Gemma 3n (transformers 5.24, models/gemma3n/modeling_gemma3n.py).
@@ -95,7 +100,7 @@ def per_layer_inputs(t: Tape, implementation: Implementation, model: Model, kind
     with t.at("", "other"):
         projected = op.scale(t, blocks.linear(t, x, width, "per_layer_model_projection", bias=False))
         projected = projected.view(B, n, model.n_layers, kind.dim)
-        projected = blocks.norm(t, implementation, replace(model.norm, bias=False), projected, "per_layer_projection_norm")
+        projected = blocks.norm(t, replace(model.norm, bias=False), projected, "per_layer_projection_norm")
         return op.scale(t, op.add(t, projected, looked_up.view(B, n, model.n_layers, kind.dim)))
 
 
@@ -107,35 +112,34 @@ def prediction(model: Model, training: Training) -> tuple[Parameter, ...]:
     kind = model.prediction
     if kind is None:
         return ()
-    implementation = IMPLEMENTATIONS[training.implementation](model, training)
-    t = Tape(implementation.precision, "cpu" if training.device == "cpu" else "cuda", training.device, training.attention_kernel)
+    t = new_tape(model, training)
     t.copies = kind.count
     B, n, d = training.batch_size, training.sequence_length, model.d_model
     with t.at("model.layers.mtp", "other"):
         x = t.tensor((B, n, d), t.precision.weights)
-        both = [blocks.norm(t, implementation, model.norm, x, name) for name in ("enorm", "hnorm")]
+        both = [blocks.norm(t, model.norm, x, name) for name in ("enorm", "hnorm")]
         x = blocks.linear(t, op.cat(t, *both), d, "eh_proj", bias=False)
         layer = model.runs[-1].layers[-1]
         if layer.experts and layer.experts.correction_bias == "buffer":  # the checkpoint, which is what is counted here, stores it
             layer = replace(layer, experts=replace(layer.experts, correction_bias="parameter"))
-        x = decoder_layer(t, implementation, layer, Places(t, implementation, model, B, n), x)
-        blocks.norm(t, implementation, model.norm, x, "shared_head.norm")
+        x = decoder_layer(t, layer, Places(t, model, B, n), x)
+        blocks.norm(t, model.norm, x, "shared_head.norm")
         if kind.copies_embedding:
             t.weight("embed_tokens.weight", (model.padded_vocab_size, d), "copy of the token table: V · d_model")
             t.weight("shared_head.head.weight", (model.padded_vocab_size, d), "copy of the head: V · d_model")
     return tuple(t.parameters)
 
 
-def make_loss(t: Tape, implementation: Implementation, x: Tensor, logits: Tensor, targets: Tensor) -> None:
+def make_loss(t: Tape, x: Tensor, logits: Tensor, targets: Tensor) -> None:
     """Make the loss of the logits, inside the model's forward pass, whose last hidden states live on, or after it."""
-    if not implementation.loss_inside:
+    if not t.implementation.loss_inside:
         op.hold(t, x)
-    implementation.loss(t, logits, targets)
-    if implementation.loss_inside:
+    t.implementation.loss(t, logits, targets)
+    if t.implementation.loss_inside:
         op.hold(t, x)
 
 
-def _embed(t: Tape, implementation: Implementation, model: Model, ids: Tensor) -> tuple[Tensor, Tensor]:
+def _embed(t: Tape, model: Model, ids: Tensor) -> tuple[Tensor, Tensor]:
     """Return the embedded tokens [B, n, d_model] and the token table."""
     width = model.d_model if model.embedding_dim is None else model.embedding_dim
     with t.at("embed_tokens", "embedding"):
@@ -150,22 +154,22 @@ def _embed(t: Tape, implementation: Implementation, model: Model, ids: Tensor) -
         if model.positions.type == "learned":
             rows = model.context_length + model.positions.offset
             places = t.weight("weight", (rows, model.d_model), "position table: rows · d_model")
-            x = op.add(t, x, op.embedding(t, implementation.positions(t, ids.shape[1]), places))
+            x = op.add(t, x, op.embedding(t, t.implementation.positions(t, ids.shape[1]), places))
         if model.positions.type == "sinusoidal":
             x = op.add(t, x, op.constant(t, (ids.shape[1], model.d_model), t.precision.weights))
     if model.embedding_norm:
-        x = blocks.norm(t, implementation, model.norm, x, "embed_norm")
+        x = blocks.norm(t, model.norm, x, "embed_norm")
     return t.show("embedded", x), table
 
 
-def _run(t: Tape, implementation: Implementation, run: Run, places: Places, x: Tensor, *, first: Size | None) -> Tensor:
+def _run(t: Tape, run: Run, places: Places, x: Tensor, *, first: Size | None) -> Tensor:
     """Run a run's layers; ``first`` is the number of its first layer, None where it is all there is."""
 
     def stack(x: Tensor) -> Tensor:
         for number, layer in enumerate(run.layers):
             label = "N" if first is None else _label(first + number, run.count, len(run.layers))
             with t.at(f"layers.{label}", "other"):
-                x = implementation.layer(t, partial(decoder_layer, t, implementation, layer, places), x, *places.of(layer))
+                x = t.implementation.layer(t, partial(decoder_layer, t, layer, places), x, *places.of(layer))
                 t.show("residual stream", x)
         return x
 

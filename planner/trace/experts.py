@@ -9,24 +9,23 @@ from planner.spec.precision import Dtype
 from planner.spec.records import Experts, FeedForward
 from planner.trace import blocks, routing
 from planner.trace import primitives as op
-from planner.trace.implementations import Implementation
 from planner.trace.sizes import Size
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 
-def experts(t: Tape, implementation: Implementation, kind: Experts, x: Tensor) -> Tensor:
+def experts(t: Tape, kind: Experts, x: Tensor) -> Tensor:
     """Send each token of x [B, n, d] to ``top_k`` of the experts, and add their results, weighted, and the shared experts'."""
     B, n, d = x.shape
     with t.at("mlp", "experts"):
         flat = x.view(B * n, d)
         weights, places = router(t, kind, flat)
         inner = flat if kind.latent_dim is None else latent(t, flat, kind.latent_dim, "latent_down")
-        routed = grouped(t, implementation, kind, inner, weights, places)
+        routed = grouped(t, kind, inner, weights, places)
         if kind.latent_dim is not None:
             routed = latent(t, routed, d, "latent_up")
         routed = routed.view(B, n, d)
-    return routed if kind.shared_d_ff is None else op.add(t, routed, shared(t, implementation, kind, kind.shared_d_ff, x))
+    return routed if kind.shared_d_ff is None else op.add(t, routed, shared(t, kind, kind.shared_d_ff, x))
 
 
 def latent(t: Tape, x: Tensor, outputs: Size, name: str) -> Tensor:
@@ -57,7 +56,7 @@ def router(t: Tape, kind: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
         return op.cast(t, weights, logits.dtype) if kind.scores_dtype == "compute" else weights, places
 
 
-def grouped(t: Tape, implementation: Implementation, kind: Experts, x: Tensor, weights: Tensor, places: Tensor) -> Tensor:
+def grouped(t: Tape, kind: Experts, x: Tensor, weights: Tensor, places: Tensor) -> Tensor:
     """Return the weighted sum of each token's experts: rows sorted by expert, two grouped products, and back."""
     tokens, k = places.shape
     d = x.shape[1]
@@ -69,9 +68,9 @@ def grouped(t: Tape, implementation: Implementation, kind: Experts, x: Tensor, w
         hidden = projected(t, kind, chosen, ends, "gate_up_proj" if kind.gated else "up_proj", kind.d_ff * (2 if kind.gated else 1))
         if kind.gated:
             gate, up = op.split(t, hidden, (S, kind.d_ff), (S, kind.d_ff))
-            hidden = implementation.gated(t, kind.activation, gate, lambda: up)
+            hidden = t.implementation.gated(t, kind.activation, gate, lambda: up)
         else:
-            hidden = implementation.activation(t, kind.activation, hidden)
+            hidden = t.implementation.activation(t, kind.activation, hidden)
         out = projected(t, kind, hidden, ends, "down_proj", d)
         weighted = op.multiply(t, out, share.view(S, 1))
         summed = routing.sum_over_choices(t, routing.rows(t, weighted, back), tokens)
@@ -104,11 +103,11 @@ def projected(t: Tape, kind: Experts, x: Tensor, ends: Tensor, name: str, output
     return made
 
 
-def shared(t: Tape, implementation: Implementation, kind: Experts, d_ff: Size, x: Tensor) -> Tensor:
+def shared(t: Tape, kind: Experts, d_ff: Size, x: Tensor) -> Tensor:
     """Return the feed-forward that every token takes, weighted by a gate of its own where it has one."""
     ff = FeedForward(d_ff, kind.gated, kind.activation, gate_bias=False, up_bias=False, down_bias=False)
     with t.at("mlp", "shared_experts"):
-        made = blocks.feed_forward(t, implementation, ff, x, name="shared_experts", component="shared_experts")
+        made = blocks.feed_forward(t, ff, x, name="shared_experts", component="shared_experts")
         if kind.shared_gate:
             with t.at("", "router"):
                 gate = routing.sigmoid(t, blocks.linear(t, x, 1, "shared_expert_gate", bias=False))

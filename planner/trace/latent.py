@@ -5,13 +5,12 @@ from __future__ import annotations
 from planner.spec.records import Indexer, LatentAttention, Layer, Norm
 from planner.trace import blocks
 from planner.trace import primitives as op
-from planner.trace.implementations import Implementation
 from planner.trace.positions import Places
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 
-def latent_attention(t: Tape, implementation: Implementation, kind: LatentAttention, layer: Layer, places: Places, x: Tensor) -> Tensor:
+def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, places: Places, x: Tensor) -> Tensor:
     """Attend over [B, n, d]: queries from a compressed vector or directly, keys and values from one compressed vector a token.
 
     A query or key head has nope_dim channels without positions and rope_dim rotated ones; all heads share the rotated key.
@@ -24,15 +23,15 @@ def latent_attention(t: Tape, implementation: Implementation, kind: LatentAttent
             q = source = blocks.linear(t, x, H * h, "q_proj", bias=False)
         else:
             source = blocks.linear(t, x, kind.q_rank, "q_a_proj", bias=kind.bias)
-            source = blocks.norm(t, implementation, norm, source, "q_a_layernorm")
+            source = blocks.norm(t, norm, source, "q_a_layernorm")
             q = blocks.linear(t, source, H * h, "q_b_proj", bias=False)
         q_nope, q_rope = op.split(t, q, (B, H, n, kind.nope_dim), (B, H, n, kind.rope_dim))
         compressed = blocks.linear(t, x, kind.kv_rank + kind.rope_dim, "kv_a_proj_with_mqa", bias=kind.bias)
         kv, k_rope = op.split(t, compressed, (B, n, kind.kv_rank), (B, 1, n, kind.rope_dim))
-        kv = blocks.norm(t, implementation, norm, kv, "kv_a_layernorm")
+        kv = blocks.norm(t, norm, kv, "kv_a_layernorm")
         if layer.positions.type == "rope":
             tables = places.tables[kind.rope_dim]
-            q_rope, k_rope = (implementation.rotate_pairs(t, part, tables) for part in (q_rope, k_rope))
+            q_rope, k_rope = (t.implementation.rotate_pairs(t, part, tables) for part in (q_rope, k_rope))
         queries = op.cat(t, q_nope, q_rope)
         expanded = blocks.linear(t, kv, H * (kind.nope_dim + kind.v_dim), "kv_b_proj", bias=False)
         k_nope, v = op.split(t, expanded, (B, H, n, kind.nope_dim), (B, H, n, kind.v_dim))
@@ -42,9 +41,9 @@ def latent_attention(t: Tape, implementation: Implementation, kind: LatentAttent
             indexer(t, kind.indexer, x, source)
         t.show("queries by head", queries)
         t.show("scores", Tensor((B, H, n, n), queries.dtype, ()))
-        mixed = implementation.core(t, queries, keys, v, places.bias(layer), softcap=False)
+        mixed = t.implementation.core(t, queries, keys, v, places.bias(layer), softcap=False)
         out = blocks.linear(t, t.show("heads joined", mixed), d, "o_proj", bias=kind.bias)
-        return implementation.drop(t, out)
+        return t.implementation.drop(t, out)
 
 
 def indexer(t: Tape, kind: Indexer, x: Tensor, queries: Tensor) -> None:

@@ -25,7 +25,6 @@ from planner.trace import primitives as op
 from planner.trace.attention import attention
 from planner.trace.blocks import feed_forward, linear, norm
 from planner.trace.experts import experts
-from planner.trace.implementations import Implementation
 from planner.trace.latent import latent_attention
 from planner.trace.positions import Places
 from planner.trace.tape import Tape
@@ -53,41 +52,40 @@ NORMS = {  # of a sublayer before and after: the mixers', the feed-forward's
 }
 
 
-def decoder_layer(t: Tape, implementation: Implementation, layer: Layer, places: Places, x: Tensor) -> Tensor:
+def decoder_layer(t: Tape, layer: Layer, places: Places, x: Tensor) -> Tensor:
     """One layer: what mixes tokens and what works on each, each with its norms, added to the residual stream [B, n, d_model]."""
     entered = x
-    mix = partial(mixing, t, implementation, layer, places)
-    feed = partial(feeding, t, implementation, layer)
+    mix = partial(mixing, t, layer, places)
+    feed = partial(feeding, t, layer)
     if layer.block == "sequential":
         around_mix, around_feed = NORMS[layer.norm_placement]
         if layer.attention or layer.mixers:
-            x = residual(t, implementation, layer, x, mix, *around_mix)
+            x = residual(t, layer, x, mix, *around_mix)
         if layer.feed_forward or layer.experts:
-            x = residual(t, implementation, layer, x, feed, *around_feed)
+            x = residual(t, layer, x, feed, *around_feed)
     else:
-        first = partial(norm, t, implementation, layer.norm, name="input_layernorm")
-        second = partial(norm, t, implementation, layer.norm, name="post_attention_layernorm")
-        x = implementation.parallel(t, x, first, None if layer.block == "parallel_one_norm" else second, mix, feed)
+        first = partial(norm, t, layer.norm, name="input_layernorm")
+        second = partial(norm, t, layer.norm, name="post_attention_layernorm")
+        x = t.implementation.parallel(t, x, first, None if layer.block == "parallel_one_norm" else second, mix, feed)
     if places.per_layer:
-        x = with_layer_input(t, implementation, layer, x, places.per_layer)
+        x = with_layer_input(t, layer, x, places.per_layer)
     declare(t, layer.extra, x)
     op.hold(t, entered)
     return x
 
 
-def with_layer_input(t: Tape, implementation: Implementation, layer: Layer, x: Tensor, inputs: Tensor) -> Tensor:
+def with_layer_input(t: Tape, layer: Layer, x: Tensor, inputs: Tensor) -> Tensor:
     """Add what the layer's own input [B, n, n_layers, dim] makes of x: gated by a projection of x, projected back, normed (Gemma 3n)."""
     B, n, d = x.shape
     with t.at("", "other"):
         gate = linear(t, x, inputs.shape[-1], "per_layer_input_gate", bias=False)
         (own,) = op.split(t, inputs, (B, n, inputs.shape[-1]))
-        y = linear(t, implementation.gated(t, "gelu_tanh", gate, lambda: own), d, "per_layer_projection", bias=False)
-        return op.add(t, x, norm(t, implementation, layer.norm, y, "post_per_layer_input_norm"))
+        y = linear(t, t.implementation.gated(t, "gelu_tanh", gate, lambda: own), d, "per_layer_projection", bias=False)
+        return op.add(t, x, norm(t, layer.norm, y, "post_per_layer_input_norm"))
 
 
 def residual(
     t: Tape,
-    implementation: Implementation,
     layer: Layer,
     x: Tensor,
     sublayer: Callable[[Tensor], Tensor],
@@ -95,29 +93,29 @@ def residual(
     after: str | None,
 ) -> Tensor:
     """Add a sublayer to x, with the norms named before and after it; ``after_residual`` norms the sum."""
-    y = sublayer(norm(t, implementation, layer.norm, x, before) if before else x)
+    y = sublayer(norm(t, layer.norm, x, before) if before else x)
     if after and layer.norm_placement != "after_residual":
-        y = norm(t, implementation, layer.norm, y, after)
+        y = norm(t, layer.norm, y, after)
     x = op.add(t, x, y)
-    return norm(t, implementation, layer.norm, x, after) if after and layer.norm_placement == "after_residual" else x
+    return norm(t, layer.norm, x, after) if after and layer.norm_placement == "after_residual" else x
 
 
-def mixing(t: Tape, implementation: Implementation, layer: Layer, places: Places, x: Tensor) -> Tensor:
+def mixing(t: Tape, layer: Layer, places: Places, x: Tensor) -> Tensor:
     """Return the sum of the layer's mixers, side by side on x."""
-    made = [attention(t, implementation, layer.attention, layer, places, x)] if layer.attention else []
+    made = [attention(t, layer.attention, layer, places, x)] if layer.attention else []
     for mixer in layer.mixers:
         if isinstance(mixer, LatentAttention):
-            made.append(latent_attention(t, implementation, mixer, layer, places, x))
+            made.append(latent_attention(t, mixer, layer, places, x))
         else:
-            made.append(MIXERS[type(mixer)](t, implementation, mixer, x))
+            made.append(MIXERS[type(mixer)](t, mixer, x))
     return added(t, made)
 
 
-def feeding(t: Tape, implementation: Implementation, layer: Layer, x: Tensor) -> Tensor:
+def feeding(t: Tape, layer: Layer, x: Tensor) -> Tensor:
     """Return the feed-forward, the experts, or their sum, on x."""
-    made = [feed_forward(t, implementation, layer.feed_forward, x)] if layer.feed_forward else []
+    made = [feed_forward(t, layer.feed_forward, x)] if layer.feed_forward else []
     if layer.experts:
-        made.append(experts(t, implementation, layer.experts, x))
+        made.append(experts(t, layer.experts, x))
     return added(t, made)
 
 

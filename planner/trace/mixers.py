@@ -24,7 +24,6 @@ from planner.spec.records import (
 )
 from planner.trace import primitives as op
 from planner.trace.blocks import linear, norm, time_mix
-from planner.trace.implementations import Implementation
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import Size
 from planner.trace.tape import Saved, Tape
@@ -52,7 +51,7 @@ def convolution(t: Tape, x: Tensor, width: Size, *, bias: bool, activated: bool 
         return made
 
 
-def mamba(t: Tape, implementation: Implementation, kind: Mamba, x: Tensor) -> Tensor:
+def mamba(t: Tape, kind: Mamba, x: Tensor) -> Tensor:
     """Mamba-1: in (x, z), convolution, dt, B and C from x, selective scan, out."""
     B, n, d = x.shape
     inner, state, rank = kind.d_inner, kind.d_state, kind.dt_rank
@@ -63,7 +62,7 @@ def mamba(t: Tape, implementation: Implementation, kind: Mamba, x: Tensor) -> Te
         selected = linear(t, u, rank + 2 * state, "x_proj", bias=False)
         dt, b, c = op.split(t, selected, (B, n, rank), (B, n, state), (B, n, state))
         if kind.norms:
-            dt, b, c = (norm(t, implementation, RMS, part, f"{name}_layernorm") for part, name in ((dt, "dt"), (b, "b"), (c, "c")))
+            dt, b, c = (norm(t, RMS, part, f"{name}_layernorm") for part, name in ((dt, "dt"), (b, "b"), (c, "c")))
         dt = linear(t, dt, inner, "dt_proj", bias=True)
         a = t.weight("A_log", (inner, state), "decay: inner · state")
         skip = t.weight("D", (inner,), "skip: inner")
@@ -71,7 +70,7 @@ def mamba(t: Tape, implementation: Implementation, kind: Mamba, x: Tensor) -> Te
         return linear(t, y, d, "out_proj", bias=kind.bias)
 
 
-def mamba2(t: Tape, implementation: Implementation, kind: Mamba2, x: Tensor) -> Tensor:
+def mamba2(t: Tape, kind: Mamba2, x: Tensor) -> Tensor:
     """Mamba-2: in (z, x, B, C, dt), convolution of x, B and C, state-space dual scan, gated norm, out."""
     B, n, d = x.shape
     inner, grouped = kind.d_inner, kind.n_groups * kind.d_state
@@ -82,13 +81,13 @@ def mamba2(t: Tape, implementation: Implementation, kind: Mamba2, x: Tensor) -> 
         a, skip, shift = (t.weight(name, (kind.n_heads,), f"{name}: heads") for name in ("A_log", "D", "dt_bias"))
         y = scan(t, "chunk_scan", [xbc, dt, a, skip, shift], (B, n, inner))
         if kind.gated_norm:
-            y = norm(t, implementation, RMS, op.multiply(t, y, op.pointwise(t, "silu", z)), "norm")
+            y = norm(t, RMS, op.multiply(t, y, op.pointwise(t, "silu", z)), "norm")
         else:
             y = op.multiply(t, y, op.pointwise(t, "silu", z))
         return linear(t, y, d, "out_proj", bias=kind.bias)
 
 
-def gated_delta_net(t: Tape, implementation: Implementation, kind: GatedDeltaNet, x: Tensor) -> Tensor:
+def gated_delta_net(t: Tape, kind: GatedDeltaNet, x: Tensor) -> Tensor:
     """Gated DeltaNet: q, k, v and z from one projection, b and a from another, convolution, delta rule, gated norm, out."""
     B, n, d = x.shape
     keys, values = kind.n_key_heads * kind.key_dim, kind.n_value_heads * kind.value_dim
@@ -99,11 +98,11 @@ def gated_delta_net(t: Tape, implementation: Implementation, kind: GatedDeltaNet
         qkv = convolution(t, qkv, kind.d_conv, bias=False)
         shift, a = (t.weight(name, (kind.n_value_heads,), f"{name}: value heads") for name in ("dt_bias", "A_log"))
         y = scan(t, "chunk_gated_delta_rule", [qkv, rates, shift, a], (B, n, kind.n_value_heads, kind.value_dim))
-        y = op.multiply(t, norm(t, implementation, RMS, y, "norm"), op.pointwise(t, "silu", z))
+        y = op.multiply(t, norm(t, RMS, y, "norm"), op.pointwise(t, "silu", z))
         return linear(t, y.view(B, n, values), d, "out_proj", bias=False)
 
 
-def kimi_delta_attention(t: Tape, implementation: Implementation, kind: KimiDeltaAttention, x: Tensor) -> Tensor:
+def kimi_delta_attention(t: Tape, kind: KimiDeltaAttention, x: Tensor) -> Tensor:
     """KDA: q, k, v, convolution, low-rank forget and output gates, delta rule, gated norm, out."""
     B, n, d = x.shape
     H, h = kind.n_heads, kind.head_dim
@@ -117,24 +116,23 @@ def kimi_delta_attention(t: Tape, implementation: Implementation, kind: KimiDelt
         beta = linear(t, x, H, "b_proj", bias=False)
         gate = linear(t, linear(t, x, h, "g_a_proj", bias=False), H * h, "g_b_proj", bias=False)
         y = scan(t, "chunk_kda", [qkv, decay, beta, shift, a], (B, n, H, h))
-        y = op.multiply(t, norm(t, implementation, RMS, y, "o_norm"), sigmoid(t, gate.view(B, n, H, h)))
+        y = op.multiply(t, norm(t, RMS, y, "o_norm"), sigmoid(t, gate.view(B, n, H, h)))
         return linear(t, y.view(B, n, H * h), d, "o_proj", bias=False)
 
 
-def lightning_attention(t: Tape, implementation: Implementation, kind: LightningAttention, x: Tensor) -> Tensor:
+def lightning_attention(t: Tape, kind: LightningAttention, x: Tensor) -> Tensor:
     """Lightning attention: q, k and v in one projection, linear attention, norm, sigmoid output gate, out."""
     B, n, d = x.shape
     width = kind.n_heads * kind.head_dim
     with t.at("self_attn", "ssm"):
         qkv = op.pointwise(t, "silu", linear(t, x, 3 * width, "qkv_proj", bias=False))
-        y = norm(t, implementation, RMS, scan(t, "lightning_attention", [qkv], (B, n, width)), "norm")
+        y = norm(t, RMS, scan(t, "lightning_attention", [qkv], (B, n, width)), "norm")
         gate = sigmoid(t, linear(t, x, width, "output_gate", bias=False))
         return linear(t, op.multiply(t, gate, y), d, "out_proj", bias=False)
 
 
-def rg_lru(t: Tape, implementation: Implementation, kind: RgLru, x: Tensor) -> Tensor:
+def rg_lru(t: Tape, kind: RgLru, x: Tensor) -> Tensor:
     """Griffin's recurrent block: a GELU branch, and a branch of convolution and gated linear recurrence with block-diagonal gates."""
-    del implementation
     B, n, d = x.shape
     width, block = kind.width, kind.width // kind.n_blocks
     with t.at("temporal_block", "ssm"):
@@ -154,9 +152,8 @@ def block_diagonal(t: Tape, x: Tensor, blocks: Size, width: Size, name: str) -> 
     return op.block_linear(t, x, w, b)
 
 
-def rwkv(t: Tape, implementation: Implementation, kind: Rwkv, x: Tensor) -> Tensor:
+def rwkv(t: Tape, kind: Rwkv, x: Tensor) -> Tensor:
     """RWKV-4's time mixing: three interpolations with the token before, receptance, key and value, the recurrence, out."""
-    del implementation
     B, n, d = x.shape
     with t.at("attention", "ssm"):
         decay, first = (t.weight(name, (kind.width,), f"{name}: width") for name in ("time_decay", "time_first"))
@@ -167,9 +164,8 @@ def rwkv(t: Tape, implementation: Implementation, kind: Rwkv, x: Tensor) -> Tens
         return linear(t, op.multiply(t, sigmoid(t, parts["receptance"]), y), d, "output", bias=False)
 
 
-def short_convolution(t: Tape, implementation: Implementation, kind: ShortConvolution, x: Tensor) -> Tensor:
+def short_convolution(t: Tape, kind: ShortConvolution, x: Tensor) -> Tensor:
     """LFM2's mixer: B, C and u from one projection, C · convolution(B · u), out."""
-    del implementation
     B, n, d = x.shape
     with t.at("conv", "ssm"):
         all_three = linear(t, x, 3 * kind.width, "in_proj", bias=kind.bias)
@@ -178,13 +174,13 @@ def short_convolution(t: Tape, implementation: Implementation, kind: ShortConvol
         return linear(t, op.multiply(t, c, u), d, "out_proj", bias=kind.bias)
 
 
-def mlstm(t: Tape, implementation: Implementation, kind: Mlstm, x: Tensor) -> Tensor:
+def mlstm(t: Tape, kind: Mlstm, x: Tensor) -> Tensor:
     """Mix by the mLSTM: q, k, v, input and forget gates per head, matrix memory, norm over heads, sigmoid output gate, out."""
     B, n, d = x.shape
     with t.at("mlstm_layer", "ssm"):
         q, k = (linear(t, x, kind.qk_dim, name, bias=False) for name in ("q", "k"))
         v = linear(t, x, kind.v_dim, "v", bias=False)
         gates = [linear(t, x, kind.n_heads, name, bias=True) for name in ("igate_preact", "fgate_preact")]
-        y = norm(t, implementation, RMS, scan(t, "mlstm_chunkwise", [q, k, v, *gates], (B, n, kind.v_dim)), "multihead_norm")
+        y = norm(t, RMS, scan(t, "mlstm_chunkwise", [q, k, v, *gates], (B, n, kind.v_dim)), "multihead_norm")
         out = sigmoid(t, linear(t, x, kind.v_dim, "ogate_preact", bias=False))
         return linear(t, op.multiply(t, out, y), d, "out_proj", bias=False)

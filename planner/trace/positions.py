@@ -6,7 +6,6 @@ Rotary: Su et al. 2021 (arXiv:2104.09864). ALiBi: Press et al. 2021 (arXiv:2108.
 from __future__ import annotations
 
 from planner.spec.records import LatentAttention, Layer, Model
-from planner.trace.implementations import Implementation
 from planner.trace.sizes import Size
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
@@ -15,16 +14,16 @@ from planner.trace.tensor import Tensor
 class Places:
     """The tables that the layers of one forward pass read, made once."""
 
-    def __init__(self, t: Tape, implementation: Implementation, model: Model, B: Size, n: Size) -> None:
+    def __init__(self, t: Tape, model: Model, B: Size, n: Size) -> None:
         layers = [layer for run in model.runs for layer in run.layers]
         rotary = dict.fromkeys(layer.positions.rotary_dim for layer in layers if layer.positions.type == "rope")
         heads = dict.fromkeys(layer.attention.n_heads for layer in layers if layer.attention and layer.positions.type == "alibi")
         windows = dict.fromkeys(layer.attention.window if layer.attention else None for layer in layers if attends(layer))
         with t.at("positions", "position"):
-            ids = implementation.position_ids(t, n)
-            self.tables = {dim: implementation.rotary_tables(t, n, dim) for dim in rotary}
-            self.biases = {H: implementation.alibi_bias(t, n, H) for H in heads}
-            self.masks = {window: implementation.mask(t, B, n) for window in windows}
+            ids = t.implementation.position_ids(t, n)
+            self.tables = {dim: t.implementation.rotary_tables(t, n, dim) for dim in rotary}
+            self.biases = {H: t.implementation.alibi_bias(t, n, H) for H in heads}
+            self.masks = {window: t.implementation.mask(t, B, n) for window in windows}
         self.keys_and_values: dict[tuple[Size, Size], tuple[Tensor, Tensor]] = {}  # of the latest layer that made them, by heads and width
         self.per_layer: Tensor | None = None
         tables = (table for tables in self.tables.values() for table in tables)

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from planner.spec.precision import Dtype, Recipe
 from planner.trace.refusal import NotModelledError
 from planner.trace.sizes import Size, product
 from planner.trace.tensor import Storage, Tensor
+
+if TYPE_CHECKING:
+    from planner.trace.implementations import Implementation
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +130,14 @@ class Shape:
 
 @dataclass(slots=True)
 class Tape:
-    """Records a forward pass. ``device`` is ``cuda`` or ``cpu``: whose kernels run; ``gpu`` the class of the former.
+    """Records a forward pass as an implementation runs it.
+
+    ``device`` is ``cuda`` or ``cpu``: whose kernels run; ``gpu`` the class of the former.
 
     ``window`` is the number of keys that a query of the attention now traced sees, None for all; ``chunked``: of its own chunk only.
     """
 
-    precision: Recipe
+    implementation: Implementation
     device: str = "cuda"
     gpu: str = "a100"
     attention_kernel: str = "auto"
@@ -145,6 +150,10 @@ class Tape:
     path: str = ""
     component: str = "other"
     notes: list[str] = field(default_factory=list)  # what the figures leave out
+    precision: Recipe = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.precision = self.implementation.precision
 
     @contextmanager
     def at(self, name: str, component: str | None = None) -> Iterator[None]:
