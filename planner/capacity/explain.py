@@ -99,7 +99,7 @@ def _products(nodes: tuple[Node, ...], copies: Size) -> Iterator[tuple[str, str,
             yield from _products(node.body, copies * node.count if isinstance(node, Repeat) else copies)
 
 
-def _flops_totals(counts: Flops) -> Iterator[tuple[str, Size, str]]:
+def _flops_totals(counts: Flops[Size]) -> Iterator[tuple[str, Size, str]]:
     for name, size in counts.forward_by_component.items():
         yield f"forward FLOPs in {name}", size, "the sum of the component's matrix products"
     for count in counts.by_convention:

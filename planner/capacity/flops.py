@@ -35,7 +35,7 @@ class Counted:
     backward: Size
 
 
-def flops(nodes: Sequence[Node], parameters: Parameters, model: Model, training: Training) -> Flops:
+def flops(nodes: Sequence[Node], parameters: Parameters[Size], model: Model, training: Training) -> Flops[Size]:
     """Return the FLOPs under every convention.
 
     N is the number of parameters that a token uses: of routed experts ``top_k``. The papers' models are dense, so that theirs is all of
@@ -108,7 +108,7 @@ def backward(nodes: Iterable[Node]) -> Size:
     return total
 
 
-def _count(convention: FlopsConvention, counted: Counted, tokens: Size, training: Training) -> FlopsCount:
+def _count(convention: FlopsConvention, counted: Counted, tokens: Size, training: Training) -> FlopsCount[Size]:
     a_pass = counted.forward + counted.backward
     per_token = a_pass // tokens
     return FlopsCount(

@@ -21,7 +21,7 @@ class Formulas:
     since that depends on what the symbols are worth.
     """
 
-    plan: Plan
+    plan: Plan  # of expressions, typed as the plans of integers that reports read
     values: dict[str, int]
     derived: dict[str, Size]
 

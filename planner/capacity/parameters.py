@@ -8,7 +8,7 @@ from planner.trace.decoder import Trace
 from planner.trace.sizes import Size, product
 
 
-def parameters(trace: Trace, model: Model) -> Parameters:
+def parameters(trace: Trace, model: Model) -> Parameters[Size]:
     """Count the elements of every stored tensor; a tied head reads the token table and stores nothing."""
     weights = tuple(
         Weight(

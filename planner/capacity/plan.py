@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import log
+from typing import cast
 
 from planner.capacity.activations import OWN_LINES, Keeping, kept
 from planner.capacity.flops import flops
@@ -28,7 +29,7 @@ def plan(spec: Spec, scenario: Scenario) -> Plan:
     except NotModelledError as error:
         raise NotModelledError(f"{spec.path}: error[not-modelled]: scenario {scenario.name} of {spec.name}: {error}") from None
     counted = parameters(forward, model)
-    return Plan(
+    made: Plan[Size] = Plan(
         name=spec.name,
         scenario=scenario.name,
         spec_path=spec.path,
@@ -42,6 +43,7 @@ def plan(spec: Spec, scenario: Scenario) -> Plan:
         train_tokens=training.tokens,
         not_counted=(*forward.not_counted, *not_counted(training)),
     )
+    return cast("Plan", made)  # a model of integers has figures that are integers
 
 
 def plans(spec: Spec) -> tuple[Plan, ...]:
@@ -49,7 +51,7 @@ def plans(spec: Spec) -> tuple[Plan, ...]:
     return tuple(plan(spec, scenario) for scenario in spec.scenarios)
 
 
-def memory(forward: Trace, weights: tuple[Weight, ...], training: Training, model_states: States) -> Memory:
+def memory(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, model_states: States) -> Memory[Size]:
     """Return the bytes of a training step on one device that holds the whole model."""
     keepings = kept(forward.nodes).keepings
     by_component = sums(keepings)
@@ -85,7 +87,7 @@ def sums(keepings: Iterable[Keeping]) -> dict[str, Size]:
     return by_component
 
 
-def _line(keeping: Keeping) -> Kept:
+def _line(keeping: Keeping) -> Kept[Size]:
     storage = keeping.storage
     each = storage.bytes * keeping.times
     return Kept(keeping.path, keeping.what, storage.shape, storage.dtype, each, keeping.copies, keeping.component)

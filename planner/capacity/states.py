@@ -27,7 +27,7 @@ MATRIX = 2  # dimensions
 class States:
     """Bytes of the model states, part by part."""
 
-    lines: tuple[ByteSum, ...]
+    lines: tuple[ByteSum[Size], ...]
     weights: Size
     master_weights: Size
     gradients: Size
@@ -41,7 +41,7 @@ class States:
         return sum(line.total_bytes for line in self.lines)
 
 
-def states(weights: tuple[Weight, ...], training: Training) -> States:
+def states(weights: tuple[Weight[Size], ...], training: Training) -> States:
     """Return the bytes of what a training step keeps beside activations.
 
     A weight that its module holds in float32 whatever the model's dtype has no master copy, and its gradient and moments are float32 too.
@@ -70,13 +70,13 @@ def states(weights: tuple[Weight, ...], training: Training) -> States:
     return States(tuple(lines), sums[0], sums[1], sums[2], optimizer, sums[3], counters)
 
 
-def counts_steps(weight: Weight, training: Training) -> bool:
+def counts_steps(weight: Weight[Size], training: Training) -> bool:
     """Return whether the optimizer holds a step counter for a weight on the device: Adam's fused kernels do, the others on the host."""
     by_adam = training.optimizer in {"adamw", "adam"} or (training.optimizer == "muon" and not muon_takes(weight))
     return by_adam and (training.optimizer_kernel == "fused" or training.device == "cpu")
 
 
-def tensors_of(weight: Weight, training: Training, *, with_gradients: bool) -> tuple[list[Size], list[Size]]:
+def tensors_of(weight: Weight[Size], training: Training, *, with_gradients: bool) -> tuple[list[Size], list[Size]]:
     """Return the bytes of each tensor that stands for one copy of a weight: of itself and its kin, and of the optimizer."""
     each = _Bytes.of(training, always_float32=weight.always_float32)
     elements = product(weight.shape)
@@ -105,7 +105,7 @@ class _Bytes:
         return cls(*(BYTES[dtype] if dtype else 0 for dtype in tensors))
 
 
-def _state(optimizer: Optimizer, weight: Weight, moment_bytes: int) -> Size:
+def _state(optimizer: Optimizer, weight: Weight[Size], moment_bytes: int) -> Size:
     """Return the bytes of optimizer state of one copy of a weight."""
     elements = product(weight.shape)
     if optimizer == "adafactor":
@@ -117,7 +117,7 @@ def _state(optimizer: Optimizer, weight: Weight, moment_bytes: int) -> Size:
     return elements * moment_bytes * MOMENTS[optimizer]
 
 
-def muon_takes(weight: Weight) -> bool:
+def muon_takes(weight: Weight[Size]) -> bool:
     """Return whether Muon updates a weight: the matrices of the layers; AdamW has the tables, the head, the norms and the biases."""
     return len(weight.shape) == MATRIX and weight.component in ("attention", "feed_forward", "other")
 

@@ -11,7 +11,7 @@ from planner.capacity.states import States, tensors_of
 from planner.spec.precision import AVERAGES, BYTES, GRADIENTS, RECIPES, separate_gradients
 from planner.spec.records import Training
 from planner.trace.decoder import Trace
-from planner.trace.sizes import Size, divide_up, is_integer, maximum, product, undominated
+from planner.trace.sizes import Size, divide_up, maximum, product, undominated
 
 ALLOCATION_BLOCK = 512  # bytes: kMinBlockSize of PyTorch's c10/cuda/CUDACachingAllocator
 
@@ -22,10 +22,10 @@ class Step:
 
     first: tuple[Moment, ...]
     later: tuple[Moment, ...]
-    live: LiveBytes  # of a later step
+    live: LiveBytes[Size]  # of a later step
 
 
-def step(forward: Trace, weights: tuple[Weight, ...], training: Training, states: States) -> Step:
+def step(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, states: States) -> Step:
     """Walk a training step on top of what is there from its start: weights, optimizer state, buffers, inputs, and what the spec reserves.
 
     Gradients are there from the start, too, where they are added up over several passes or in another dtype than the weights'.
@@ -61,7 +61,7 @@ def not_counted(training: Training) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def rounded_up(weights: tuple[Weight, ...], training: Training, block: int, *, with_gradients: bool) -> tuple[Size, Size]:
+def rounded_up(weights: tuple[Weight[Size], ...], training: Training, block: int, *, with_gradients: bool) -> tuple[Size, Size]:
     """Return the bytes that fill the allocator's blocks: of the optimizer's tensors, and of weights, masters, averages, gradients.
 
     Buffers and inputs are a few tensors and are left as they are.
@@ -75,19 +75,21 @@ def rounded_up(weights: tuple[Weight, ...], training: Training, block: int, *, w
     return of_optimizer, of_the_rest
 
 
-def highest(moments: Iterable[Moment]) -> tuple[PhasePeak, ...]:
+def highest(moments: Iterable[Moment]) -> tuple[PhasePeak[Size], ...]:
     """Return for each phase the moment at which most bytes are alive."""
     return tuple(_highest(phase, [moment for moment in moments if moment.phase == phase]) for phase in PHASES)
 
 
-def _highest(phase: Phase, moments: list[Moment]) -> PhasePeak:
-    if not all(is_integer(moment.bytes) for moment in moments):  # which one it is depends on the symbols
-        return PhasePeak(phase, "", maximum(*undominated(moment.bytes for moment in moments)))
-    found = max(moments, key=lambda moment: moment.bytes)
-    return PhasePeak(phase, found.operator, found.bytes)
+def _highest(phase: Phase, moments: list[Moment]) -> PhasePeak[Size]:
+    sizes = [moment.bytes for moment in moments]
+    values = [size for size in sizes if isinstance(size, int)]
+    if len(values) < len(sizes):  # which one it is depends on the symbols
+        return PhasePeak(phase, "", maximum(*undominated(sizes)))
+    highest_value = max(values)
+    return PhasePeak(phase, moments[values.index(highest_value)].operator, highest_value)
 
 
-def _update_temporaries(weights: tuple[Weight, ...], training: Training, states: States) -> Size:
+def _update_temporaries(weights: tuple[Weight[Size], ...], training: Training, states: States) -> Size:
     """Return the bytes that an update needs beside its state.
 
     Adam's: none where it is fused, a list of all roots in one go (foreach), or two tensors of the largest weight's size (for-loop).
@@ -103,12 +105,12 @@ def _update_temporaries(weights: tuple[Weight, ...], training: Training, states:
     return 2 * _largest(weights) * (moment // sum(weight.params for weight in weights))
 
 
-def _average_temporary(weights: tuple[Weight, ...], training: Training) -> Size:
+def _average_temporary(weights: tuple[Weight[Size], ...], training: Training) -> Size:
     """Return the bytes of the largest weight's copy in the dtype of the average, which is made where the two differ."""
     average = AVERAGES[training.ema]
     return 0 if average in (None, RECIPES[training.precision].weights) else BYTES[average] * _largest(weights)
 
 
-def _largest(weights: tuple[Weight, ...]) -> Size:
+def _largest(weights: tuple[Weight[Size], ...]) -> Size:
     """Return the elements of the largest weight."""
     return maximum(*(product(weight.shape) for weight in weights))

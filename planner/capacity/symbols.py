@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from planner.spec.records import LatentAttention, Layer, Model, Training
-from planner.trace.sizes import Size, symbol
+from planner.trace.sizes import symbol
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -23,23 +23,28 @@ class Named:
     values: dict[str, int]
 
 
+def _symbol(name: str, worth: int | None = None) -> int:
+    """Return a symbol typed as the integer that a spec's record holds in its place: the trace takes any size there."""
+    return cast("int", symbol(name, worth))
+
+
 @dataclass(slots=True)
 class _Names:
     """Symbols by name. A name that stands for several sizes in one model gets a number from the second on: d_ff, d_ff_2."""
 
     values: dict[str, int] = field(default_factory=dict)
 
-    def name(self, name: str, value: int, *, same_as: tuple[str, ...] = ()) -> Size:
+    def name(self, name: str, value: int, *, same_as: tuple[str, ...] = ()) -> int:
         """Return the symbol for a size; the symbol of ``same_as`` where that has the same value, since structure may hang on it."""
         for other in (*same_as, name):
             for known, known_value in self.values.items():
                 if known_value == value and known.rstrip("_0123456789") == other:
-                    return symbol(known, value)
+                    return _symbol(known, value)
         number = 1
         while (known := name if number == 1 else f"{name}_{number}") in self.values:
             number += 1
         self.values[known] = value
-        return symbol(known, value)
+        return _symbol(known, value)
 
 
 def named(model: Model, training: Training) -> Named:
@@ -67,7 +72,7 @@ def named(model: Model, training: Training) -> Named:
 
 def with_symbols_for_step(training: Training) -> Training:
     """Return the training with B and n in place of its batch size and sequence length."""
-    return replace(training, batch_size=symbol("B"), sequence_length=symbol("n"))
+    return replace(training, batch_size=_symbol("B"), sequence_length=_symbol("n"))
 
 
 def named_training(training: Training, names: _Names) -> Training:

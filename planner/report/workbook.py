@@ -17,7 +17,7 @@ from planner.capacity.records import Plan
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, GROUPS
 from planner.report.records import Planned
 from planner.trace.kernels import FLASH_ALIGNMENT, FLASH_WIDEST_HEAD
-from planner.trace.sizes import Expression, Factor, Size, evaluate, is_integer, spreadsheet, symbols, terms_of, text
+from planner.trace.sizes import Expression, Factor, Size, evaluate, spreadsheet, symbols, terms_of, text
 
 if TYPE_CHECKING:
     from xlsxwriter.worksheet import Worksheet
@@ -94,7 +94,7 @@ class _Cells:
         """Write a figure as a formula with its value, a constant as a number, and nothing for None."""
         if size is None or value is None:
             return
-        if is_integer(size):
+        if isinstance(size, int):
             sheet.write_number(*at, size, self.book.formats["number"])
         else:
             sheet.write_formula(*at, f"={self.formula(size)}", self.book.formats["number"], value)
@@ -105,9 +105,9 @@ class _Cells:
             for factor, _ in monomial:
                 if factor not in self.held and not isinstance(factor, str):
                     for argument in factor[1]:
-                        if not is_integer(argument) and argument not in self.held:
-                            self.held[argument] = self.working(cast("Size", argument), self.formula(cast("Size", argument)))
-                    whole = cast("Size", Expression({((factor, 1),): 1}))
+                        if not isinstance(argument, int) and argument not in self.held:
+                            self.held[argument] = self.working(argument, self.formula(argument))
+                    whole = Expression({((factor, 1),): 1})
                     self.held[factor] = self.working(whole, spreadsheet(whole, self.held))
         made = spreadsheet(size, self.held)
         if len(made) <= LONGEST:

@@ -103,7 +103,7 @@ def projected(t: Tape, kind: Experts, x: Tensor, ends: Tensor, name: str, output
     return made
 
 
-def shared(t: Tape, kind: Experts, d_ff: Size, x: Tensor) -> Tensor:
+def shared(t: Tape, kind: Experts, d_ff: int, x: Tensor) -> Tensor:
     """Return the feed-forward that every token takes, weighted by a gate of its own where it has one."""
     ff = FeedForward(d_ff, kind.gated, kind.activation, gate_bias=False, up_bias=False, down_bias=False)
     with t.at("mlp", "shared_experts"):

@@ -7,11 +7,11 @@ as a polynomial with integer coefficients over symbols and the few helpers below
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache, reduce
-from typing import Any, TypeAlias, cast
+from functools import lru_cache
+from typing import TypeAlias, overload
 
-Size: TypeAlias = int
-"""An integer, or an expression that stands for one: whatever adds, multiplies and floor-divides."""
+Size: TypeAlias = "int | Expression"
+"""An integer, or an expression that stands for one: both add, multiply and floor-divide, and nothing else is asked of a size."""
 
 
 class Expression:
@@ -71,7 +71,7 @@ class Expression:
         raise TypeError(f"an operator asked whether a size holds: {self}")
 
     def __repr__(self) -> str:
-        return text(cast("Size", self))
+        return text(self)
 
 
 Factor: TypeAlias = "str | tuple[str, tuple[Expression | int, ...]]"
@@ -91,7 +91,7 @@ def symbol(name: str, worth: int | None = None) -> Size:
     """Return an unknown size called ``name``. ``worth`` answers questions of structure, and nothing else."""
     named = Symbol(name)
     named.worth = worth
-    return cast("Size", Expression({((named, 1),): 1}))
+    return Expression({((named, 1),): 1})
 
 
 def structure(size: Size) -> int:
@@ -107,16 +107,11 @@ def structure(size: Size) -> int:
     return evaluate(size, values)
 
 
-def is_integer(size: object) -> bool:
-    """Return whether a size is a value, not an expression."""
-    return isinstance(size, int)
-
-
 def divide_up(a: Size, b: Size) -> Size:
     """Return a / b rounded up."""
-    if is_integer(a) and is_integer(b):
+    if isinstance(a, int) and isinstance(b, int):
         return -(-a // b)
-    return cast("Size", _call("divide_up", a, b))
+    return _call("divide_up", a, b)
 
 
 def minimum(a: Size, b: Size) -> Size:
@@ -134,9 +129,16 @@ def exceeds_one(size: Size) -> Size:
     return minimum(size - 1, 1)
 
 
+@overload
+def product(sizes: Iterable[int]) -> int: ...
+@overload
+def product(sizes: Iterable[Size]) -> Size: ...
 def product(sizes: Iterable[Size]) -> Size:
     """Return the product of the sizes; 1 for none."""
-    return reduce(lambda a, b: a * b, sizes, 1)
+    made: Size = 1
+    for size in sizes:
+        made = made * size
+    return made
 
 
 def never_exceeds(a: Size, b: Size) -> bool:
@@ -157,7 +159,7 @@ def undominated(sizes: Iterable[Size]) -> list[Size]:
 def common_part(sizes: Sequence[Size]) -> Size:
     """Return what all the sizes hold: of each product of factors the smallest multiple."""
     first, *others = [terms_of(size) for size in sizes]
-    return cast("Size", Expression({m: min(factor, *(other.get(m, 0) for other in others)) for m, factor in first.items()}))
+    return Expression({m: min(factor, *(other.get(m, 0) for other in others)) for m, factor in first.items()})
 
 
 def text(size: Size, values: Mapping[str, int] | None = None) -> str:
@@ -183,10 +185,11 @@ def symbols(size: Size) -> tuple[str, ...]:
 
 def evaluate(size: Size, values: Mapping[str, int]) -> int:
     """Return the size's exact value where each symbol has the given one."""
-    if is_integer(size):
+    if isinstance(size, int):
         return size
-    terms: dict[Monomial, int] = cast("Any", size).terms
-    return sum(factor * product(_factor_value(name, values) ** power for name, power in monomial) for monomial, factor in terms.items())
+    return sum(
+        factor * product(_factor_value(name, values) ** power for name, power in monomial) for monomial, factor in size.terms.items()
+    )
 
 
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -220,10 +223,10 @@ def _call(helper: str, *arguments: Expression | int) -> Expression:
 
 def _extreme(helper: str, of_integers: Callable[[Iterable[int]], int], sizes: Iterable[Size]) -> Size:
     distinct = list(dict.fromkeys(sizes))
-    integers = [size for size in distinct if is_integer(size)]
-    expressions = [size for size in distinct if not is_integer(size)]
-    arguments = [*expressions, *([of_integers(integers)] if integers else [])]
-    return arguments[0] if len(arguments) == 1 else cast("Size", _call(helper, *arguments))
+    integers = [size for size in distinct if isinstance(size, int)]
+    expressions = [size for size in distinct if not isinstance(size, int)]
+    arguments: list[Size] = [*expressions, *([of_integers(integers)] if integers else [])]
+    return arguments[0] if len(arguments) == 1 else _call(helper, *arguments)
 
 
 def _divide_exactly(dividend: Expression, divisor: Expression | int) -> Expression | None:
@@ -244,11 +247,10 @@ def _divide_exactly(dividend: Expression, divisor: Expression | int) -> Expressi
 
 
 def _polynomial(size: Size, factor_text: Callable[[Factor, int], str], times: str) -> str:
-    if is_integer(size):
+    if isinstance(size, int):
         return str(size)
-    terms: dict[Monomial, int] = cast("Any", size).terms
     parts: list[str] = []
-    for monomial, multiple in sorted(terms.items(), key=lambda item: (-sum(power for _, power in item[0]), _order(item[0]))):
+    for monomial, multiple in sorted(size.terms.items(), key=lambda item: (-sum(power for _, power in item[0]), _order(item[0]))):
         factors = [factor_text(factor, power) for factor, power in monomial]
         if abs(multiple) != 1 or not factors:
             factors.insert(0, str(abs(multiple)))
@@ -275,7 +277,7 @@ def _factor_text(factor: Factor, power: int, values: Mapping[str, int] | None = 
         name = factor if values is None else str(values[factor])
     else:
         helper, arguments = factor
-        inner = [text(cast("Size", argument), values) for argument in arguments]
+        inner = [text(argument, values) for argument in arguments]
         name = {"divide_up": "⌈{} / {}⌉", "floor_divide": "⌊{} / {}⌋"}.get(helper, "").format(*inner) or f"{helper}({', '.join(inner)})"
     return name if power == 1 else name + str(power).translate(_SUPERSCRIPTS)
 
@@ -286,7 +288,7 @@ def _cell_text(factor: Factor, cells: Mapping[Factor | Expression | int, str]) -
     if isinstance(factor, str):
         raise KeyError(f"no cell holds {factor}")
     helper, arguments = factor
-    inner = [cells.get(argument) or f"({spreadsheet(cast('Size', argument), cells)})" for argument in arguments]
+    inner = [cells.get(argument) or f"({spreadsheet(argument, cells)})" for argument in arguments]
     return _FUNCTIONS[helper].format(*inner, all=",".join(inner))
 
 
@@ -304,4 +306,4 @@ def _factor_value(factor: Factor, values: Mapping[str, int]) -> int:
     if isinstance(factor, str):
         return values[factor]
     helper, arguments = factor
-    return _HELPERS[helper](*(evaluate(cast("Size", argument), values) for argument in arguments))
+    return _HELPERS[helper](*(evaluate(argument, values) for argument in arguments))
