@@ -17,7 +17,7 @@ DESCRIPTIONS: dict[FlopsConvention, str] = {
     "6nd": "2·N forward and 6·N training per token, N: active parameters, embeddings included (Hoffmann et al. 2022, arXiv:2203.15556)",
     "6nd-kaplan": "the same, N: active parameters without token and position tables and the head (Kaplan et al. 2020, arXiv:2001.08361)",
     "palm": "6·N + 12·L·H·Q·T training per token, N as in 6nd (Chowdhery et al. 2022, arXiv:2204.02311, appendix B)",
-    "hardware": "what PyTorch's counter sees: recomputation, and fused attention's backward at 2.5 times its forward",
+    "hardware": "all matrix products that run: recomputation included, fused attention's backward at 2.5 times its forward",
 }
 
 TABLES: tuple[Component, ...] = ("embedding", "position", "head")

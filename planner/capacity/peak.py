@@ -191,7 +191,7 @@ class _Backward:
     def run(self, nodes: Sequence[Node]) -> None:
         made = _made(nodes)
         self.count_readers(nodes)
-        loss = next(node for node in reversed(nodes) if isinstance(node, Operation) and node.outputs).outputs[0]
+        loss = _result(nodes)
         seed = self.gradients[loss.origin] = self.new(loss)
         seed.holders += 1
         self.steps(nodes, _holders(nodes), {storage: times for storage, times in kept(nodes).times.items() if storage in made})
@@ -290,14 +290,25 @@ class _Backward:
                 self.result.live = self.result.live - size
 
     def checkpoint(self, node: Checkpoint, holders: dict[Storage, int], stays: dict[Storage, Size]) -> None:
-        """Run the stretch again when the first kept tensor is asked for, then backward; its inputs go when the last one is handed over."""
+        """Run the stretch again when the first kept tensor is asked for, then backward; its inputs go when the last one is handed over.
+
+        As a whole: again before all else; its output, the output's gradient and the inputs are variables until it has run backward.
+        """
         inputs = {storage for tensor in node.inputs for storage, _ in tensor.parts}
         inside = {storage: times for storage, times in kept(node.body).times.items() if storage not in inputs}
         inside_holders = _holders(node.body)
-        first, last = _keepers(node.body)
+        first, last = (0, len(node.body) - 1) if node.whole else _keepers(node.body)
+        held = []
+        if node.whole:
+            result = _result(node.body)
+            incoming = self.gradients[result.origin]
+            incoming.holders += 1
+            held = [incoming, self.new(result)]
         self.steps(node.body[last + 1 :], inside_holders, inside)
         _Forward(self.result, node.body, inside, "backward").run_first(len(recomputed(node)))
         self.steps(node.body[first : last + 1], inside_holders, inside)
+        for gradient in held:
+            self.drop(gradient)
         self.release(node.inputs, holders, stays)
         self.steps(node.body[:first], inside_holders, inside)
 
@@ -318,17 +329,24 @@ class _Backward:
 
 
 def recomputed(node: Checkpoint) -> tuple[Node, ...]:
-    """Return the operations that the backward pass runs again: PyTorch stops once the last kept tensor is there.
+    """Return the operations that the backward pass runs again: all, or with PyTorch's early stop those up to the last kept tensor.
 
     An operator that keeps only its inputs hands them over before its kernel runs, so that the last one's kernel is spared.
     """
     operations = [inner for inner in node.body if isinstance(inner, Operation)]
+    if node.whole:
+        return tuple(operations)
     _, last = _keepers(operations)
     if last < 0:
         return ()
     made = {storage for tensor in operations[last].outputs for storage, _ in tensor.parts}
     keeps_output = any(storage in made for saved in operations[last].saved for storage, _ in saved.tensor.parts)
     return tuple(operations[: last + (1 if keeps_output else 0)])
+
+
+def _result(nodes: Sequence[Node]) -> Tensor:
+    """Return what the last operation makes."""
+    return next(node for node in reversed(nodes) if isinstance(node, Operation) and node.outputs).outputs[0]
 
 
 def _keepers(nodes: Sequence[Node]) -> tuple[int, int]:

@@ -115,7 +115,7 @@ METHODS: Mapping[str, str] = {
     **dict.fromkeys(("weights_bytes", "master_weights_bytes", "gradients_bytes", "optimizer_bytes", "average_bytes"), "states/1"),
     "model_states_bytes": "states/1",
     **dict.fromkeys(("activations_bytes", "logits_bytes"), "kept/1"),
-    "peak_bytes": "peak/1",
+    "peak_bytes": "peak/2",
     **dict.fromkeys(("forward_flops_per_token", "train_flops_per_token", "train_flops", "train_gflop"), "flops/2"),
 }
 

@@ -15,6 +15,7 @@ from planner.trace.tensor import Tensor
 class Megatron(PyTorch):
     """The fused stack whose activation memory Korthikanti et al. 2022 count, in 16 bits: 34·s·b·h + 5·a·s²·b a layer."""
 
+    recomputes_whole = True
     not_counted = (
         *PyTorch.not_counted,
         "statistics of norms and random states, which the paper leaves out as small",

@@ -19,6 +19,7 @@ class PyTorch:
     """Plain modules as in nanoGPT (github.com/karpathy/nanoGPT, model.py)."""
 
     not_counted: tuple[str, ...] = ("the CUDA context, workspaces inside kernels (cuBLAS, attention) and fragmentation of the allocator",)
+    recomputes_whole = False  # whether recomputation runs whole stretches, or stops once the last kept tensor is there
 
     def __init__(self, model: Model, training: Training) -> None:
         self.model = model
@@ -126,7 +127,9 @@ class PyTorch:
 
     def layer(self, t: Tape, body: Callable[..., Tensor], x: Tensor, *tables: Tensor) -> Tensor:
         """Run a layer; full recomputation keeps only its input and the tables that layers share."""
-        return t.checkpoint(lambda x, *_: body(x), x, *tables) if self.recompute == "full" else body(x)
+        if self.recompute != "full":
+            return body(x)
+        return t.checkpoint(lambda x, *_: body(x), x, *tables, whole=self.recomputes_whole)
 
     def parallel(
         self,
@@ -148,7 +151,8 @@ class PyTorch:
         """Attend causally with q [B, H, n, h] to k, v [B, K, n, h] -> [B, n, H·h]; selective recomputation keeps only q, k, v and bias."""
         inputs = (q, k, v, bias) if bias else (q, k, v)
         attend = partial(self.attention, t, softcap=softcap)
-        return op.heads_joined(t, t.checkpoint(attend, *inputs) if self.recompute == "selective" else attend(*inputs))
+        again = self.recompute == "selective"
+        return op.heads_joined(t, t.checkpoint(attend, *inputs, whole=self.recomputes_whole) if again else attend(*inputs))
 
     def attention(self, t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, *, softcap: bool = False) -> Tensor:
         """Attend in one operator -> [B, H, n, h]."""

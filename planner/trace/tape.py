@@ -94,12 +94,17 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Operations whose kept tensors are dropped and computed again in the backward pass, from ``inputs``."""
+    """Operations whose kept tensors are dropped and computed again in the backward pass, from ``inputs``.
+
+    ``whole``: all of them run again, before any of them runs backward, as in Megatron-LM (core/tensor_parallel/random.py) and PyTorch's
+    reentrant checkpoint. Else PyTorch's other one, which starts when the first kept tensor is wanted and stops once the last is there.
+    """
 
     inputs: tuple[Tensor, ...]
     body: tuple[Node, ...]
     path: str
     component: str
+    whole: bool
 
 
 Node: TypeAlias = "Operation | Repeat | Checkpoint"
@@ -240,10 +245,10 @@ class Tape:
         self.nodes.append(Repeat(count, tuple(nodes), Carry(x, inside, made, last)))
         return last
 
-    def checkpoint(self, body: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-        """Trace ``body`` of ``inputs`` as a stretch that keeps only them and runs again in the backward pass."""
+    def checkpoint(self, body: Callable[..., Tensor], *inputs: Tensor, whole: bool) -> Tensor:
+        """Trace ``body`` of ``inputs`` as a stretch that keeps only them and runs again in the backward pass, as a whole or in part."""
         outer, self.nodes = self.nodes, []
         result = body(*inputs)
         nodes, self.nodes = self.nodes, outer
-        self.nodes.append(Checkpoint(inputs, tuple(nodes), self.path, self.component))
+        self.nodes.append(Checkpoint(inputs, tuple(nodes), self.path, self.component, whole))
         return result

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import planner
 from planner import spec as specs_room
-from planner.capacity.records import FlopsCount
+from planner.capacity.records import FlopsCount, Plan
 
 SPECS = Path(__file__).parent.parent.parent / "specs"
+PlanModel = Callable[..., Plan]
 
 
 def counts(name: str, *overrides: str) -> dict[str, FlopsCount]:
@@ -70,3 +72,38 @@ def test_kaplan_leaves_position_tables_out_too() -> None:
     # GPT-2 small: 12 layers of 12·d² + 13·d and a norm of 2·d, d = 768. The paper rounds this to 12·n_layers·d².
     non_embedding = 12 * (12 * 768**2 + 13 * 768) + 2 * 768
     assert counts("gpt2-small")["6nd-kaplan"].train_per_token == 6 * non_embedding
+
+
+def test_bloom_runs_at_150_tflops_with_whole_layers_recomputed() -> None:
+    # 384 GPUs, 2,048 sequences, 104.5 s an iteration: 150.05 TFLOP/s each (github.com/bigscience-workshop/bigscience, tr11-176B-ml,
+    # chronicles-prequel), which is Megatron's 96·B·L·s·h²·(1 + s/6h + V/16hL): each layer forward twice, the head once.
+    hardware = counts("bloom-176b", "training.recompute=full")["hardware"].train_per_token
+    assert hardware * 2048 * 2048 / 384 / 104.5 / 1e12 == pytest.approx(150.05, abs=0.005)
+
+
+KORTHIKANTI = [  # d_model, layers, heads, sequences, GPUs, seconds, MFU, HFU with selective recomputation: arXiv:2205.05198, tables 3 and 5
+    (6144, 48, 64, 4, 8, 1.10, 41.5, 43.7),
+    (12288, 96, 96, 64, 64, 13.75, 51.4, 52.8),
+    (20480, 105, 128, 280, 280, 37.83, 56.0, 57.0),
+    (25600, 128, 160, 512, 512, 71.49, 56.3, 57.0),
+]
+
+
+@pytest.mark.parametrize(("d", "layers", "heads", "sequences", "gpus", "seconds", "mfu", "hfu"), KORTHIKANTI)
+@pytest.mark.parametrize(("recompute", "of_a_layer", "of_attention"), [("none", 3, 3), ("selective", 3, 4), ("full", 4, 4)])
+def test_megatron_recomputes_whole_stretches(  # noqa: PLR0917 - the columns of the paper's tables
+    plan_model: PlanModel, d: int, layers: int, heads: int, sequences: int, gpus: int, seconds: float, mfu: float, hfu: float,
+    recompute: str, of_a_layer: int, of_attention: int,
+) -> None:  # fmt: skip
+    """Forward, a layer has 24·s·h² FLOPs in weights and 4·s²·h in attention, the head 2·s·h·V; backward twice that (appendix A)."""
+    n, V = 2048, 51200
+    sizes = {"vocab_size": V, "context_length": n, "d_model": d, "n_layers": layers, "n_heads": heads}
+    plan = plan_model(sizes, batch_size=1, sequence_length=n, precision="bf16-master", implementation="megatron", recompute=recompute)
+    found = {count.convention: count.train_per_step for count in plan.flops.by_convention}
+    model, attention = found["matmul"], layers * 4 * n * n * d
+    assert model == 72 * layers * n * d * d + 3 * attention + 6 * n * d * V
+    assert found["hardware"] == of_a_layer * 24 * layers * n * d * d + of_attention * attention + 6 * n * d * V
+    utilization = 100 * sequences / gpus / seconds / 312e12  # of an A100's 312 TFLOP/s
+    assert model * utilization == pytest.approx(mfu, rel=0.005)  # seconds have three digits
+    # The paper's hardware FLOPs, 72·B·L·s·h²·(1 + s/3h + V/12hL), charge selective recomputation for three passes of attention; one runs.
+    assert (model + 3 * attention) * utilization == pytest.approx(hfu, rel=0.005)

@@ -51,11 +51,11 @@ def test_an_upgrade_of_a_formula_is_no_change_of_a_model(repo: Repo, saved: Path
     assert review["models"][0]["status"] == "unchanged"
     (formula,) = review["formula_changes"]
     assert formula["saved"] - formula["recomputed"] == 5
-    assert (formula["figure"], formula["saved_method"], formula["method"]) == ("peak_bytes", "peak/0", "peak/1")
+    assert (formula["figure"], formula["saved_method"], formula["method"]) == ("peak_bytes", "peak/0", "peak/2")
     code, out, _ = repo.run("diff", "--base-report", str(saved), "--exit-code", "--format", "md")
     assert code == 0
     assert "A formula changed, not the model: tiny · base: peak_bytes" in out
-    assert "(peak/0 → peak/1)" in out
+    assert "(peak/0 → peak/2)" in out
 
 
 def test_every_figure_has_a_method_in_the_report_and_in_the_review(repo: Repo, saved: Path) -> None:
