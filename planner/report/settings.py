@@ -84,6 +84,7 @@ def training(training: Training) -> dict[str, str]:
         "keep_logits": _bool(training.keep_logits),
         "kv_cache": _bool(training.kv_cache),
         "optimizer_kernel": training.optimizer_kernel,
+        "muon_experts": training.muon_experts,
         "ema": training.ema,
         "reserve_bytes": str(training.reserve_bytes),
         "round_allocations": _bool(training.round_allocations),

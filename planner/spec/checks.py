@@ -248,6 +248,9 @@ def kernels(settings: Settings, _: Document) -> Problems:
     if update != "fused" and optimizer not in ("adam", "adamw"):
         message = f"optimizer_kernel belongs to adam and adamw, and the optimizer is {optimizer}"
         yield settings.problem("optimizer_kernel", "optimizer-kernel", message, "leave it out, or write fused")
+    if settings.get("muon_experts") != "adamw" and optimizer != "muon":
+        message = f"muon_experts belongs to muon, and the optimizer is {optimizer}"
+        yield settings.problem("muon_experts", "muon-experts", message, "leave it out, or write optimizer: muon")
 
 
 def capped_scores(settings: Settings, document: Document) -> Problems:

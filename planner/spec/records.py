@@ -34,6 +34,7 @@ Device = Literal["a100", "h100", "cpu"]
 Loss = Literal["default", "cross_entropy", "cross_entropy_shifted", "linear_cross_entropy", "linear_cross_entropy_chunked"]
 Ema = Literal["none", "fp32", "bf16"]
 OptimizerKernel = Literal["fused", "foreach", "for-loop"]
+MuonExperts = Literal["adamw", "each"]
 Implementation = Literal["pytorch", "pytorch-eager", "transformers", "transformers-eager", "megatron"]
 FlopsConvention = Literal["matmul", "matmul-causal", "6nd", "6nd-kaplan", "palm", "hardware"]
 
@@ -328,6 +329,7 @@ class Training:
     keep_logits: bool = False  # whether a variable holds the logits until the step ends
     kv_cache: bool = False  # transformers only: whether use_cache copies keys and values of each layer
     optimizer_kernel: OptimizerKernel = "fused"
+    muon_experts: MuonExperts = "adamw"  # muon only: who updates the matrices of routed experts, Muon each on its own
     ema: Ema = "none"  # dtype of a moving average of the weights
     reserve_bytes: int = 0  # of what no figure counts (CUDA context, workspaces, fragmentation): added to the peak
     round_allocations: bool = False  # whether the peak rounds each tensor up to the allocator's blocks of 512 bytes

@@ -283,6 +283,7 @@ def training(settings: Settings, model: Settings) -> Training:
         keep_logits=settings.get("keep_logits"),
         kv_cache=settings.get("kv_cache"),
         optimizer_kernel=settings.get("optimizer_kernel"),
+        muon_experts=settings.get("muon_experts"),
         ema=settings.get("ema"),
         reserve_bytes=settings.get("reserve_bytes"),
         round_allocations=settings.get("round_allocations"),

@@ -518,6 +518,8 @@ training: {attention_kernel: efficient, device: cpu}
     8:30: error[attention-kernel]: a CPU has no efficient attention; write auto, flash or math
 training: {optimizer_kernel: foreach, optimizer: lion}
     8:30: error[optimizer-kernel]: optimizer_kernel belongs to adam and adamw, and the optimizer is lion; leave it out, or write fused
+training: {muon_experts: each}
+    8:26: error[muon-experts]: muon_experts belongs to muon, and the optimizer is adamw; leave it out, or write optimizer: muon
 training: {loss: linear_cross_entropy, keep_logits: true}
     8:53: error[keep-logits]: keep_logits holds the logits, and a program that calls linear_cross_entropy never has them; \
 leave it out, or write loss: cross_entropy
@@ -557,6 +559,7 @@ def test_refused(heads: Heads, minimal: str, line: str, expected: list[str]) -> 
         "  mamba: {d_state: 8}\n  layers: [{mixer: mamba, mamba: {d_inner: 96}}, {}]",
         "training: {implementation: pytorch, attention_kernel: math, precision: fp32}",
         "training: {optimizer: adam, optimizer_kernel: for-loop}",
+        "training: {optimizer: muon, muon_experts: each}",
     ],
 )
 def test_allowed(told: Told, minimal: str, line: str) -> None:

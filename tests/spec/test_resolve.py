@@ -37,6 +37,7 @@ PARTS_THAT_GPT_2_LACKS = (
     "training.keep_logits",
     "training.kv_cache",
     "training.optimizer_kernel",
+    "training.muon_experts",
     "training.ema",
     "training.reserve_bytes",
     "training.round_allocations",

@@ -109,6 +109,7 @@ def test_every_keyword_has_plain_words() -> None:
         ("training.attention_kernel", records.AttentionKernel),
         ("training.loss", records.Loss),
         ("training.optimizer_kernel", records.OptimizerKernel),
+        ("training.muon_experts", records.MuonExperts),
         ("training.ema", records.Ema),
         ("training.flops_convention", records.FlopsConvention),
     ],
