@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import planner
 from planner.capacity.records import Plan
 
 PlanModel = Callable[..., Plan]
+
+# No limit of time. A fixture's folder may serve every example: each writes its own file there.
+settings.register_profile("planner", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+settings.load_profile("planner")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.importer.huggingface import from_huggingface, read_huggingface
@@ -167,7 +167,6 @@ def configs(draw: st.DrawFn) -> Config:
     return {**config, **changed}
 
 
-@settings(deadline=None)  # the first example waits for what is imported late
 @given(configs())
 def test_whatever_a_config_holds_it_is_read_or_refused(config: Config) -> None:
     with contextlib.suppress(UnsupportedConfigError):

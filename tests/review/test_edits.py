@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.review import policy
@@ -64,7 +64,7 @@ def load(folder: Path, text: str, name: str) -> Spec | None:
     return found[0] if found else None
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(one=SPECS, other=SPECS)
 def test_edits_are_all_there_is_between_two_specs(tmp_path: Path, one: dict[str, Any], other: dict[str, Any]) -> None:
     base, head = load(tmp_path, json.dumps(one), "base"), load(tmp_path, json.dumps(other), "head")  # JSON is YAML
@@ -85,7 +85,7 @@ def test_edits_are_all_there_is_between_two_specs(tmp_path: Path, one: dict[str,
                 assert all(0 <= index < len(moved.edits) for move in change.moves for index in move.edits)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200)
 @given(data=st.data())
 def test_no_policy_is_too_odd_to_be_told_what_is_wrong(tmp_path: Path, data: st.DataObject) -> None:
     text = data.draw(st.sampled_from([text for text, _ in WRONG]))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
@@ -222,7 +222,7 @@ def near_specs(draw: st.DrawFn) -> object:
     return document
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(near_specs() | anything)
 def test_a_stock_validator_agrees(document: object) -> None:
     text = json.dumps(document)
@@ -238,7 +238,7 @@ def test_a_stock_validator_agrees(document: object) -> None:
         assert problem.place.file == "x.yaml"
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(near_specs(), st.booleans())
 def test_nothing_near_a_spec_makes_a_traceback(write: Callable[..., Path], minimal: str, document: object, extends: bool) -> None:
     write(minimal.replace("small", "base") + "  positions: {offset: 2}\n  attention: {bias: false}\n", "base.yaml")
