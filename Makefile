@@ -14,7 +14,7 @@ help: ## list the targets
 run: $(VENV)/package ## set up, plan every spec of the catalogue, write reports/
 	$(BIN)/planner run specs/*.yaml
 
-test: lint unit ## set up, then everything that CI checks: lint, types, tests
+test: lint unit ## set up, then everything that CI checks; the last line names what it could not try
 
 lint: $(VENV)/dev ## ruff and mypy
 	$(BIN)/ruff check .

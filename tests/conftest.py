@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 import planner
 from planner.capacity.records import Plan
+from tests.untried import pytest_configure  # noqa: F401 - a hook of pytest
 
 PlanModel = Callable[..., Plan]
 

@@ -161,7 +161,7 @@ def test_every_command_is_completed(planner: Planner, shell: str) -> None:
     assert not [command.name for command in COMMANDS if command.name not in out]
 
 
-@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+@pytest.mark.skipif(shutil.which("fish") is None, reason="completion in fish: needs fish")
 def test_fish_completes_choices(home: Path, planner: Planner) -> None:
     (home / "planner.fish").write_text(planner("completion", "fish")[1], encoding="utf-8")
     command = ["fish", "-c", "source planner.fish; complete -C 'planner fit --for '"]
@@ -169,7 +169,7 @@ def test_fish_completes_choices(home: Path, planner: Planner) -> None:
     assert [line.split()[0] for line in made.stdout.splitlines()] == ["batch_size", "d_model", "n_layers", "sequence_length"]
 
 
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="completion in zsh: needs zsh")
 def test_zsh_takes_the_script(home: Path, planner: Planner) -> None:
     (home / "planner.zsh").write_text(planner("completion", "zsh")[1], encoding="utf-8")
     command = ["zsh", "-fc", "autoload -Uz compinit; compinit -D; source ./planner.zsh; echo $_comps[planner]"]

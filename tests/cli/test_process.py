@@ -124,7 +124,7 @@ def test_color_is_for_terminals_unless_no_color_is_set(environment: dict[str, st
     assert b"model" in shown
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk: needs /dev/full")
 @pytest.mark.usefixtures("home")
 def test_a_full_disk_behind_standard_output_is_a_failure() -> None:
     with Path("/dev/full").open("w") as full:

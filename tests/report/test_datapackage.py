@@ -69,7 +69,7 @@ def test_pandas_reads_the_files_as_they_are(reports: Path) -> None:
     assert int(frame["train_flops"][0]) > 2**63
 
 
-@pytest.mark.skipif(shutil.which("soffice") is None, reason="needs LibreOffice: apt-get install libreoffice-calc-nogui")
+@pytest.mark.skipif(shutil.which("soffice") is None, reason="the CSV files in LibreOffice: needs libreoffice-calc-nogui")
 def test_libreoffice_reads_every_cell_and_runs_none(reports: Path, tmp_path: Path) -> None:
     """As its dialog proposes ("detect special numbers" is off), saved anew with all digits: the same but for what doubles cannot hold."""
     profile = f"-env:UserInstallation={(tmp_path / 'profile').as_uri()}"

@@ -17,11 +17,11 @@ from planner.report import page
 from planner.report.csv import capacity, components
 from planner.report.records import Planned
 
-webdriver = pytest.importorskip("selenium.webdriver")
+webdriver = pytest.importorskip("selenium.webdriver", reason="the page in a browser: selenium is not installed")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 DRIVER = shutil.which("chromedriver")
 if not (CHROMIUM and DRIVER):
-    pytest.skip("needs chromium and chromedriver", allow_module_level=True)
+    pytest.skip("the page in a browser: needs chromium and chromium-driver", allow_module_level=True)
 
 ROOT = Path(__file__).parent.parent.parent
 NAMES = (

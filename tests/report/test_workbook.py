@@ -26,7 +26,7 @@ from planner.trace.sizes import Size, divide_up, spreadsheet, symbol
 ROOT = Path(__file__).parent.parent.parent
 EXACT = 2**53  # doubles hold all whole numbers up to here
 
-needs_libreoffice = pytest.mark.skipif(shutil.which("soffice") is None, reason="needs LibreOffice: apt-get install libreoffice-calc-nogui")
+needs_libreoffice = pytest.mark.skipif(shutil.which("soffice") is None, reason="the workbook in LibreOffice: needs libreoffice-calc-nogui")
 
 Sheets = Mapping[str, list[list[str]]]
 
