@@ -13,10 +13,11 @@ PACKAGE = Path(__file__).parent.parent / "planner"
 # Each room and the rooms to its left; the door in front and the command join them all.
 ROOMS = {
     "spec": (),
+    "devices": (),
     "importer": ("spec",),
     "trace": ("spec",),
     "capacity": ("spec", "trace"),
-    "report": ("spec", "trace", "capacity"),
+    "report": ("spec", "devices", "trace", "capacity"),
     "review": ("spec", "importer", "trace", "capacity", "report"),
     "explore": ("spec", "importer", "trace", "capacity", "report", "review"),
     "verify": ("spec", "trace", "capacity", "report"),

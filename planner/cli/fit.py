@@ -16,7 +16,7 @@ from planner.cli.streams import fail
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_spec(parser)
-    parser.add_argument("--memory", metavar="BYTES", required=True, help="device memory, e.g. 80GiB or 80GB")
+    parser.add_argument("--memory", required=True, help="device memory or a device, e.g. 80GiB, 80GB or h100-80gb")
     parser.add_argument(
         "--for",
         dest="settings",
@@ -32,11 +32,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from planner import capacity
     from planner.explore import fit
-    from planner.report import terminal
-    from planner.review import quantity
+    from planner.report import quantity, terminal
 
     try:
-        memory = int(quantity.parse(arguments.memory, "bytes", bare=False).value)
+        memory = quantity.parse(arguments.memory, "bytes", bare=False)
     except ValueError as error:
         return fail(f"fit: invalid value {arguments.memory!r} for --memory; {error}")
     read = read_one("fit", arguments)
@@ -44,11 +43,11 @@ def _run(arguments: argparse.Namespace) -> int:
         return read
     spec, scenario = read
     capacity.plan(spec, scenario)  # raises if the plan as given is not supported
-    found = fit.fits(spec, arguments.scenario, memory, arguments.settings or fit.SETTINGS)
+    found = fit.fits(spec, arguments.scenario, int(memory.value), arguments.settings or fit.SETTINGS)
     if not found:
         return fail(f"fit: cannot vary n_layers: {spec.name} defines several layer groups")
     if arguments.format == "json":
-        sys.stdout.write(fit.as_json(spec, arguments.scenario, memory, found))
+        sys.stdout.write(fit.as_json(spec, arguments.scenario, int(memory.value), found))
     else:
         sys.stdout.write(fit.text(spec, arguments.scenario, memory, found, terminal.style(sys.stdout)))
     return FINE if all(one.largest for one in found) else FINDING

@@ -29,8 +29,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from planner.explore import size
-    from planner.report import terminal
-    from planner.review import quantity
+    from planner.report import quantity, terminal
 
     of = "params" if arguments.params else "flops"
     try:

@@ -9,10 +9,9 @@ from textwrap import fill
 
 from planner.capacity.records import COMPONENTS, Plan
 from planner.explore import optimal
-from planner.report import markdown, settings, units
+from planner.report import markdown, quantity, settings, units
 from planner.report.columns import CLAIMABLE
 from planner.report.terminal import PLAIN, Style, printable, table
-from planner.review import quantity
 
 _FIGURES = (
     "params_total",

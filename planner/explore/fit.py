@@ -1,4 +1,4 @@
-"""``planner fit``: the largest value of a setting with which a training step fits into memory, and what stops the next one."""
+"""``planner fit``: the largest value of a setting at which a training step fits in memory, and what limits it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from fractions import Fraction
 from textwrap import fill
 
 from planner.capacity.records import Plan
-from planner.report import units
+from planner.report import quantity, units
+from planner.report.quantity import Amount
 from planner.report.terminal import PLAIN, Style, printable, table
 from planner.review import wayout
 from planner.review.edits import problems_of
@@ -48,13 +49,13 @@ def _fit(spec: Spec, scenario: str, memory_bytes: int, setting: str, now: int) -
     found = _largest(planned, memory_bytes)
     best, beyond = planned(found) if found else None, planned(found + 1)
     if found >= FURTHEST:
-        limited_by = "memory does not limit it"
+        limited_by = "not limited by memory"
     elif beyond is None:
         problems = problems_of(spec, [wayout.setting(spec, scenario, setting, (found + 1) * step)])
-        why = problems[0].message if problems else "its figures are not known"
-        limited_by = f"the spec allows no {setting} of {units.exact((found + 1) * step)}: {why}"
+        why = problems[0].message if problems else "not supported"
+        limited_by = f"cannot be {units.exact((found + 1) * step)}: {why}"
     else:
-        limited_by = _excess(beyond, f"{setting} {units.exact((found + 1) * step)}", memory_bytes)
+        limited_by = _excess(beyond, units.exact((found + 1) * step), memory_bytes)
     return Fit(setting, now, step, found * step or None, None if best is None else best.memory.peak_bytes, limited_by)
 
 
@@ -81,19 +82,19 @@ def _step(spec: Spec, setting: str) -> int:
 
 
 def _excess(plan: Plan, what: str, memory_bytes: int) -> str:
-    """Say what does not fit: at which operator, by how much, and what the most of it is."""
+    """Describe what does not fit: at which operator, by how much, and the larger part of it."""
     memory = plan.memory
     top = max(memory.phases, key=lambda phase: phase.peak_bytes)
     over = units.memory(memory.peak_bytes - memory_bytes)
     parts = {"model states": memory.model_states_bytes, "activations": memory.activations_bytes}
     most = max(parts, key=lambda part: parts[part])
     return (
-        f"{what} peaks at {units.memory(memory.peak_bytes)}, {over} too much, in {top.phase} ({top.operator}); "
-        f"{most} are most of it, {units.memory(parts[most])}"
+        f"{what} peaks at {units.memory(memory.peak_bytes)} ({over} over) in {top.phase}, {top.operator}; "
+        f"mostly {most}, {units.memory(parts[most])}"
     )
 
 
-def text(spec: Spec, scenario: str, memory_bytes: int, found: Sequence[Fit], style: Style = PLAIN) -> str:
+def text(spec: Spec, scenario: str, memory: Amount, found: Sequence[Fit], style: Style = PLAIN) -> str:
     """Write what fits for a terminal."""
     rows = [
         (
@@ -106,9 +107,10 @@ def text(spec: Spec, scenario: str, memory_bytes: int, found: Sequence[Fit], sty
     return "\n".join(
         [
             f"{printable(spec.name)}, scenario {printable(scenario)}",
-            f"The largest that fits into {units.memory(memory_bytes)}, all else as it is:",
+            f"Memory: {quantity.spelled_out(memory)}",
+            "Largest values that fit, other settings unchanged:",
             "",
-            *table(("setting", "now", "largest", "peak"), "lrrr", rows, style),
+            *table(("setting", "current", "maximum", "peak"), "lrrr", rows, style),
             "",
             *(line for one in found for line in _reason(one)),
             "",
@@ -117,7 +119,7 @@ def text(spec: Spec, scenario: str, memory_bytes: int, found: Sequence[Fit], sty
 
 
 def _reason(one: Fit) -> list[str]:
-    steps = f" (in steps of {one.step}, so that heads keep a width that every kernel takes)" if one.step > 1 else ""
+    steps = f" (steps of {one.step} keep head_dim supported by every attention kernel)" if one.step > 1 else ""
     return fill(f"{one.setting}{steps}: {one.limited_by}", _WIDTH, subsequent_indent="  ").splitlines()
 
 

@@ -11,10 +11,9 @@ from typing import Literal, TypeVar
 
 from planner.explore.axes import Axis
 from planner.explore.sweep import FIGURES, Sweep, columns
-from planner.report import markdown, units
+from planner.report import markdown, quantity, units
 from planner.report.columns import CLAIMABLE
 from planner.report.terminal import PLAIN, Style, table
-from planner.review import quantity
 
 _ROWS, _TABLES = 40, 6  # of a pivot
 _COLUMNS: Mapping[str, int] = {"md": 8, "text": 5}

@@ -9,10 +9,9 @@ from datetime import date
 from fractions import Fraction
 
 from planner.capacity.records import Plan
-from planner.report import claims, units
+from planner.report import claims, quantity, units
 from planner.report.columns import CLAIMABLE
 from planner.report.records import Planned
-from planner.review import quantity
 from planner.review.policy import SIZE_LABEL, Budget, Limit, Policy
 from planner.review.records import Figures, Finding, Severity, Standing
 from planner.review.wayout import WayOut, find_ways_out
@@ -104,7 +103,7 @@ def _message(budget: Budget, limit: Limit, value: int, worth: Fraction) -> str:
     whole = -(-worth.numerator // worth.denominator) if limit.kind == "min" else worth.numerator // worth.denominator
     said, allowed = quantity.pair(column, value, whole)
     beyond = quantity.say(column, abs(value - whole))
-    decimal = column.unit == "bytes" and limit.amount.text.endswith("B") and not limit.amount.text.endswith("iB")
+    decimal = column.unit == "bytes" and not limit.amount.text.endswith(("iB", "bytes")) and not limit.amount.text.isdecimal()
     written = f"{limit.amount.text} ({allowed})" if decimal else limit.amount.text  # not powers of 1,000 beside GiB
     what = {
         "max": f"{beyond} more than the {written} that {budget.name} allows",

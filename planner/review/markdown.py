@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import quote
 
-from planner.report import units
+from planner.report import quantity, units
 from planner.report.markdown import escape
-from planner.review import quantity, telling
+from planner.review import telling
 from planner.review.records import FIGURES, Edit, Finding, Model, Review, Row
 from planner.spec.records import Place
 

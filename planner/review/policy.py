@@ -9,9 +9,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
+from planner.report import quantity
 from planner.report.columns import CLAIMABLE
-from planner.review import quantity
-from planner.review.quantity import Amount
+from planner.report.quantity import Amount
 from planner.spec.nodes import UNREADABLE, Node, Source
 from planner.spec.problems import Problem, SpecError
 from planner.spec.records import Place, Spec

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from planner.review import quantity
+from planner.report import quantity
 from planner.review.records import FIGURES, Change, Edit, Finding, FormulaChange, Model, Review, Row
 from planner.spec.records import Place, Waiver
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from planner.report import quantity
 from planner.report.terminal import PLAIN, Style, printable, table
-from planner.review import quantity, telling
+from planner.review import telling
 from planner.review.records import FIGURES, Model, Review, Row
 
 

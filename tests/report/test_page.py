@@ -16,9 +16,9 @@ import pytest
 import planner
 from planner.report import page
 from planner.report.csv import capacity, components
+from planner.report.curves import _around
 from planner.report.files import files
 from planner.report.html.markup import link
-from planner.report.html.sections import _around
 from planner.report.records import BudgetLimit, Planned
 
 ROOT = Path(__file__).parent.parent.parent
@@ -90,7 +90,7 @@ def test_a_small_model_is_told_in_figures_that_a_reader_can_check(planned: Plann
     assert memory["logits"][0] == "832"
     assert memory["sum"][0] == "18,412"  # 16448 + 1964
     assert memory["peak, optimizer"][0] == "24,672"
-    assert memory["a100, 80 GB"] == ["85,899,345,920", "80.00 GiB"]
+    assert memory["A100-80GB-SXM"] == ["85,197,848,576", "79.35 GiB"]  # nvidia-smi: 81251MiB; 81,251 · 2²⁰
 
 
 def test_gpt2_small_has_the_head_that_would_cost_38_million_more() -> None:
@@ -145,7 +145,7 @@ def test_a_budget_takes_the_place_of_the_device() -> None:
     )
     rows = {row[0]: row[1:] for row in table(Reader(page.report([Planned(model.spec, model.plans, budgets)])), "Training memory")}
     assert rows["budget one-gpu"][0] == "40,000,000,000"
-    assert not any(name.startswith(("a100", "budget other")) for name in rows)
+    assert not any(name.startswith(("A100", "budget other")) for name in rows)
 
 
 def test_each_formula_is_on_the_page_once_and_every_link_leads_somewhere() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft7Validator
 
-from planner.review import policy, quantity
+from planner.report import quantity
+from planner.review import policy
 from planner.review.records import FIGURES
 from planner.spec.language import schema
 from planner.spec.problems import render

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, zip_longest
 
-from planner import capacity
+from planner import capacity, devices
 from planner.capacity.explain import Explanation
 from planner.capacity.records import COMPONENTS, ByteSum, Plan
 from planner.capacity.symbols import named
 from planner.report import units
+from planner.report.curves import Curves
+from planner.report.curves import activations as curves_of
 from planner.report.html import formulas, picture
 from planner.report.html.formulas import Formulas
 from planner.report.html.markup import row, table, text
@@ -22,9 +24,6 @@ from planner.trace.decoder import trace
 from planner.trace.refusal import NotModelledError
 from planner.trace.sizes import text as formula
 
-_DEVICES: Mapping[str, int] = {"a100": 80 << 30, "h100": 80 << 30}  # bytes; NVIDIA's data sheets of the cards with 80 GB
-_POINTS = 5  # of a curve
-_BELOW = 3  # of them, up to the chosen one where there is room above it
 _MATTERS = 20  # the other kind of head is told where it moves the total by a twentieth
 _STATES = ("weights", "master weights", "gradients", "optimizer", "average of weights")
 _IN_ORDER = "Parts in the table's order"
@@ -65,17 +64,9 @@ class Facts:
         return other if abs(other - total) * _MATTERS >= total else None
 
     @cached_property
-    def curves(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    def curves(self) -> Curves:
         """Activation memory over n, and over B."""
-        import numpy as np
-
-        training, model = self.plan.training, self.plan.model
-        lengths = _around(training.sequence_length, model.context_length if model.positions.type == "learned" else None)
-        batches = _around(training.batch_size, None)
-        B = np.array([training.batch_size] * len(lengths) + batches, dtype=np.int64)
-        n = np.array(lengths + [training.sequence_length] * len(batches), dtype=np.int64)
-        kept = [int(size) for size in capacity.grid(self.spec, self.scenario, batch_size=B, sequence_length=n).activations_bytes]
-        return list(zip(lengths, kept[: len(lengths)], strict=True)), list(zip(batches, kept[len(lengths) :], strict=True))
+        return curves_of(self.spec, self.scenario)
 
     @cached_property
     def shapes(self) -> str:
@@ -218,13 +209,13 @@ def _limits(one: Subject) -> list[tuple[str, int]]:
         for limit in one.facts.budgets
         if limit.figure == "peak_bytes" and limit.kind == "max" and limit.worth
     ]
-    device = one.plan.training.device
-    return told or ([(f"{device}, 80 GB", _DEVICES[device])] if device in _DEVICES else [])
+    device = devices.find(one.plan.training.device)
+    return told or ([(device.name, device.memory_bytes)] if device else [])
 
 
 def curves(one: Subject) -> str:
     """Tell activation memory over n and over B, the chosen point marked."""
-    over_n, over_B = one.facts.curves
+    over_n, over_B = one.facts.curves.by_length, one.facts.curves.by_batch
     training, kept = one.plan.training, one.plan.memory.activations_bytes
     drawn = picture.curves(
         "Activations",
@@ -238,14 +229,6 @@ def curves(one: Subject) -> str:
 
 def _point(point: tuple[int, int] | None) -> str:
     return "<td><td>" if point is None else f"<td>{units.exact(point[0])}<td>{units.memory(point[1])}"
-
-
-def _around(chosen: int, most: int | None) -> list[int]:
-    """Return halvings and doublings of the chosen size, in order, up to ``most``; three below it where there is room."""
-    above = [chosen << power for power in range(_POINTS) if most is None or chosen << power <= most]
-    below = [chosen >> power for power in range(1, _POINTS) if chosen >> power]
-    taken = below[: max(_BELOW - 1, _POINTS - len(above))]
-    return [*reversed(taken), *above[: _POINTS - len(taken)]]
 
 
 def conventions(one: Subject) -> str:

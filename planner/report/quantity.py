@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from planner import devices
 from planner.report import units
 from planner.report.columns import Column
 
@@ -45,12 +46,16 @@ class Amount:
 
 
 def parse(text: str | int, unit: str, *, share: bool = False, bare: bool = True) -> Amount:
-    """Read ``40GiB``, ``80GB``, ``7B``, with ``bare`` also ``300e9``, with ``share`` also ``5%``.
+    """Read ``40GiB``, ``80GB``, ``7B``, with ``bare`` also ``300e9``, with ``share`` also ``5%``; for bytes also a device, ``h100-80gb``.
 
     Raises ValueError, which says what to write.
     """
     example = _EXAMPLES.get(unit, "7B, 124M, 300e9") + (", 5%" if share else "")
     found = _AMOUNT.fullmatch(str(text).replace(",", "").replace("_", "").strip())
+    if not found and unit == "bytes" and (device := devices.find(str(text))):
+        return Amount(device.name, Fraction(device.memory_bytes))
+    if not found and unit == "bytes" and (near := devices.nearest(str(text))):
+        raise ValueError(f"unknown device; did you mean {' or '.join(near)}?")
     if not found or not (found["unit"] or bare):
         raise ValueError(f"write a number and a unit, for example {example}")
     number, named = Fraction(found["number"]), found["unit"]
@@ -60,6 +65,12 @@ def parse(text: str | int, unit: str, *, share: bool = False, bare: bool = True)
     if named and named not in sizes:
         raise ValueError(f"the figure is in {unit}: write for example {example}")
     return Amount(str(text), number * sizes.get(named, 1))
+
+
+def spelled_out(memory: Amount) -> str:
+    """Write memory as given, rounded and exact: ``80GB (74.51 GiB, 80,000,000,000 bytes)``."""
+    size = int(memory.value)
+    return f"{memory.text} ({units.memory(size)}, {units.exact(size)} bytes)"
 
 
 def say(column: Column, value: int | None) -> str:
