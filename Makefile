@@ -34,7 +34,8 @@ readme: $(VENV)/dev ## bring what the README shows up to date
 	$(BIN)/python tools/readme.py
 	$(BIN)/python tools/review.py
 
-docs: $(VENV)/dev ## write the pages of docs/ that the code can tell, and the tutorial's outputs
+docs: $(VENV)/dev ## write the schema, the pages of docs/ that the code can tell, and the tutorial's outputs
+	$(BIN)/python tools/schema.py
 	$(BIN)/python tools/docs.py
 
 catalogue: $(VENV)/package ## write specs/catalog from the published configurations

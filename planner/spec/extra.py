@@ -6,7 +6,7 @@ import re
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from planner.spec.records import Extra
+from planner.spec.records import Component, Extra
 from planner.spec.settings import Settings
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _tensor(node: Node, sizes: Sizes) -> Extra:
     entries = node.items()
     shape = tuple(_size(each.value, sizes) for each in entries["shape"].elements())
     component, uses = (entries[key].value if key in entries else default for key, default in (("component", "other"), ("uses", 0)))
-    return Extra(str(entries["name"].value), shape, str(component), cast("int", uses))
+    return Extra(str(entries["name"].value), shape, cast("Component", component), cast("int", uses))
 
 
 def _size(value: object, sizes: Sizes) -> int:

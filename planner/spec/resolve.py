@@ -78,7 +78,7 @@ def model(document: Document) -> Model:
         final_norm=settings.get("final_norm"),
         tied_head=settings.get("head.tied"),
         head_bias=settings.get("head.bias"),
-        logit_softcap=settings.get_or_none("head.logit_softcap") is not None,
+        logit_softcap=_softcap(settings, "head.logit_softcap"),
         embedding_dim=_if_written(settings, "embedding_dim"),
         per_layer_embedding=record(PerLayerEmbedding, settings, "per_layer_embedding") if settings.on("per_layer_embedding") else None,
         prediction=record(MultiTokenPrediction, settings, "prediction") if settings.on("prediction") else None,
@@ -135,7 +135,7 @@ def attention(settings: Settings) -> Attention:
         qk_norm=settings.get("attention.qk_norm"),
         window=settings.get_or_none("attention.window"),
         chunked=settings.get("attention.chunked"),
-        logit_softcap=settings.get_or_none("attention.logit_softcap") is not None,
+        logit_softcap=_softcap(settings, "attention.logit_softcap"),
         output_gate=settings.get("attention.output_gate"),
         sinks=settings.get("attention.sinks"),
         output_norm=settings.get("attention.output_norm"),
@@ -227,6 +227,11 @@ _EXPERTS = (
 def _if_written(settings: Settings, key: str) -> int | None:
     """Return a size that is another one unless written, which the record says as None."""
     return settings.get(key) if settings.written(key) else None
+
+
+def _softcap(settings: Settings, key: str) -> Fraction | None:
+    cap = settings.get_or_none(key)
+    return None if cap is None else Fraction(cap)
 
 
 def norm(settings: Settings) -> Norm:

@@ -31,7 +31,7 @@ def attention(t: Tape, kind: Attention, layer: Layer, places: Places, x: Tensor)
         if kind.differential:
             v = twice_as_wide(t, v)
         with t.limited_to(kind.window, chunked=kind.chunked):
-            mixed = t.implementation.core(t, q, k, v, places.bias(layer), softcap=kind.logit_softcap)
+            mixed = t.implementation.core(t, q, k, v, places.bias(layer), softcap=bool(kind.logit_softcap))
         if kind.differential:
             mixed = subtracted(t, kind, mixed)
         if kind.output_norm:

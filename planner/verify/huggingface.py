@@ -70,7 +70,7 @@ def fixed(model: Model, layer: Callable[[Layer], Layer], **switches: Any) -> Mod
         "embedding_scale": False,
         "final_norm": True,
         "head_bias": False,
-        "logit_softcap": False,
+        "logit_softcap": None,
         "embedding_dim": None,
         "per_layer_embedding": None,
         "extra": (),

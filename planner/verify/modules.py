@@ -427,6 +427,6 @@ def without_masks(model: Model) -> Model:
     """Return the model with attention to all tokens and uncapped scores, which stores the same weights."""
 
     def plain(layer: Layer) -> Layer:
-        return replace(layer, attention=replace(attention_of(layer), window=None, chunked=False, logit_softcap=False))
+        return replace(layer, attention=replace(attention_of(layer), window=None, chunked=False, logit_softcap=None))
 
     return replace(model, runs=tuple(replace(run, layers=tuple(map(plain, run.layers))) for run in model.runs))

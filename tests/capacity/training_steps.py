@@ -82,7 +82,7 @@ def model(case: dict[str, str]) -> Model:
         norm=first.norm,
         tied_head=case["tied"] == "True",
         embedding_scale=family == "gemma2",
-        logit_softcap=family == "gemma2",
+        logit_softcap=Fraction(30) if family == "gemma2" else None,
     )  # fmt: skip
 
 
@@ -126,7 +126,7 @@ def gemma2(family: str, cfg: dict[str, int], h: int) -> tuple[Run, ...]:
     """Gemma 2: four norms with offset weights, capped scores, every other layer in a window of 4,096."""
     del family
     attention = Attention(
-        cfg["H"], cfg["Hkv"], h, qkv="separate", q_bias=False, k_bias=False, v_bias=False, o_bias=False, logit_softcap=True
+        cfg["H"], cfg["Hkv"], h, qkv="separate", q_bias=False, k_bias=False, v_bias=False, o_bias=False, logit_softcap=Fraction(50)
     )
     full = Layer(
         attention, swiglu(cfg["dff"], "gelu_tanh"), positions=Positions("rope", rotary_dim=h),

@@ -260,7 +260,7 @@ def test_every_setting_of_attention_is_read(small: Small) -> None:
         qk_norm="per_head",
         window=16,
         chunked=True,
-        logit_softcap=True,
+        logit_softcap=Fraction(50),
         output_gate="head",
         sinks=True,
         output_norm=True,
@@ -305,7 +305,7 @@ def test_what_a_model_has_once(small: Small) -> None:
   per_layer_embedding: {vocab_size: 50, dim: 8}
   prediction: {copies_embedding: false}
 """).model
-    assert (model.embedding_scale, model.embedding_dim, model.logit_softcap) == (True, 24, True)
+    assert (model.embedding_scale, model.embedding_dim, model.logit_softcap) == (True, 24, Fraction(30))
     assert model.norm == Norm("rmsnorm", bias=False, unit_offset=True)
     assert model.runs[0].layers[0].norm_placement == "after_residual"
     assert model.per_layer_embedding == PerLayerEmbedding(50, 8)

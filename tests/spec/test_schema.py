@@ -20,6 +20,7 @@ from planner.spec.language import inlined, leaves, properties
 from planner.spec.nodes import Source
 from planner.spec.yaml12 import parse
 from planner.trace.implementations import IMPLEMENTATIONS
+from tools.schema import PATH, made
 
 Schema = dict[str, Any]
 SCHEMA = spec.schema()
@@ -160,6 +161,10 @@ def test_runs_and_scenarios_say_what_the_model_and_training_say() -> None:
 def test_the_callers_copy_is_their_own() -> None:
     spec.schema().clear()
     assert spec.schema() == SCHEMA
+
+
+def test_the_file_is_what_the_records_state() -> None:
+    assert PATH.read_text(encoding="utf-8") == made(), "run `make docs`"
 
 
 def test_the_file_is_shipped_beside_the_code() -> None:
