@@ -1,4 +1,4 @@
-# Needs Python 3.11 or later and make; everything else goes into .venv. Another interpreter: make run PYTHON=python3.13
+# Requires Python 3.11 or later and make; everything else is installed into .venv. To choose an interpreter: make run PYTHON=python3.13
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,45 +11,44 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(VENV)/package ## set up, plan every spec of the catalogue, write reports/
+run: $(VENV)/package ## set up .venv, plan every spec in specs/, write reports/
 	$(BIN)/planner run specs/*.yaml
 
-test: lint unit ## set up, then everything that CI checks; the last line names what it could not try
+test: lint unit ## set up .venv, then run all checks of CI; the last line names skipped tests
 
-lint: $(VENV)/dev ## ruff and mypy
+lint: $(VENV)/dev ## run ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-unit: $(VENV)/dev ## the tests alone
+unit: $(VENV)/dev ## run only the tests
 	$(BIN)/pytest
 
-verify: $(VENV)/dev ## hold every spec's parameters against PyTorch's own count
+verify: $(VENV)/dev ## compare every spec's parameters with PyTorch
 	$(BIN)/planner verify specs/*.yaml
 
-bench: $(VENV)/package ## time it against what it cannot avoid, side by side in one run
+bench: $(VENV)/package ## benchmark against lower bounds measured in the same run
 	$(BIN)/python bench/bench.py
 
-readme: $(VENV)/dev ## bring what the README shows up to date
+readme: $(VENV)/dev ## update the console output in README.md and docs/
 	$(BIN)/python tools/readme.py
-	$(BIN)/python tools/review.py
 
-docs: $(VENV)/dev ## write the schema, the pages of docs/ that the code can tell, and the tutorial's outputs
+docs: $(VENV)/dev ## regenerate the schema, the reference pages and the numbers in the other pages
 	$(BIN)/python tools/schema.py
 	$(BIN)/python tools/docs.py
 
-catalogue: $(VENV)/package ## write specs/catalog from the published configurations
+catalogue: $(VENV)/package ## regenerate specs/catalog and its table in docs/models.md
 	$(BIN)/python tools/catalogue.py
 
-format: $(VENV)/dev ## let ruff format the code and fix what it can
+format: $(VENV)/dev ## format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean: ## remove the environment and every cache
+clean: ## remove .venv and all caches
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Each stamp is as new as the set-up that it stands for, and is made again when what it was made from changes.
+# Stamp files: an environment is updated when a file that it is installed from changes.
 $(VENV)/python:
 	$(PYTHON) -c 'import sys; sys.exit(f"Python 3.11 or later is needed, this is {sys.version}" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)

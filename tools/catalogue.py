@@ -1,7 +1,8 @@
-"""Write the catalogue: `make catalogue`. With --check, only say whether it is up to date.
+"""Write the catalog: `make catalogue`. With --check, only report outdated files.
 
-tests/data/published.jsonl has the published models: name on the Hugging Face Hub, config.json, exact parameter counts. Each that the
-importer can say becomes specs/catalog/FAMILY/NAME.yaml; specs/catalog/README.md lists them; the coverage table of README.md sums them up.
+tests/data/published.jsonl has the published models: name on the Hugging Face Hub, config.json, exact parameter counts. Each supported one
+becomes specs/catalog/FAMILY/NAME.yaml; specs/catalog/README.md lists them all; the coverage table of docs/models.md counts them by
+architecture.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from planner.importer.write import spec_text
 ROOT = Path(__file__).parent.parent
 PUBLISHED = ROOT / "tests" / "data" / "published.jsonl"
 CATALOG = ROOT / "specs" / "catalog"
-README = ROOT / "README.md"
+MODELS = ROOT / "docs" / "models.md"
 TABLE = re.compile(r"(?<=<!-- coverage -->\n).*?(?=<!-- /coverage -->)", re.DOTALL)
 SCHEMA = "../../../planner/spec/schema/spec.schema.json"
 TOKENS = 4096  # of a sequence in training, where the model takes as many
 
 Row = Mapping[str, Any]
 
-# What published.jsonl leaves out of a configuration, because no count depends on it, as published: the context that the model was made for,
-# and that later Mistrals have no window, which their class would give them. Where neither has it, the spec says that it is a default.
+# Published settings that published.jsonl omits because no count depends on them: the context length, and that later Mistrals have no
+# window, where their class defaults to one. Where neither gives a context length, the spec marks it as a default.
 CONTEXTS = {
     2048: (
         "TinyLlama-1.1B-Chat-v1.0", "SmolLM-1.7B", "open_llama_3b", "open_llama_13b", "llama-7b", "llama-30b", "llama-65b", "phi-1",
@@ -78,7 +79,7 @@ def config(row: Row) -> dict[str, Any]:
 
 
 def slug(name: str) -> str:
-    """Return a model's name in the catalogue: what stands behind its owner, without what says that it is a conversion."""
+    """Return a model's name in the catalog: its repository without the owner and without the marks of a conversion."""
     bare = re.sub(r" \(.*\)$", "", name.rpartition("/")[2]).lower()
     return bare.removeprefix("meta-").removesuffix("-hf")
 
@@ -89,7 +90,7 @@ def title(name: str) -> str:
 
 
 def files() -> dict[Path, str]:
-    """Return all files of the catalogue by their path."""
+    """Return all files of the catalog by their path."""
     made: dict[Path, str] = {}
     lines: list[str] = []
     for row in sorted(published(), key=lambda row: (row["family"], row["params_total"], row["name"])):
@@ -97,17 +98,17 @@ def files() -> dict[Path, str]:
         try:
             imported = read_huggingface(config(row))
         except UnsupportedConfigError:
-            lines.append(f"| {row['name']} | {counts} | refused: {REFUSED[row['hf_config']['model_type']]} |")
+            lines.append(f"| {row['name']} | {counts} | not supported: {REFUSED[row['hf_config']['model_type']]} |")
             continue
         path = CATALOG / row["family"] / f"{slug(row['name'])}.yaml"
         if path in made:
-            sys.exit(f"two models are called {path}")
+            sys.exit(f"two models have the path {path}")
         made[path] = text(row, imported)
         lines.append(f"| [{row['name']}]({path.relative_to(CATALOG).as_posix()}) | {counts} | `catalog/{path.stem}` |")
-    head = "# The catalogue\n\nWritten by `tools/catalogue.py` from the published configurations. Every run checks the counts.\n\n"
-    table = "| model | parameters | active for a token | `extends:` |\n|---|---:|---:|---|\n"
+    head = "# Catalog\n\nWritten by `tools/catalogue.py` from the published configurations. Every run checks the counts.\n\n"
+    table = "| model | parameters | active per token | `extends:` |\n|---|---:|---:|---|\n"
     made[CATALOG / "README.md"] = head + table + "\n".join(lines) + "\n"
-    made[README] = TABLE.sub(lambda _: coverage(), README.read_text(encoding="utf-8"))
+    made[MODELS] = TABLE.sub(lambda _: coverage(), MODELS.read_text(encoding="utf-8"))
     return made
 
 
@@ -125,16 +126,16 @@ def text(row: Row, imported: Imported) -> str:
 
 
 def kinds(model: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a model is made of, as the coverage table groups it."""
+    """Yield the rows of the coverage table in which a model counts."""
     layers = [model, *(layer for run in model.get("layers", []) for layer in (run, *run.get("layers", [])))]
     mixers = {mixer for layer in layers for mixer in _listed(layer.get("mixer", "attention"))}
     others = mixers - {"attention", "latent_attention", "none"}
     if others and mixers & {"attention", "latent_attention"}:
-        yield "attention among state-space, linear or convolutional layers"
+        yield "hybrid: attention plus state-space, linear-attention or convolution layers"
     elif others:
-        yield "no attention at all"
+        yield "attention-free"
     if "latent_attention" in mixers:
-        yield "latent attention"
+        yield "multi-head latent attention (MLA)"
     if isinstance(model.get("experts"), dict):
         yield "mixture of experts"
     if not others and "latent_attention" not in mixers and not isinstance(model.get("experts"), dict):
@@ -146,30 +147,41 @@ def _listed(value: str | list[str]) -> list[str]:
 
 
 def coverage() -> str:
-    """Return the coverage table of README.md."""
-    counted: dict[str, list[Row]] = defaultdict(list)
+    """Return the coverage table."""
+    supported: dict[str, list[Row]] = defaultdict(list)
+    every: list[Row] = []
+    unsupported: list[Row] = []
     for row in published():
         try:
             model = read_huggingface(config(row)).model
         except UnsupportedConfigError:
-            counted["refused by name"].append(row)
+            unsupported.append(row)
             continue
+        every.append(row)
         for kind in kinds(model):
-            counted[kind].append(row)
-    order = sorted(counted, key=lambda kind: (kind == "refused by name", -len(counted[kind])))
-    lines = [f"| {kind} | {len(counted[kind])} | {', '.join(sorted({row['family'] for row in counted[kind]}))} |" for kind in order]
-    total = f"| all | {len(published())} | {len({row['family'] for row in published()})} types |"
-    return "\n".join(["| what they are made of | models | `model_type` |", "|---|---:|---|", *lines, total]) + "\n"
+            supported[kind].append(row)
+    lines = [_counted(kind, rows, _types(rows)) for kind, rows in sorted(supported.items(), key=lambda one: -len(one[1]))]
+    lines.append(_counted("all", every, [f"{len(_types(every))} types"]))
+    lines.append(_counted("not supported", unsupported, _types(unsupported)))
+    return "\n".join(["| architecture | models | `model_type` |", "|---|---:|---|", *lines]) + "\n"
+
+
+def _types(rows: list[Row]) -> list[str]:
+    return sorted({row["family"] for row in rows})
+
+
+def _counted(kind: str, rows: list[Row], types: list[str]) -> str:
+    return f"| {kind} | {len(rows)} | {', '.join(types)} |"
 
 
 def main() -> int:
-    """Write the catalogue, or check it."""
+    """Write the catalog, or check it."""
     wanted = files()
     stale = [path for path in CATALOG.rglob("*") if path.is_file() and path not in wanted]
     changed = [path for path, content in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != content]
     if "--check" in sys.argv[1:]:
         for path in (*stale, *changed):
-            print(f"{path.relative_to(ROOT).as_posix()} is not as `make catalogue` writes it")
+            print(f"{path.relative_to(ROOT).as_posix()} is out of date")
         return int(bool(stale or changed))
     for path in stale:
         path.unlink()

@@ -1,16 +1,10 @@
-"""Write the pages of docs/ that the code can tell: `make docs`. With --check, only say whether they are up to date.
-
-docs/tutorial.md is written by hand; its commands are run one after the other in one folder, and what they print is brought up to date.
-"""
+"""Write the reference pages of docs/ and the numbers in the other pages: `make docs`. With --check, only report outdated pages."""
 
 from __future__ import annotations
 
 import inspect
-import os
 import re
-import subprocess
 import sys
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +17,7 @@ from planner import capacity, load  # noqa: E402
 from planner.capacity.flops import DESCRIPTIONS  # noqa: E402
 from planner.capacity.records import Plan  # noqa: E402
 from planner.capacity.symbols import named  # noqa: E402
+from planner.importer.families import SUPPORTED  # noqa: E402
 from planner.report import units  # noqa: E402
 from planner.report.columns import COLUMNS, GROUPS, METHODS, ComponentRow  # noqa: E402
 from planner.spec.language import inlined  # noqa: E402
@@ -30,39 +25,40 @@ from planner.spec.records import Scenario, Spec  # noqa: E402
 from planner.trace.decoder import trace  # noqa: E402
 from planner.trace.sizes import text  # noqa: E402
 from planner.trace.tape import Node, Operation  # noqa: E402
-from tools.readme import BLOCK, command_and_lines, refreshed  # noqa: E402
 
 DOCS = ROOT / "docs"
-DAY = "2026-01-01T00:00:00Z"  # of the tutorial's commits
 WRITTEN = "<!-- Written by tools/docs.py from the code: change it there, then `make docs`. -->"
 
+ACCURACY = re.compile(r"(?<=<!-- accuracy -->\n).*?(?=<!-- /accuracy -->)", re.DOTALL)
+
 ABOUT_SPECS = """\
-A spec is YAML 1.2. Required keys are marked, every other one may be left out. Numbers are exact: `300e9` is an integer, and so is
-`300_000_000_000`. Editors that read the line `# yaml-language-server: $schema=…` show all this while you type; `planner schema` prints
-the schema, and `planner show SPEC` every setting with the defaults marked."""
+A spec is YAML 1.2. Required keys are marked; all others are optional. Numbers are exact: `300e9` is an integer, and so is
+`300_000_000_000`. Editors that support the comment `# yaml-language-server: $schema=…` show these descriptions while you type.
+`planner schema` prints the JSON Schema. `planner show SPEC` prints every setting and marks the defaults."""
 ABOUT_COLUMNS = """\
-UTF-8, commas, LF, integers only. Columns are only ever appended. An apostrophe stands before text that a spreadsheet would take for a
-formula. `datapackage.json` says the same for programs, and so does `planner schema csv`. The method is raised when the same spec comes
-out otherwise, so that a change of a formula never looks like a change of a model."""
+UTF-8, commas, LF, integers only. New columns are appended at the end. Text that a spreadsheet would read as a formula is prefixed with an
+apostrophe. `datapackage.json` describes the columns for programs; `planner schema csv` prints it. The method version increases when a
+formula change alters results, so it is never mistaken for a model change."""
 ABOUT_OPERATORS = """\
-A model is one forward pass of these operators. Parameters, kept activations, FLOPs and peaks are sums and maxima over them; no total has
-a formula of its own. Sources are in the sentences below: PyTorch 2.13's `derivatives.yaml` and `autocast_mode.h`, and the modules of
-transformers 5.24 and Megatron-LM where they are named. `planner show SPEC --explain` prints the same for your model, with its numbers."""
+A model is one forward pass of these operators. Parameters, activations, FLOPs and peaks are sums and maxima over them. Totals are never
+computed by a separate formula. Sources are named below: PyTorch 2.13's `derivatives.yaml` and `autocast_mode.h`, and the modules of
+transformers 5.24 and Megatron-LM. `planner show SPEC --explain` prints the same for your model, with its numbers."""
 ABOUT_FORMULAS = """\
-A multiply-add is 2 FLOPs; only matrix products count. What an operator keeps stays alive from the forward to the backward pass; what
-several operators keep is counted once. Formulas are those of the model named, in which B is the batch size and n the sequence length."""
+1 multiply-add (MAC) is 2 FLOPs; only matrix products count. A tensor saved by an operator stays allocated from the forward to the backward
+pass; if several operators save it, it counts once. In the formulas, B is the batch size and n the sequence length."""
 ABOUT_TRUST = """\
-Each figure was compared with something that is not this project: counts that were published, and training steps that PyTorch 2.13 ran, on
-fake tensors of a made-up GPU of the A100's or H100's class or on a CPU. The tests hold every comparison below."""
+Each metric was checked against an independent reference: published parameter counts, and training steps run by PyTorch 2.13 on fake tensors
+of a simulated A100- or H100-class GPU, or on a CPU. The tests repeat every comparison below."""
 EQUAL = """\
-*Equal* means parameters, kept bytes, live bytes at the start and after each pass, and FLOPs of both passes, all to the last one. The peak
-is a walk along the trace, which does not know every order in which kernels let go: it is told with its largest difference."""
+*Equal* means that parameters, saved bytes, allocated bytes at the start and after each pass, and FLOPs of both passes are all equal. The
+peak comes from a liveness walk over the trace. It can differ slightly, because the order in which kernels free memory is not fully known;
+the largest difference is listed."""
 UNKNOWN = """\
-- What the updates of Adafactor, Muon and 8-bit AdamW need beside their state while they run: every result that leaves it out says so.
-  The peak may then be too low where the optimizer's phase is the largest, as with a small batch.
-- Lion's update in the first step: it is counted with all of Lion's state there, of which a first step still lacks some.
-- What a kernel, a driver or a release other than these would do. `planner verify SPEC --all` asks the PyTorch that you have.
-- Whether the model learns."""
+- Temporary memory of the updates of Adafactor, Muon and 8-bit AdamW; every result that omits it lists it. The peak may then be too low if
+  the optimizer's phase is the largest, e.g. with a small batch.
+- The first step of Lion: it is counted with all of Lion's state, part of which a first step has not allocated yet.
+- Other kernels, drivers and releases. `planner verify SPEC --all` measures your installed PyTorch.
+- Model quality."""
 
 
 def row(cells: Iterable[str]) -> str:
@@ -78,7 +74,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], align: str = "
 
 
 def spec_reference() -> Iterator[str]:
-    """Tell every key of a spec: what it may be, its default, and what it means."""
+    """Describe every key of a spec: values, default, meaning."""
     schema = inlined()
     yield from ("# The spec language", "", WRITTEN, "")
     yield from ABOUT_SPECS.splitlines()
@@ -87,7 +83,7 @@ def spec_reference() -> Iterator[str]:
 
 
 def _section(name: str, schema: Mapping[str, Any], level: int, above: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """Tell a mapping's keys, then the mappings in it; ``above`` are the model's keys, which its layers have too."""
+    """Describe a mapping's keys, then the mappings in it; ``above`` are the model's keys, which its layers have too."""
     required = schema.get("required", [])
     yield f"{'#' * level} {name}"
     yield ""
@@ -112,7 +108,7 @@ def _section(name: str, schema: Mapping[str, Any], level: int, above: Mapping[st
 
 
 def _inside(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the mapping that a value is, or that each of its elements is; layers of layers are as layers are."""
+    """Return the mapping that a value is, or that each of its elements is."""
     for one in (value, value.get("items", {}), *value.get("anyOf", ()), *value.get("oneOf", ())):
         if isinstance(one, dict) and "properties" in one:
             return one
@@ -139,23 +135,23 @@ def _yaml(value: object) -> str:
 
 
 def column_reference() -> Iterator[str]:
-    """Tell every column of the CSV files."""
-    yield from ("# The columns of the CSV files", "", WRITTEN, "")
+    """Describe every column of the CSV files."""
+    yield from ("# Columns of the CSV files", "", WRITTEN, "")
     yield from ABOUT_COLUMNS.splitlines()
-    yield from ("", "## capacity.csv, a row per model and scenario", "")
+    yield from ("", "## capacity.csv: one row per model and scenario", "")
     rows = ((f"`{one.name}`", one.kind, one.unit, one.description, METHODS.get(one.name, "")) for one in COLUMNS)
     yield from (*table(("column", "type", "unit", "meaning", "method"), rows), "")
-    yield from ("## components.csv, a row per model, scenario, group and component", "")
-    yield f"Its columns are {', '.join(f'`{name}`' for name in ComponentRow._fields)}. The groups are:"
+    yield from ("## components.csv: one row per model, scenario, group and component", "")
+    yield f"Columns: {', '.join(f'`{name}`' for name in ComponentRow._fields)}. Groups:"
     yield ""
     yield from table(("group", "unit", "meaning"), ((f"`{one.name}`", one.unit, one.description) for one in GROUPS))
 
 
 def operator_reference() -> Iterator[str]:
-    """Tell every operator that the models of the catalogue run: what it states, and what that gives in one of them."""
+    """Describe every operator that the models of the catalog run, with an example from one of them."""
     found: dict[tuple[str, str], tuple[Callable[..., object], str, Operation]] = {}
     weights: dict[str, str] = {}
-    for spec in _catalogue():
+    for spec in sorted(_catalogue(), key=lambda spec: sum(len(run.layers) for run in spec.model.runs)):  # examples from uniform models
         names = named(spec.model, spec.scenarios[0].training)
         forward = trace(names.model, names.training)
         for operation in _operations(forward.nodes):
@@ -167,7 +163,7 @@ def operator_reference() -> Iterator[str]:
                     found[key] = (by, spec.name, operation)
         for parameter in forward.parameters:
             weights.setdefault(parameter.why, f"`{parameter.name}` of {spec.name}")
-    yield from ("# The formulas of every operator", "", WRITTEN, "")
+    yield from ("# Operators and their formulas", "", WRITTEN, "")
     yield from ABOUT_OPERATORS.splitlines()
     yield ""
     yield from ABOUT_FORMULAS.splitlines()
@@ -177,10 +173,10 @@ def operator_reference() -> Iterator[str]:
         for (where, name), (by, model, operation) in sorted(found.items()):
             if where == module:
                 yield from _operator(name, by, model, operation)
-    yield from ("## Conventions of FLOPs", "")
+    yield from ("## FLOPs conventions", "")
     yield from (f"- `{name}`: {what}" for name, what in DESCRIPTIONS.items())
-    yield from ("", "## What weights are", "")
-    yield from table(("formula", "for example"), sorted(weights.items()))
+    yield from ("", "## Formulas of weights", "")
+    yield from table(("formula", "example"), sorted(weights.items()))
 
 
 def _operations(nodes: Iterable[Node]) -> Iterator[Operation]:
@@ -197,10 +193,10 @@ def _operator(name: str, by: Callable[..., object], model: str, operation: Opera
     if operation.flops.why:
         example.append(f"forward `{text(operation.flops.full)}` FLOPs ({operation.flops.why})")
     if operation.saved:
-        kept = (f"{one.what} `[{', '.join(map(text, one.tensor.shape))}]` {one.tensor.dtype}" for one in operation.saved)
-        example.append(f"keeps {', '.join(kept)}")
+        saved = (f"{one.what} `[{', '.join(map(text, one.tensor.shape))}]` {one.tensor.dtype}" for one in operation.saved)
+        example.append(f"saves {', '.join(saved)}")
     if example:
-        yield f"For example `{operation.path or 'model'}` of {model}: {'; '.join(example)}."
+        yield f"Example, `{operation.path or 'model'}` of {model}: {'; '.join(example)}."
     yield ""
 
 
@@ -209,34 +205,40 @@ def _catalogue() -> list[Spec]:
 
 
 def trust() -> Iterator[str]:
-    """Tell how far to trust each figure, from the measurements and published counts that the tests hold."""
+    """Report the accuracy of each metric, from the measurements and published counts in the tests."""
     from tests.capacity.training_steps import cases
 
     rows = cases()
     planned = [(case, _planned(case)) for case in rows]
-    yield from ("# How far to trust each figure", "", WRITTEN, "")
+    yield from ("# Accuracy of each metric", "", WRITTEN, "")
     yield from ABOUT_TRUST.splitlines()
-    yield from ("", "| figure | against | cases | agreement |", "|---|---|---:|---|")
+    yield from ("", "| metric | reference | cases | agreement |", "|---|---|---:|---|")
     yield from (row(cells) for cells in _agreements(planned))
     yield from ("", "## Training steps, by model", "")
-    yield f"{len(rows)} steps of `tests/data/training_steps.csv`, over precisions, kernels, recomputation, losses, optimizers, B and n."
+    yield f"`tests/data/training_steps.csv` has {len(rows)} training steps. They vary precision, kernels, recomputation, loss, optimizer,"
+    yield "batch size and sequence length."
     yield from EQUAL.splitlines()
     yield ""
-    yield from table(("model", "steps", "equal", "peak exact", "peak, at most off"), _by_family(planned), "lrrrr")
+    yield from table(("model", "steps", "equal", "peak equal", "largest difference of a peak"), _by_family(planned), "lrrrr")
     yield from ("", "## Published models", "")
-    claimed = [(spec, claim) for spec in _catalogue() for claim in spec.claims if claim.figure == "params_total"]
-    equal = sum(capacity.plan(spec, spec.scenarios[0]).parameters.total == claim.value for spec, claim in claimed)
-    yield f"{equal} of {len(claimed)} specs of `specs/` count exactly the parameters that were published or that the released weights hold,"
-    yield "each with its source beside it. `planner run` checks them every time."
-    yield from ("", "## What papers and textbooks print", "")
-    yield "Their closed forms and tables are in `tests/test_known_values.py`, with the arithmetic beside each; it holds that"
+    equal, total = _published()
+    yield f"{equal} of {total} specs in `specs/` have exactly as many parameters as were published or as the released weights hold. Each"
+    yield "names its source, and `planner run` checks them every time."
+    yield from ("", "## Published reference values", "")
+    yield "`tests/test_known_values.py` has closed forms and tables from papers and textbooks, with their arithmetic:"
     yield ""
-    printed = re.findall(r"^def test_(\w+)", (ROOT / "tests" / "test_known_values.py").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    yield from (f"- {name.replace('_', ' ')}" for name in printed)
-    yield from ("", "## What no figure knows", "")
+    tests = re.findall(r"^def test_(\w+)", (ROOT / "tests" / "test_known_values.py").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    yield from (f"- {name.replace('_', ' ')}" for name in tests)
+    yield from ("", "## Not modeled", "")
     notes = dict.fromkeys(note for _, plan in planned for note in plan.not_counted)
-    yield from (f"- {note}." for note in notes)
+    yield from (f"- {note[0].upper()}{note[1:]}." for note in notes)
     yield from UNKNOWN.splitlines()
+
+
+def _published() -> tuple[int, int]:
+    """Return how many specs have exactly their published number of parameters, and how many state one."""
+    expected = [(spec, claim) for spec in _catalogue() for claim in spec.claims if claim.figure == "params_total"]
+    return sum(capacity.plan(spec, spec.scenarios[0]).parameters.total == claim.value for spec, claim in expected), len(expected)
 
 
 def _planned(case: Mapping[str, str]) -> Plan:
@@ -265,28 +267,27 @@ def _compared(case: Mapping[str, str], plan: Plan) -> dict[str, tuple[int, int]]
 
 
 def _agreements(planned: Sequence[tuple[Mapping[str, str], Plan]]) -> Iterator[tuple[str, ...]]:
-    live, counter = "storages alive, operator by operator", "`torch.utils.flop_counter`, and by hand what it leaves out"
-    said = {
-        "params": ("parameters", "the module's own"),
-        "saved_bytes": ("activations kept for backward", "storages that autograd holds"),
-        "start_bytes": ("live bytes at the start of a step: model states", live),
-        "after_fwd_bytes": ("live bytes after the forward pass", live),
-        "after_bwd_bytes": ("live bytes after the backward pass", live),
-        "flops_fwd_all": ("FLOPs of the forward pass, convention `hardware`", counter),
-        "flops_bwd_all": ("FLOPs of the backward pass, convention `hardware`", counter),
-        "peak_bytes": ("peak of every step after the first", live),
-        "peak1_bytes": ("peak of the first step", live),
+    allocations = "PyTorch's live storages after each operator"
+    counter = "`torch.utils.flop_counter`, plus what it omits, by hand"
+    metrics = {
+        "params": ("parameters", "the PyTorch module"),
+        "saved_bytes": ("activations saved for backward", "storages that autograd holds"),
+        "start_bytes": ("allocated memory before forward: model states", allocations),
+        "after_fwd_bytes": ("allocated memory after forward", allocations),
+        "after_bwd_bytes": ("allocated memory after backward", allocations),
+        "flops_fwd_all": ("forward FLOPs, convention `hardware`", counter),
+        "flops_bwd_all": ("backward FLOPs, convention `hardware`", counter),
+        "peak_bytes": ("peak memory of every step after the first", allocations),
+        "peak1_bytes": ("peak memory of the first step", allocations),
     }
     compared = [_compared(case, plan) for case, plan in planned]
-    for name, (what, against) in said.items():
-        yield (what, against, str(len(compared)), _agreement([each[name] for each in compared]))
+    for name, (metric, reference) in metrics.items():
+        yield (metric, reference, str(len(compared)), _agreement([each[name] for each in compared]))
 
 
 def _agreement(pairs: Sequence[tuple[int, int]]) -> str:
     equal = sum(ours == theirs for ours, theirs in pairs)
-    if equal == len(pairs):
-        return "all equal to the last one"
-    return f"{equal} equal, the largest difference {_off(pairs)}"
+    return "all equal" if equal == len(pairs) else f"{equal} equal, largest difference {_off(pairs)}"
 
 
 def _off(pairs: Iterable[tuple[int, int]]) -> str:
@@ -308,49 +309,60 @@ def _by_family(planned: Sequence[tuple[Mapping[str, str], Plan]]) -> Iterator[tu
         yield (name, str(len(members)), str(equal), f"{exact} of {len(flat)}", _off(flat))
 
 
-def tutorial(old: str) -> str:
-    """Run the tutorial's commands one after the other in an empty folder, and show what they print."""
-    with tempfile.TemporaryDirectory() as folder:
-        nobody = {
-            f"GIT_{role}_{what}": value
-            for role in ("AUTHOR", "COMMITTER")
-            for what, value in (("NAME", "you"), ("EMAIL", "you@here"), ("DATE", DAY))
-        }
-        settled = {
-            "NO_COLOR": "1",
-            "PYTHONPATH": str(ROOT),
-            "PYTHON": sys.executable,
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_CONFIG_NOSYSTEM": "1",
-        }
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | nobody | settled
+def accuracy() -> Iterator[str]:
+    """Summarize the accuracy for README.md."""
+    from tests.capacity.training_steps import cases
 
-        def refresh(match: re.Match[str]) -> str:
-            command, shown = command_and_lines(match[1])
-            script = f'planner() {{ "$PYTHON" -m planner "$@"; }}\n{command}'
-            run = subprocess.run(
-                ["bash", "-c", f"({script}\n) 2>&1"], stdout=subprocess.PIPE, encoding="utf-8", cwd=folder, env=environment, check=False
-            )
-            return "\n".join([f"$ {command}", *refreshed(shown, run.stdout.splitlines())]) + "\n"
+    compared = [_compared(case, _planned(case)) for case in cases()]
+    equal, total = _published()
+    agreement = "all equal" if equal == total else f"{equal} equal"
+    rows = [("parameters", "published weights, transformers", f"{total} specs", agreement)]
+    for metric, names, reference in (
+        ("activations", ("saved_bytes",), "tensors that autograd saves"),
+        ("FLOPs, convention `hardware`", ("flops_fwd_all", "flops_bwd_all"), "`torch.utils.flop_counter`"),
+        ("peak memory", ("peak_bytes",), "storages alive in PyTorch"),
+    ):
+        pairs = [(sum(each[name][0] for name in names), sum(each[name][1] for name in names)) for each in compared]
+        rows.append((metric, reference, f"{len(pairs)} training steps", _agreement(pairs)))
+    yield from table(("metric", "reference", "cases", "agreement"), rows)
 
-        return BLOCK.sub(refresh, old)
+
+def counts() -> dict[str, int]:
+    """Return the numbers that pages state, by the words that follow them."""
+    from tests.capacity.training_steps import cases
+
+    return {
+        "example specs": len(list((ROOT / "specs").glob("*.yaml"))),
+        "published models": len(list((ROOT / "specs" / "catalog").glob("*/*.yaml"))),
+        "model types": len(SUPPORTED),
+        "training steps": len(cases()),
+    }
+
+
+def counted(page: str) -> str:
+    """Return the page with each of these numbers as it is now."""
+    for words, number in counts().items():
+        page = re.sub(rf"\b\d+(?= {words}\b)", str(number), page)
+    return page
 
 
 def pages() -> dict[Path, str]:
     """Return every page as it should be."""
-    made = {"spec.md": spec_reference, "columns.md": column_reference, "operators.md": operator_reference, "trust.md": trust}
-    written = {DOCS / name: "\n".join(make()).rstrip() + "\n" for name, make in made.items()}
-    by_hand = DOCS / "tutorial.md"
-    return written | {by_hand: tutorial(by_hand.read_text(encoding="utf-8"))}
+    generated = {"spec.md": spec_reference, "columns.md": column_reference, "operators.md": operator_reference, "trust.md": trust}
+    made = {DOCS / name: "\n".join(lines()).rstrip() + "\n" for name, lines in generated.items()}
+    for page in (ROOT / "README.md", ROOT / "CHANGELOG.md", DOCS / "models.md"):
+        made[page] = counted(page.read_text(encoding="utf-8"))
+    made[ROOT / "README.md"] = ACCURACY.sub(lambda _: "\n".join([*accuracy(), ""]), made[ROOT / "README.md"])
+    return made
 
 
 def main() -> int:
-    """Write the pages, or check them."""
-    stale = {path: text for path, text in pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text}
+    """Update the pages, or check them."""
+    outdated = {path: text for path, text in pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text}
     if "--check" in sys.argv[1:]:
-        sys.stderr.writelines(f"{path.relative_to(ROOT).as_posix()} is stale\n" for path in stale)
-        return int(bool(stale))
-    for path, page in stale.items():
+        sys.stderr.writelines(f"{path.relative_to(ROOT).as_posix()} is out of date\n" for path in outdated)
+        return int(bool(outdated))
+    for path, page in outdated.items():
         path.write_text(page, encoding="utf-8", newline="\n")
     return 0
 

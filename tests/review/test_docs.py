@@ -1,10 +1,8 @@
-"""What docs/review.md shows is what comes out."""
+"""The tables and files of docs/review.md are those of the code."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import yaml
@@ -20,22 +18,17 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
 
 
-def test_the_example_prints_what_is_shown() -> None:
-    run = subprocess.run([sys.executable, ROOT / "tools" / "review.py", "--check"], capture_output=True, encoding="utf-8", check=False)
-    assert run.returncode == 0, f"{run.stderr}\nrun `make readme` and look at what changed"
-
-
-def test_the_table_of_budgets_names_the_keys_that_there_are() -> None:
-    table = PAGE[PAGE.index("| key of a budget") : PAGE.index("A broken budget")]
+def test_the_table_of_budgets_names_all_keys() -> None:
+    table = PAGE[PAGE.index("| key of a budget") : PAGE.index("When a budget is exceeded")]
     named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?`) \|", table, flags=re.MULTILINE))))
     assert named == set(inlined("policy")["properties"]["budgets"]["items"]["properties"])
 
 
 def test_the_tables_of_the_action_name_its_inputs_and_outputs() -> None:
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
-    table = PAGE[PAGE.index("| input |") : PAGE.index("Its outputs")]
+    table = PAGE[PAGE.index("| input |") : PAGE.index("Outputs:")]
     assert set(re.findall(r"`([\w-]+)`", "".join(re.findall(r"^\| (`.*?`) \|", table, flags=re.MULTILINE)))) == set(action["inputs"])
-    assert re.findall(r"`(\w+)`", PAGE[PAGE.index("Its outputs are") :].split("\n")[0]) == list(action["outputs"])
+    assert re.findall(r"`(\w+)`", PAGE[PAGE.index("Outputs:") :].split("\n")[0]) == list(action["outputs"])
 
 
 def test_the_workflow_is_the_one_that_init_writes() -> None:
@@ -46,7 +39,7 @@ def test_the_workflow_is_the_one_that_init_writes() -> None:
     assert shown == written
 
 
-def test_the_waiver_is_a_valid_one() -> None:
+def test_the_waiver_is_valid() -> None:
     (block,) = (block for block in blocks("yaml") if block.startswith("waivers:"))
     waivers = yaml.safe_load(block.replace("2027-01-31", "'2027-01-31'"))["waivers"]  # PyYAML would make it a date
     assert Draft7Validator(inlined()["properties"]["waivers"]).is_valid(waivers)
