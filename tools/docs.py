@@ -7,6 +7,7 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from planner.trace.tape import Node, Operation  # noqa: E402
 DOCS = ROOT / "docs"
 WRITTEN = "<!-- Written by tools/docs.py from the code: change it there, then `make docs`. -->"
 
+AGREEMENTS = ("metric", "reference", "cases", "agreement")
 ACCURACY = re.compile(r"(?<=<!-- accuracy -->\n).*?(?=<!-- /accuracy -->)", re.DOTALL)
 
 ABOUT_SPECS = """\
@@ -206,20 +208,16 @@ def _catalogue() -> list[Spec]:
 
 def trust() -> Iterator[str]:
     """Report the accuracy of each metric, from the measurements and published counts in the tests."""
-    from tests.capacity.training_steps import cases
-
-    rows = cases()
-    planned = [(case, _planned(case)) for case in rows]
     yield from ("# Accuracy of each metric", "", WRITTEN, "")
     yield from ABOUT_TRUST.splitlines()
-    yield from ("", "| metric | reference | cases | agreement |", "|---|---|---:|---|")
-    yield from (row(cells) for cells in _agreements(planned))
+    yield ""
+    yield from table(AGREEMENTS, _agreements().values(), "llrl")
     yield from ("", "## Training steps, by model", "")
-    yield f"`tests/data/training_steps.csv` has {len(rows)} training steps. They vary precision, kernels, recomputation, loss, optimizer,"
-    yield "batch size and sequence length."
+    yield f"`tests/data/training_steps.csv` has {len(_measured())} training steps. They vary precision, kernels, recomputation, loss,"
+    yield "optimizer, batch size and sequence length."
     yield from EQUAL.splitlines()
     yield ""
-    yield from table(("model", "steps", "equal", "peak equal", "largest difference of a peak"), _by_family(planned), "lrrrr")
+    yield from table(("model", "steps", "equal", "peak equal", "largest difference of a peak"), _by_family(), "lrrrr")
     yield from ("", "## Published models", "")
     equal, total = _published()
     yield f"{equal} of {total} specs in `specs/` have exactly as many parameters as were published or as the released weights hold. Each"
@@ -230,22 +228,28 @@ def trust() -> Iterator[str]:
     tests = re.findall(r"^def test_(\w+)", (ROOT / "tests" / "test_known_values.py").read_text(encoding="utf-8"), flags=re.MULTILINE)
     yield from (f"- {name.replace('_', ' ')}" for name in tests)
     yield from ("", "## Not modeled", "")
-    notes = dict.fromkeys(note for _, plan in planned for note in plan.not_counted)
+    notes = dict.fromkeys(note for _, plan in _measured() for note in plan.not_counted)
     yield from (f"- {note[0].upper()}{note[1:]}." for note in notes)
     yield from UNKNOWN.splitlines()
 
 
+@cache
 def _published() -> tuple[int, int]:
     """Return how many specs have exactly their published number of parameters, and how many state one."""
     expected = [(spec, claim) for spec in _catalogue() for claim in spec.claims if claim.figure == "params_total"]
     return sum(capacity.plan(spec, spec.scenarios[0]).parameters.total == claim.value for spec, claim in expected), len(expected)
 
 
-def _planned(case: Mapping[str, str]) -> Plan:
-    from tests.capacity.training_steps import model, training
+@cache
+def _measured() -> list[tuple[Mapping[str, str], Plan]]:
+    """Return the measured training steps, each with its plan."""
+    from tests.capacity.training_steps import cases, model, training
 
-    scenario = Scenario("base", training(dict(case)))
-    return capacity.plan(Spec(case["case"], case["case"], model(dict(case)), (scenario,)), scenario)
+    measured: list[tuple[Mapping[str, str], Plan]] = []
+    for case in cases():
+        scenario = Scenario("base", training(case))
+        measured.append((case, capacity.plan(Spec(case["case"], case["case"], model(case), (scenario,)), scenario)))
+    return measured
 
 
 def _compared(case: Mapping[str, str], plan: Plan) -> dict[str, tuple[int, int]]:
@@ -266,23 +270,26 @@ def _compared(case: Mapping[str, str], plan: Plan) -> dict[str, tuple[int, int]]
     return {name: (value, int(case[name])) for name, value in ours.items()}
 
 
-def _agreements(planned: Sequence[tuple[Mapping[str, str], Plan]]) -> Iterator[tuple[str, ...]]:
-    allocations = "PyTorch's live storages after each operator"
-    counter = "`torch.utils.flop_counter`, plus what it omits, by hand"
+def _agreements() -> dict[str, tuple[str, ...]]:
+    """Return the rows of the table of agreements, by the column of the measurements."""
+    allocations = "PyTorch storages, tracked after each operator"
+    counter = "`torch.utils.flop_counter`, plus operators that it omits"
     metrics = {
         "params": ("parameters", "the PyTorch module"),
-        "saved_bytes": ("activations saved for backward", "storages that autograd holds"),
+        "saved_bytes": ("activations saved for backward", "storages saved by autograd"),
         "start_bytes": ("allocated memory before forward: model states", allocations),
         "after_fwd_bytes": ("allocated memory after forward", allocations),
         "after_bwd_bytes": ("allocated memory after backward", allocations),
         "flops_fwd_all": ("forward FLOPs, convention `hardware`", counter),
         "flops_bwd_all": ("backward FLOPs, convention `hardware`", counter),
-        "peak_bytes": ("peak memory of every step after the first", allocations),
+        "peak_bytes": ("peak memory from the second step on", allocations),
         "peak1_bytes": ("peak memory of the first step", allocations),
     }
-    compared = [_compared(case, plan) for case, plan in planned]
-    for name, (metric, reference) in metrics.items():
-        yield (metric, reference, str(len(compared)), _agreement([each[name] for each in compared]))
+    compared = [_compared(case, plan) for case, plan in _measured()]
+    return {
+        name: (metric, reference, f"{len(compared)} training steps", _agreement([each[name] for each in compared]))
+        for name, (metric, reference) in metrics.items()
+    }
 
 
 def _agreement(pairs: Sequence[tuple[int, int]]) -> str:
@@ -295,10 +302,10 @@ def _off(pairs: Iterable[tuple[int, int]]) -> str:
     return units.share(abs(ours - theirs), theirs)
 
 
-def _by_family(planned: Sequence[tuple[Mapping[str, str], Plan]]) -> Iterator[tuple[str, ...]]:
+def _by_family() -> Iterator[tuple[str, ...]]:
     names = {"nano": "GPT-2 as in nanoGPT"}
     groups: dict[str, list[dict[str, tuple[int, int]]]] = defaultdict(list)
-    for case, plan in planned:
+    for case, plan in _measured():
         groups[case["family"]].append(_compared(case, plan))
     for family, members in groups.items():
         peaks = [[each.pop("peak_bytes"), each.pop("peak1_bytes")] for each in members]
@@ -310,40 +317,23 @@ def _by_family(planned: Sequence[tuple[Mapping[str, str], Plan]]) -> Iterator[tu
 
 
 def accuracy() -> Iterator[str]:
-    """Summarize the accuracy for README.md."""
-    from tests.capacity.training_steps import cases
-
-    compared = [_compared(case, _planned(case)) for case in cases()]
+    """Return the table of agreements for README.md."""
     equal, total = _published()
-    agreement = "all equal" if equal == total else f"{equal} equal"
-    rows = [("parameters", "published weights, transformers", f"{total} specs", agreement)]
-    for metric, names, reference in (
-        ("activations", ("saved_bytes",), "tensors that autograd saves"),
-        ("FLOPs, convention `hardware`", ("flops_fwd_all", "flops_bwd_all"), "`torch.utils.flop_counter`"),
-        ("peak memory", ("peak_bytes",), "storages alive in PyTorch"),
-    ):
-        pairs = [(sum(each[name][0] for name in names), sum(each[name][1] for name in names)) for each in compared]
-        rows.append((metric, reference, f"{len(pairs)} training steps", _agreement(pairs)))
-    yield from table(("metric", "reference", "cases", "agreement"), rows)
-
-
-def counts() -> dict[str, int]:
-    """Return the numbers that pages state, by the words that follow them."""
-    from tests.capacity.training_steps import cases
-
-    return {
-        "example specs": len(list((ROOT / "specs").glob("*.yaml"))),
-        "published models": len(list((ROOT / "specs" / "catalog").glob("*/*.yaml"))),
-        "model types": len(SUPPORTED),
-        "training steps": len(cases()),
-    }
+    parameters = ("parameters", "published weights, transformers", f"{total} specs", "all equal" if equal == total else f"{equal} equal")
+    agreements = _agreements()
+    measured = (agreements[name] for name in ("saved_bytes", "flops_fwd_all", "flops_bwd_all", "peak_bytes"))
+    yield from table(AGREEMENTS, (parameters, *measured), "llrl")
 
 
 def counted(page: str) -> str:
-    """Return the page with each of these numbers as it is now."""
-    for words, number in counts().items():
-        page = re.sub(rf"\b\d+(?= {words}\b)", str(number), page)
-    return page
+    """Return the page with the present number in front of each of these words."""
+    numbers = {
+        "example specs": len(list((ROOT / "specs").glob("*.yaml"))),
+        "published models": len(list((ROOT / "specs" / "catalog").glob("*/*.yaml"))),
+        "model types": len(SUPPORTED),
+        "training steps": len(_measured()),
+    }
+    return re.sub(rf"\b\d+ ({'|'.join(numbers)})\b", lambda match: f"{numbers[match[1]]} {match[1]}", page)
 
 
 def pages() -> dict[Path, str]:
@@ -351,8 +341,7 @@ def pages() -> dict[Path, str]:
     generated = {"spec.md": spec_reference, "columns.md": column_reference, "operators.md": operator_reference, "trust.md": trust}
     made = {DOCS / name: "\n".join(lines()).rstrip() + "\n" for name, lines in generated.items()}
     for page in (ROOT / "README.md", ROOT / "CHANGELOG.md", DOCS / "models.md"):
-        made[page] = counted(page.read_text(encoding="utf-8"))
-    made[ROOT / "README.md"] = ACCURACY.sub(lambda _: "\n".join([*accuracy(), ""]), made[ROOT / "README.md"])
+        made[page] = ACCURACY.sub("\n".join([*accuracy(), ""]), counted(page.read_text(encoding="utf-8")))
     return made
 
 
