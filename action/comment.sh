@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Writes the pull request's one comment, or updates it in place. A run that may not write, as a fork's, leaves the summary and the artifact.
+# Posts the pull request's one comment, or updates it in place. A run that may not post, e.g. for a fork, leaves the summary and the artifact.
 set -euo pipefail
 [[ "${MODELPLAN_COMMENT:-}" != never ]] || exit 0
 number="$("$MODELPLAN_PYTHON" -I -m planner.review.actions pull-request)"
 [[ -n "$number" ]] || exit 0
 if ! command -v gh > /dev/null; then
-  echo '::warning title=Model capacity::gh is not installed, so there is no comment; the report is in the summary'
+  echo '::warning title=Model capacity::gh is not installed, so no comment was posted; the report is in the summary'
   exit 0
 fi
 api="repos/$GITHUB_REPOSITORY/issues"
-no_comment='::notice title=Model capacity::there is no comment: this run may not write it (a fork, or permissions without pull-requests: write)'
+no_comment='::notice title=Model capacity::no comment was posted: this run has no permission (a fork, or a workflow without pull-requests: write)'
 if ! gh api --paginate "$api/$number/comments?per_page=100" > "$MODELPLAN_FOLDER/comments.json"; then
   echo "$no_comment; the report is in the summary"
   exit 0

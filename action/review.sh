@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Reviews the specs: annotations to the log, the report to the step's summary and to a folder, what it comes to as outputs.
-# Python runs isolated (-I): a pull request's own files are data here, never modules.
+# Reviews the specs: writes annotations to the log, the report to the job summary and a folder, and the outputs.
+# Python runs isolated (-I): files of the pull request are data, never modules.
 set -euo pipefail
 folder="$(mktemp -d "$RUNNER_TEMP/modelplan-review.XXXXXX")"
 base="${MODELPLAN_BASE:-}"

@@ -26,7 +26,7 @@ CATALOG = ROOT / "specs" / "catalog"
 MODELS = ROOT / "docs" / "models.md"
 TABLE = re.compile(r"(?<=<!-- coverage -->\n).*?(?=<!-- /coverage -->)", re.DOTALL)
 SCHEMA = "../../../planner/spec/schema/spec.schema.json"
-TOKENS = 4096  # of a sequence in training, where the model takes as many
+TOKENS = 4096  # of a training sequence, or the context length if that is shorter
 
 Row = Mapping[str, Any]
 

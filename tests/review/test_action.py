@@ -271,7 +271,7 @@ def test_a_fork_without_permission_keeps_the_summary_and_does_not_fail(runner: R
     runner.environment["GH_DENY"] = denied
     done = runner.run()
     assert done.code == 0
-    assert "::notice title=Model capacity::there is no comment: this run may not write it" in done.log
+    assert "::notice title=Model capacity::no comment was posted: this run has no permission" in done.log
     assert "## Model capacity" in done.summary
     assert runner.comments() == []
     upload = next(step for step in ACTION["runs"]["steps"] if "uses" in step)
