@@ -49,7 +49,7 @@ def _formats(text: str) -> tuple[str, ...]:
 
 def _run(arguments: argparse.Namespace) -> int:
     from planner import capacity
-    from planner.report import claims, terminal
+    from planner.report import claims, overview, terminal
     from planner.report.files import files
     from planner.report.records import Planned
     from planner.report.write import outdated, write
@@ -82,7 +82,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return fail(f"cannot write {arguments.output.as_posix()}: {error.strerror or error}; no files were changed")
     note(f"wrote {', '.join((arguments.output / name).as_posix() for name in reports)}")
     plans = [plan for model in models for plan in model.plans]
-    sys.stdout.write(terminal.overview(plans, terminal.style(sys.stdout), width()))
+    sys.stdout.write(overview.text(plans, terminal.style(sys.stdout), width()))
     return _check_budgets(models)
 
 

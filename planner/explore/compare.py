@@ -7,25 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 
-from planner.capacity.records import COMPONENTS, Plan
+from planner.capacity.records import Plan
 from planner.explore import optimal
 from planner.report import markdown, quantity, settings, units
-from planner.report.columns import CLAIMABLE
+from planner.report.columns import FIGURES
+from planner.report.overview import title
 from planner.report.terminal import PLAIN, Style, printable, table
 
-_FIGURES = (
-    "params_total",
-    "params_active",
-    *(f"params_{component}" for component in COMPONENTS),
-    "model_states_bytes",
-    "activations_bytes",
-    "logits_bytes",
-    "peak_bytes",
-    "forward_flops_per_token",
-    "train_flops_per_token",
-    "train_tokens",
-    "train_flops",
-)
 _WIDTH = 80  # cells of a terminal
 
 
@@ -45,9 +33,8 @@ def lines(plans: Sequence[Plan]) -> tuple[Line, ...]:
 
 
 def _figures(plans: Sequence[Plan]) -> Iterator[Line]:
-    for name in _FIGURES:
-        column = CLAIMABLE[name]
-        values = tuple(column.read(plan) for plan in plans)
+    for name, column in FIGURES.items():
+        values = tuple(column.value(plan) for plan in plans)
         if any(values):
             yield Line("figures", name, column.unit, values)
 
@@ -89,7 +76,7 @@ def _cells(line: Line) -> Iterator[str]:
 
 
 def _said(line: Line, value: int) -> str:
-    column = CLAIMABLE.get(line.name)
+    column = FIGURES.get(line.name)
     return quantity.say(column, value) if column else units.count(value)
 
 
@@ -109,7 +96,7 @@ def text(plans: Sequence[Plan], style: Style = PLAIN, width: int = _WIDTH) -> st
 
 
 def _table(plans: Sequence[Plan], made: Iterable[Line], chosen: Sequence[int]) -> list[list[str]]:
-    rows = [["", *(_title(plans[number]) for number in chosen)]]
+    rows = [["", *(title(plans[number]) for number in chosen)]]
     for line in made:
         if line.group == "settings" and len({line.values[number] for number in chosen}) == 1:
             continue
@@ -123,13 +110,9 @@ def _width(rows: Sequence[Sequence[str]]) -> int:
     return 12 + sum(widths[1:]) + 2 * len(widths)  # the names give way
 
 
-def _title(plan: Plan) -> str:
-    return plan.name if plan.scenario == "base" else f"{plan.name} · {plan.scenario}"
-
-
 def _notes(plans: Sequence[Plan]) -> Iterator[str]:
     conventions = ", ".join(sorted({plan.flops.chosen.convention for plan in plans}))
-    yield f"In parentheses: against {printable(_title(plans[0]))}. GiB is 2³⁰ bytes; FLOPs convention: {conventions}."
+    yield f"In parentheses: against {printable(title(plans[0]))}. GiB is 2³⁰ bytes; FLOPs convention: {conventions}."
     for fit in optimal.FITS:
         yield f"{fit.name}: {fit.source}."
 

@@ -1,7 +1,7 @@
-"""The columns of the CSV files, each stated once: its name, its unit, what it means, and how to read it off a plan.
+"""The columns of the CSV files, each stated once: its name, unit, meaning, method and tier, and how to read it off a plan.
 
-The CSV, the data frame, the column reference in the Markdown report and the claims under ``expect`` all read these tables. Columns are
-only ever appended: others rely on their names and their order.
+Every report, comparison and review, and the values under ``expect``, read these tables. Columns are only ever appended: others rely on
+their names and their order.
 """
 
 from __future__ import annotations
@@ -10,36 +10,75 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from planner.capacity.records import COMPONENTS, Component, Plan
+from planner.capacity.records import COMPONENTS, Component, Memory, Plan
 from planner.report import paths, units
 
 Cell = str | int | None
 
 
+# Where a column is listed: in the table of ``planner run`` and everywhere below; in the overviews of reports and reviews and below; in
+# comparisons of all figures and below; only in files.
+Tier = Literal["summary", "overview", "figure", "file"]
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of capacity.csv; a cell that has no value is empty."""
+    """One column of capacity.csv."""
 
     name: str
     kind: Literal["text", "integer"]
     unit: str  # of the integers
+    # How a figure is counted; empty for what a spec states. The number is raised whenever the same spec comes out otherwise, so that
+    # comparing with a saved report can tell a change of the method from a change of the model.
+    method: str
     description: str
     read: Callable[[Plan], Cell]
+    tier: Tier
+    heading: str = ""  # in overviews
+    may_be_empty: bool = False
+
+    def value(self, plan: Plan) -> int | None:
+        """Read a figure off a plan; None where it has no value."""
+        cell = self.read(plan)
+        return cell if isinstance(cell, int) else None
 
 
 def _text(name: str, description: str, read: Callable[[Plan], str]) -> Column:
-    return Column(name, "text", "", description, read)
+    return Column(name, "text", "", "", description, read, "file")
 
 
-def _integer(name: str, unit: str, description: str, read: Callable[[Plan], int | None]) -> Column:
-    return Column(name, "integer", unit, description, read)
+def _stated(
+    name: str, unit: str, description: str, read: Callable[[Plan], int | None], *, tier: Tier = "file", may_be_empty: bool = False
+) -> Column:
+    return Column(name, "integer", unit, "", description, read, tier, may_be_empty=may_be_empty)
+
+
+def _figure(
+    name: str,
+    unit: str,
+    method: str,
+    description: str,
+    read: Callable[[Plan], int | None],
+    *,
+    tier: Tier = "figure",
+    heading: str = "",
+    may_be_empty: bool = False,
+) -> Column:
+    return Column(name, "integer", unit, method, description, read, tier, heading, may_be_empty)
+
+
+_PARAMETERS, _STATES, _KEPT, _PEAK, _FLOPS = "parameters/1", "states/1", "kept/1", "peak/2", "flops/2"
 
 
 def _params(component: Component, description: str) -> Column:
     def read(plan: Plan) -> int:
         return plan.parameters.by_component.get(component, 0)
 
-    return _integer(f"params_{component}", "parameters", description, read)
+    return _figure(f"params_{component}", "parameters", _PARAMETERS, description, read)
+
+
+def _bytes(name: str, method: str, description: str, read: Callable[[Memory], int], *, tier: Tier = "figure", heading: str = "") -> Column:
+    return _figure(f"{name}_bytes", "bytes", method, description, lambda plan: read(plan.memory), tier=tier, heading=heading)
 
 
 def _train_gflop(plan: Plan) -> int | None:
@@ -55,8 +94,16 @@ COLUMNS: tuple[Column, ...] = (
         "the spec file from the current directory; outside it, its name alone",
         lambda plan: paths.shown(plan.spec_path),
     ),
-    _integer("params_total", "parameters", "all parameters, a tied head once", lambda plan: plan.parameters.total),
-    _integer("params_active", "parameters", "of them, those that one token uses", lambda plan: plan.parameters.active),
+    _figure(
+        "params_total",
+        "parameters",
+        _PARAMETERS,
+        "all parameters, a tied head once",
+        lambda plan: plan.parameters.total,
+        tier="summary",
+        heading="parameters",
+    ),
+    _figure("params_active", "parameters", _PARAMETERS, "of them, those that one token uses", lambda plan: plan.parameters.active),
     _params("embedding", "the token table"),
     _params("position", "the table of learned positions"),
     _params("attention", "projections of attention with their biases"),
@@ -64,34 +111,78 @@ COLUMNS: tuple[Column, ...] = (
     _params("norm", "every normalisation, those of queries and keys included"),
     _params("head", "the output head; 0 when it is the token table"),
     _params("other", "whatever is none of these"),
-    _integer("batch_size", "sequences", "B, per device and forward pass", lambda plan: plan.training.batch_size),
-    _integer("sequence_length", "tokens", "n", lambda plan: plan.training.sequence_length),
+    _stated("batch_size", "sequences", "B, per device and forward pass", lambda plan: plan.training.batch_size),
+    _stated("sequence_length", "tokens", "n", lambda plan: plan.training.sequence_length),
     _text("precision", "data types of weights, gradients and computation", lambda plan: plan.training.precision),
     _text("optimizer", "whose state is counted", lambda plan: plan.training.optimizer),
     _text("recompute", "what the backward pass computes again instead of keeping", lambda plan: plan.training.recompute),
     _text("implementation", "whose kernels are modelled", lambda plan: plan.training.implementation),
-    _integer("weights_bytes", "bytes", "the weights that the forward pass reads", lambda plan: plan.memory.weights_bytes),
-    _integer("master_weights_bytes", "bytes", "the optimizer's fp32 copy of them", lambda plan: plan.memory.master_weights_bytes),
-    _integer("gradients_bytes", "bytes", "one gradient per parameter", lambda plan: plan.memory.gradients_bytes),
-    _integer("optimizer_bytes", "bytes", "the optimizer's state", lambda plan: plan.memory.optimizer_bytes),
-    _integer("model_states_bytes", "bytes", "the sum of the four before and average_bytes", lambda plan: plan.memory.model_states_bytes),
-    _integer(
-        "activations_bytes",
-        "bytes",
-        "all that the forward pass leaves behind for backward, the loss's tensors and the token ids included",
-        lambda plan: plan.memory.activations_bytes,
+    _bytes("weights", _STATES, "the weights that the forward pass reads", lambda memory: memory.weights_bytes),
+    _bytes("master_weights", _STATES, "the optimizer's fp32 copy of them", lambda memory: memory.master_weights_bytes),
+    _bytes("gradients", _STATES, "one gradient per parameter", lambda memory: memory.gradients_bytes),
+    _bytes("optimizer", _STATES, "the optimizer's state", lambda memory: memory.optimizer_bytes),
+    _bytes(
+        "model_states",
+        _STATES,
+        "the sum of the four before and average_bytes",
+        lambda memory: memory.model_states_bytes,
+        tier="summary",
+        heading="model states",
     ),
-    _integer("logits_bytes", "bytes", "of them, copies of the logits", lambda plan: plan.memory.logits_bytes),
-    _integer("peak_bytes", "bytes", "the most that is live at once in a training step", lambda plan: plan.memory.peak_bytes),
-    _integer("forward_flops_per_token", "FLOP", "forward, averaged over n tokens", lambda plan: plan.flops.chosen.forward_per_token),
-    _integer("train_flops_per_token", "FLOP", "forward and backward", lambda plan: plan.flops.chosen.train_per_token),
-    _integer("train_tokens", "tokens", "of the whole training; empty when the spec does not say", lambda plan: plan.train_tokens),
-    _integer("train_flops", "FLOP", "of the whole training; spreadsheets drop digits", lambda plan: plan.flops.chosen.train_total),
-    _integer("train_gflop", "10⁹ FLOP", "train_flops in GFLOP, rounded to the nearest, halves up", _train_gflop),
+    _bytes(
+        "activations",
+        _KEPT,
+        "all that the forward pass leaves behind for backward, the loss's tensors and the token ids included",
+        lambda memory: memory.activations_bytes,
+        tier="summary",
+        heading="activations",
+    ),
+    _bytes("logits", _KEPT, "of them, copies of the logits", lambda memory: memory.logits_bytes),
+    _bytes(
+        "peak", _PEAK, "the most that is live at once in a training step", lambda memory: memory.peak_bytes, tier="summary", heading="peak"
+    ),
+    _figure("forward_flops_per_token", "FLOP", _FLOPS, "forward, averaged over n tokens", lambda plan: plan.flops.chosen.forward_per_token),
+    _figure(
+        "train_flops_per_token",
+        "FLOP",
+        _FLOPS,
+        "forward and backward",
+        lambda plan: plan.flops.chosen.train_per_token,
+        tier="summary",
+        heading="train FLOPs per token",
+    ),
+    _stated(
+        "train_tokens",
+        "tokens",
+        "of the whole training; empty when the spec does not say",
+        lambda plan: plan.train_tokens,
+        tier="figure",
+        may_be_empty=True,
+    ),
+    _figure(
+        "train_flops",
+        "FLOP",
+        _FLOPS,
+        "of the whole training; spreadsheets drop digits",
+        lambda plan: plan.flops.chosen.train_total,
+        tier="overview",
+        heading="train FLOPs",
+        may_be_empty=True,
+    ),
+    _figure(
+        "train_gflop",
+        "10⁹ FLOP",
+        _FLOPS,
+        "train_flops in GFLOP, rounded to the nearest, halves up",
+        _train_gflop,
+        tier="file",
+        may_be_empty=True,
+    ),
     _text("flops_convention", "what the FLOPs of this row count, a multiply-add being 2", lambda plan: plan.flops.chosen.convention),
-    _integer(
+    _figure(
         "params_padding",
         "parameters",
+        _PARAMETERS,
         "of params_total, rows of the token table and of the head that no token uses",
         lambda plan: plan.parameters.padding_params,
     ),
@@ -99,27 +190,20 @@ COLUMNS: tuple[Column, ...] = (
     _params("experts", "routed experts"),
     _params("shared_experts", "experts that every token takes"),
     _params("router", "what sends tokens to experts"),
-    _integer(
+    _figure(
         "params_prediction",
         "parameters",
+        _PARAMETERS,
         "of multi-token prediction; not in params_total",
         lambda plan: plan.parameters.prediction,
     ),
-    _integer("average_bytes", "bytes", "a moving average of the weights", lambda plan: plan.memory.average_bytes),
+    _bytes("average", _STATES, "a moving average of the weights", lambda memory: memory.average_bytes),
 )
 
-# By which rules a figure is counted. The number is raised whenever the same spec comes out otherwise, so that whoever compares a saved
-# report with today's figures can tell a change of the rules from a change of the model.
-METHODS: Mapping[str, str] = {
-    **{column.name: "parameters/1" for column in COLUMNS if column.name.startswith("params_")},
-    **dict.fromkeys(("weights_bytes", "master_weights_bytes", "gradients_bytes", "optimizer_bytes", "average_bytes"), "states/1"),
-    "model_states_bytes": "states/1",
-    **dict.fromkeys(("activations_bytes", "logits_bytes"), "kept/1"),
-    "peak_bytes": "peak/2",
-    **dict.fromkeys(("forward_flops_per_token", "train_flops_per_token", "train_flops", "train_gflop"), "flops/2"),
-}
-
+METHODS: Mapping[str, str] = {column.name: column.method for column in COLUMNS if column.method}
 CLAIMABLE: Mapping[str, Column] = {column.name: column for column in COLUMNS if column.kind == "integer"}
+FIGURES: Mapping[str, Column] = {name: column for name, column in CLAIMABLE.items() if column.tier != "file"}
+OVERVIEW: Mapping[str, Column] = {name: column for name, column in FIGURES.items() if column.tier != "figure"}
 
 
 def row(plan: Plan) -> tuple[Cell, ...]:

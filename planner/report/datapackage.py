@@ -21,7 +21,6 @@ _COMPONENT_MEANINGS = {
     "quantity": "what it comes to",
     "unit": "of the quantity",
 }
-_MAY_BE_EMPTY = {"train_tokens", "train_flops", "train_gflop"}  # where a spec gives no tokens
 _KEYS = ("model", "scenario")
 
 
@@ -65,7 +64,7 @@ def _capacity_fields() -> list[Descriptor]:
             "string" if column.kind == "text" else "integer",
             column.unit,
             column.description,
-            required=column.name not in _MAY_BE_EMPTY,
+            required=not column.may_be_empty,
         )
         for column in COLUMNS
     ]

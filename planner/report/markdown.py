@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from planner.capacity.records import Plan
-from planner.report import breakdown, paths, units
+from planner.report import breakdown, overview, paths, units
 from planner.report.breakdown import Section
-from planner.report.columns import COLUMNS, GROUPS
+from planner.report.columns import COLUMNS, GROUPS, OVERVIEW
 from planner.report.records import Planned
 from planner.report.terminal import printable
 
@@ -74,43 +74,17 @@ def _lines(models: Sequence[Planned]) -> Iterator[str]:
     yield from _folded("What the columns of the CSV files mean", _reference())
 
 
-_HEADINGS = (
-    "model",
-    "scenario",
-    "parameters",
-    "B × n",
-    "model states",
-    "activations",
-    "peak",
-    "train FLOPs per token",
-    "train FLOPs",
-    "precision",
-    "optimizer",
-    "recompute",
-    "implementation",
-    "FLOPs convention",
-)
-_ALIGN = "llrrrrrrrlllll"
+_FIRST, *_REST = (column.heading for column in OVERVIEW.values())
+_HEADINGS = ("model", "scenario", _FIRST, "B × n", *_REST, "precision", "optimizer", "recompute", "implementation", "FLOPs convention")
+_ALIGN = "ll" + "r" * (1 + len(OVERVIEW)) + "lllll"
 
 
 def _overview(plan: Plan) -> tuple[str, ...]:
-    training, memory, flops = plan.training, plan.memory, plan.flops.chosen
-    return (
-        plan.name,
-        plan.scenario,
-        units.count(plan.parameters.total),
-        f"{units.exact(training.batch_size)} × {units.exact(training.sequence_length)}",
-        units.memory(memory.model_states_bytes),
-        units.memory(memory.activations_bytes),
-        units.memory(memory.peak_bytes),
-        units.flops(flops.train_per_token),
-        "" if flops.train_total is None else units.flops(flops.train_total),
-        training.precision,
-        training.optimizer,
-        training.recompute,
-        training.implementation,
-        flops.convention,
-    )
+    training = plan.training
+    parameters, *figures = overview.cells(plan)
+    sizes = f"{units.exact(training.batch_size)} × {units.exact(training.sequence_length)}"
+    settings = (training.precision, training.optimizer, training.recompute, training.implementation, plan.flops.chosen.convention)
+    return (plan.name, plan.scenario, parameters, sizes, *figures, *settings)
 
 
 def _model(model: Planned) -> Iterator[str]:

@@ -8,7 +8,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from planner.capacity.records import Plan
-from planner.report import breakdown, paths, units
+from planner.report import breakdown, overview, paths, units
+from planner.report.columns import OVERVIEW
 from planner.report.html import sections
 from planner.report.html.formulas import DETAILS, Detail, Formulas
 from planner.report.html.markup import link, row, table, text
@@ -17,7 +18,6 @@ from planner.report.records import Planned
 
 _BYTES_EACH, _AT_LEAST = 4000, 50  # a page of up to fifty models stays under 200 KB
 _HTML = Path(__file__).parent / "html"
-_HEADINGS = ("model", "parameters", "B", "n", "model states", "activations", "peak", "train FLOPs per token", "train FLOPs")
 
 
 def report(models: Sequence[Planned]) -> str:
@@ -48,7 +48,7 @@ def _page(models: Sequence[Planned], facts: Sequence[Sequence[Facts]], detail: D
     yield "B is 10⁹ parameters, GiB is 2³⁰ bytes, a multiply-add is 2 FLOPs. Memory is that of one device that holds the whole model, at "
     yield "B sequences of n tokens. A dotted name leads to its formula.\n"
     plans = [plan for model in models for plan in model.plans]
-    yield overview(plans, [f"#m{number}" for number, model in enumerate(models, 1) for _ in model.plans])
+    yield models_table(plans, [f"#m{number}" for number, model in enumerate(models, 1) for _ in model.plans])
     known = Formulas(detail=detail)
     for number, (model, told) in enumerate(zip(models, facts, strict=True), 1):
         yield from _model(number, model, told, known)
@@ -70,31 +70,20 @@ def _page(models: Sequence[Planned], facts: Sequence[Sequence[Facts]], detail: D
     yield f"</ol><script>{script}</script>\n"
 
 
-def overview(plans: Sequence[Plan], addresses: Sequence[str] = ()) -> str:
+def models_table(plans: Sequence[Plan], addresses: Sequence[str] = ()) -> str:
     """Write the table of plans, whose names lead to addresses if there are any."""
-    names = [f"<a href={address}>{text(title(plan))}</a>" for plan, address in zip(plans, addresses, strict=True)] if addresses else []
-    rows = (_overview(name, plan) for name, plan in zip(names or [text(title(plan)) for plan in plans], plans, strict=True))
-    return f"<div class=n>{table('Models', '', _HEADINGS, rows)}</div>\n"
-
-
-def title(plan: Plan) -> str:
-    """Name a plan: the model, and the scenario unless it is the spec's own."""
-    return plan.name if plan.scenario == "base" else f"{plan.name} · {plan.scenario}"
+    names = [text(overview.title(plan)) for plan in plans]
+    if addresses:
+        names = [f"<a href={address}>{name}</a>" for name, address in zip(names, addresses, strict=True)]
+    first, *headings = (column.heading for column in OVERVIEW.values())
+    rows = map(_overview, names, plans)
+    return f"<div class=n>{table('Models', '', ('model', first, 'B', 'n', *headings), rows)}</div>\n"
 
 
 def _overview(name: str, plan: Plan) -> str:
-    training, memory, flops = plan.training, plan.memory, plan.flops.chosen
-    cells = (
-        units.count(plan.parameters.total),
-        units.exact(training.batch_size),
-        units.exact(training.sequence_length),
-        units.memory(memory.model_states_bytes),
-        units.memory(memory.activations_bytes),
-        units.memory(memory.peak_bytes),
-        units.flops(flops.train_per_token),
-        "" if flops.train_total is None else units.flops(flops.train_total),
-    )
-    return row(name, cells) + "\n"
+    parameters, *figures = overview.cells(plan)
+    sizes = (units.exact(plan.training.batch_size), units.exact(plan.training.sequence_length))
+    return row(name, (parameters, *sizes, *figures)) + "\n"
 
 
 def _model(number: int, model: Planned, facts: Sequence[Facts], known: Formulas) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Text for a terminal: colors, tables aligned by the cells that characters take there, and the table of ``planner run``."""
+"""Text for a terminal: colors, and tables aligned by the cells that characters take there."""
 
 from __future__ import annotations
 
@@ -6,12 +6,7 @@ import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
-
-from planner.report import units
-
-if TYPE_CHECKING:
-    from planner.capacity.records import Plan
+from typing import TextIO
 
 GAP = "  "
 _NARROWEST = 12  # cells that are left of a name when it gives way to numbers
@@ -46,25 +41,6 @@ def _printable(char: str) -> str:
     if char.isprintable() or char == _ZERO_WIDTH_JOINER:
         return char
     return " " if char.isspace() else "\N{REPLACEMENT CHARACTER}"
-
-
-def overview(plans: Sequence[Plan], style: Style = PLAIN, width: int | None = None) -> str:
-    """Write the table of ``planner run``, one row per plan, and the units below it."""
-    headings = ("model", "params", "model states", "activations", "peak", "train/token")
-    rows = (
-        (
-            plan.name if plan.scenario == "base" else f"{plan.name} · {plan.scenario}",
-            units.count(plan.parameters.total),
-            units.memory(plan.memory.model_states_bytes),
-            units.memory(plan.memory.activations_bytes),
-            units.memory(plan.memory.peak_bytes),
-            units.flops(plan.flops.chosen.train_per_token),
-        )
-        for plan in plans
-    )
-    conventions = ", ".join(sorted({plan.flops.chosen.convention for plan in plans}))
-    notes = f"GiB is 2³⁰ bytes. A multiply-add is 2 FLOPs; convention: {conventions}."
-    return "\n".join([*table(headings, "lrrrrr", rows, style, width), "", notes, ""])
 
 
 def table(

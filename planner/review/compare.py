@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
 
-from planner.report.columns import METHODS
+from planner.report.columns import FIGURES, METHODS
 from planner.report.records import Planned
 from planner.review import findings as rules
 from planner.review.findings import Held
 from planner.review.policy import Policy
-from planner.review.records import FIGURES, Figures, Finding, FormulaChange, Model, Review, Row, Status
+from planner.review.records import Figures, Finding, FormulaChange, Model, Review, Row, Status
 from planner.review.side import Side
 from planner.review.why import Movers, changes, figures, movers, plan, same
 from planner.spec.records import Place, Spec

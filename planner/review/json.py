@@ -7,9 +7,9 @@ from dataclasses import fields, is_dataclass
 from datetime import date
 from typing import TypeAlias
 
-from planner.report.columns import METHODS
+from planner.report.columns import FIGURES, METHODS
 from planner.review import telling
-from planner.review.records import FIGURES, Review
+from planner.review.records import Review
 
 VERSION = 1  # of this format; raised when a key changes its meaning or goes
 

@@ -14,9 +14,10 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from planner.report import quantity, units
+from planner.report.columns import FIGURES, OVERVIEW
 from planner.report.markdown import escape
 from planner.review import telling
-from planner.review.records import FIGURES, Edit, Finding, Model, Review, Row
+from planner.review.records import Edit, Finding, Model, Review, Row
 from planner.spec.records import Place
 
 T = TypeVar("T")
@@ -99,7 +100,7 @@ def _finding(finding: Finding, blob: str) -> str:
 
 def _heading(figures: Sequence[str], standings: telling.Standings) -> Iterator[str]:
     budget = ("budget",) if standings else ()
-    yield _line(("model", *budget, *(telling.HEADLINES[figure] for figure in figures)))
+    yield _line(("model", *budget, *(OVERVIEW[figure].heading for figure in figures)))
     yield _line(("---", *("---" for _ in budget), *("--:" for _ in figures)))
 
 
@@ -120,7 +121,7 @@ def _why(model: Model, blob: str) -> Iterator[str]:
         yield from (f"- {_edit(edit, blob)}: no figure changed" for edit in model.edits)
     for row in model.rows:
         scenario = f" ({escape(row.scenario)})" if row.scenario != "base" else ""
-        for reason in telling.reasons(model, row, telling.HEADLINES):
+        for reason in telling.reasons(model, row, {name: column.heading for name, column in OVERVIEW.items()}):
             said = " and ".join(_edit(edit, blob) for edit in reason.edits) or "only together"
             moves = ", ".join(f"{name} {_whole(by)}" for name, by in reason.moves)
             yield f"- {said}{scenario}: {moves}"

@@ -6,15 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from planner.report.columns import CLAIMABLE, Column
 from planner.spec.records import Place, Waiver
 
 Figures: TypeAlias = Mapping[str, int | None]  # by column of capacity.csv
 Status = Literal["changed", "new", "removed", "renamed", "unreadable", "unchanged"]
 Severity = Literal["error", "warning", "waived"]
-
-_INPUTS = ("batch_size", "sequence_length", "train_gflop")  # what a spec says itself, and a rounded copy of another figure
-FIGURES: Mapping[str, Column] = {name: column for name, column in CLAIMABLE.items() if name not in _INPUTS}
 
 
 @dataclass(frozen=True, slots=True)

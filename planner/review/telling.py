@@ -7,18 +7,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from planner.report import quantity
-from planner.review.records import FIGURES, Change, Edit, Finding, FormulaChange, Model, Review, Row
+from planner.report.columns import FIGURES, OVERVIEW
+from planner.review.records import Change, Edit, Finding, FormulaChange, Model, Review, Row
 from planner.spec.records import Place, Waiver
-
-# The figures of the overview, with their headings; the others are in the details.
-HEADLINES: Mapping[str, str] = {
-    "params_total": "parameters",
-    "model_states_bytes": "model states",
-    "activations_bytes": "activations",
-    "peak_bytes": "peak",
-    "train_flops_per_token": "train FLOPs per token",
-    "train_flops": "train FLOPs",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +78,9 @@ def headlines(review: Review) -> tuple[str, ...]:
     rows = [row for model in review.changed for row in model.rows]
     changed = {change.figure for row in rows for change in row.changes}
     if any(row.status in ("new", "removed") for row in rows):
-        changed |= set(HEADLINES) - {"train_flops"}
+        changed |= set(OVERVIEW) - {"train_flops"}
     changed -= {"train_flops"} if "train_tokens" not in changed else set()
-    return tuple(figure for figure in HEADLINES if figure in changed or figure == "params_total")
+    return tuple(figure for figure in OVERVIEW if figure in changed or figure == "params_total")
 
 
 def cell(row: Row, figure: str) -> Cell:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from planner.report import quantity
+from planner.report.columns import FIGURES
 from planner.report.terminal import PLAIN, Style, printable, table
 from planner.review import telling
-from planner.review.records import FIGURES, Model, Review, Row
+from planner.review.records import Model, Review, Row
 
 
 def text(review: Review, style: Style = PLAIN) -> str:

@@ -82,8 +82,7 @@ def value_of(spec: Spec, scenario: str, knob: str) -> int | None:
 def measured(spec: Spec, scenario: str, figure: str, knob: str, value: int) -> int | None:
     """Return the figure with the setting at a value; None where the spec would not be valid."""
     plan = planned(spec, scenario, knob, value)
-    cell = CLAIMABLE[figure].read(plan) if plan else None
-    return cell if isinstance(cell, int) else None
+    return CLAIMABLE[figure].value(plan) if plan else None
 
 
 def planned(spec: Spec, scenario: str, knob: str, value: int) -> Plan | None:

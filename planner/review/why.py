@@ -8,9 +8,9 @@ from functools import lru_cache
 
 from planner import capacity
 from planner.capacity.records import Plan
-from planner.report.columns import CLAIMABLE
+from planner.report.columns import CLAIMABLE, FIGURES
 from planner.review.edits import Difference, differences, edited, told
-from planner.review.records import FIGURES, Change, Edit, Figures, Move
+from planner.review.records import Change, Edit, Figures, Move
 from planner.spec.records import Scenario, Spec
 
 
@@ -32,11 +32,7 @@ def figures(spec: Spec, scenarios: Iterable[str] | None = None) -> dict[str, Fig
     """Return the figures of a spec's scenarios by name."""
     wanted = None if scenarios is None else set(scenarios)
     plans = (plan(spec, scenario) for scenario in spec.scenarios if wanted is None or scenario.name in wanted)
-    return {one.scenario: {name: _integer(column.read(one)) for name, column in CLAIMABLE.items()} for one in plans}
-
-
-def _integer(cell: str | int | None) -> int | None:
-    return cell if isinstance(cell, int) else None
+    return {one.scenario: {name: column.value(one) for name, column in CLAIMABLE.items()} for one in plans}
 
 
 def same(one: Spec, other: Spec) -> bool:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import replace
 
 import pandas as pd
@@ -104,3 +105,11 @@ def test_formulas_are_made_safe_in_every_text_column(plan: Plan) -> None:
     evil = replace(plan, name="=cmd|' /C calc'!A0", scenario="@x", spec_path="-x.yaml")
     (row,) = csv.DictReader(io.StringIO(report_csv.capacity([evil])))
     assert (row["model"], row["scenario"], row["spec"]) == ("'=cmd|' /C calc'!A0", "'@x", "'-x.yaml")
+
+
+def test_every_figure_names_its_method_and_what_a_spec_states_has_none() -> None:
+    stated = {"batch_size", "sequence_length", "train_tokens"}
+    for column in COLUMNS:
+        figure = column.kind == "integer" and column.name not in stated
+        assert bool(re.fullmatch(r"[a-z]+/[1-9]\d*", column.method)) == figure, column.name
+        assert bool(column.heading) == (column.tier in ("summary", "overview")), column.name

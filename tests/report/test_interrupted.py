@@ -60,7 +60,7 @@ def test_a_full_disk_leaves_the_old_reports_whole(folder: Path) -> None:
     run = start(folder, "two", nearly_full)
     _, errors = run.communicate()
     assert run.returncode == 2
-    assert "cannot write reports, nothing there has changed: File too large" in errors
+    assert "cannot write reports: File too large; no files were changed" in errors
     assert reports(folder) == before
 
 

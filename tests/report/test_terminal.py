@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from planner.capacity.records import Plan
-from planner.report.terminal import Style, overview, printable, style, table
+from planner.report.overview import text as overview
+from planner.report.terminal import Style, printable, style, table
 
 
 class Terminal(io.StringIO):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import planner
-from planner.report import breakdown, show, terminal
+from planner.report import breakdown, overview, show, terminal
 
 SPECS = sorted((Path(__file__).parent.parent.parent / "specs").glob("*.yaml"))
 
@@ -27,5 +27,5 @@ def test_show_fits_80_columns_with_every_number(path: Path) -> None:
 
 def test_the_table_of_run_fits_80_columns() -> None:
     plans = [plan for path in SPECS for plan in planner.plans(planner.load(path))]
-    table = terminal.overview(plans, width=80).splitlines()
+    table = overview.text(plans, width=80).splitlines()
     assert max(map(terminal.cells_of, table)) <= 80

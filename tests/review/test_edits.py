@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.report.columns import FIGURES
 from planner.review import policy
 from planner.review.edits import differences, edited
-from planner.review.records import FIGURES
 from planner.review.why import changes, figures, movers, same
 from planner.spec import read
 from planner.spec.records import Spec

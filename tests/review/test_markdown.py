@@ -10,9 +10,9 @@ import cmarkgfm  # type: ignore[import-untyped]
 import pytest
 from cmarkgfm.cmark import Options  # type: ignore[import-untyped]
 
-from planner.report.columns import CLAIMABLE
+from planner.report.columns import CLAIMABLE, FIGURES
 from planner.review.markdown import LIMIT, markdown
-from planner.review.records import FIGURES, Change, Edit, Finding, Model, Move, Review, Row, Standing
+from planner.review.records import Change, Edit, Finding, Model, Move, Review, Row, Standing
 from planner.spec.records import Place, Waiver
 
 from .conftest import Repo, spec

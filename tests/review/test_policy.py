@@ -9,8 +9,8 @@ import pytest
 from jsonschema import Draft7Validator
 
 from planner.report import quantity
+from planner.report.columns import FIGURES
 from planner.review import policy
-from planner.review.records import FIGURES
 from planner.spec.language import schema
 from planner.spec.problems import render
 

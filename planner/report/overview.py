@@ -1,0 +1,33 @@
+"""The figures that an overview of plans lists, and the table of ``planner run``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from planner.capacity.records import Plan
+from planner.report import quantity
+from planner.report.columns import OVERVIEW, Column
+from planner.report.terminal import PLAIN, Style, table
+
+_SUMMARY = tuple(column for column in OVERVIEW.values() if column.tier == "summary")
+_SHORT = {"parameters": "params", "train FLOPs per token": "train/token"}
+
+
+def title(plan: Plan) -> str:
+    """Name a plan: the model, and the scenario unless it is the spec's own."""
+    return plan.name if plan.scenario == "base" else f"{plan.name} · {plan.scenario}"
+
+
+def cells(plan: Plan, columns: Iterable[Column] = OVERVIEW.values()) -> tuple[str, ...]:
+    """Write the figures of a plan, rounded; one without a value is empty."""
+    values = ((column, column.value(plan)) for column in columns)
+    return tuple("" if value is None else quantity.say(column, value) for column, value in values)
+
+
+def text(plans: Sequence[Plan], style: Style = PLAIN, width: int | None = None) -> str:
+    """Write the table of ``planner run``, one row per plan, and the units below it."""
+    headings = ("model", *(_SHORT.get(column.heading, column.heading) for column in _SUMMARY))
+    rows = ((title(plan), *cells(plan, _SUMMARY)) for plan in plans)
+    conventions = ", ".join(sorted({plan.flops.chosen.convention for plan in plans}))
+    notes = f"GiB is 2³⁰ bytes. A multiply-add is 2 FLOPs; convention: {conventions}."
+    return "\n".join([*table(headings, "lrrrrr", rows, style, width), "", notes, ""])
