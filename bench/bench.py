@@ -19,7 +19,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent
 GPT2, LLAMA = ROOT / "specs" / "gpt2-small.yaml", ROOT / "specs" / "llama-3-8b.yaml"
 PUBLISHED = ROOT / "tests" / "data" / "published.jsonl"
-BARE_IMPORTS = "import yaml, jsonschema, pandas, tabulate"
+BARE_IMPORTS = "import yaml, jsonschema, pandas"
 SPECS = 1000
 REVIEWED = 500  # specs of a repository
 SIDE = 1000  # points of the grid, each way

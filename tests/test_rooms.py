@@ -25,7 +25,7 @@ ROOMS = {
 # The ways back: a plan offers itself as a data frame, whose columns are the report's, and to a notebook.
 OFFERS = {("records.py", f"planner.report.{name}") for name in ("frame.to_frame", "notebook.html", "notebook.markdown")}
 DOORS = ("__init__", "__main__", "cli")
-HEAVY = ("jsonschema", "numpy", "pandas", "tabulate", "torch", "transformers", "xlsxwriter")
+HEAVY = ("jsonschema", "numpy", "pandas", "torch", "transformers", "xlsxwriter")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -120,9 +120,8 @@ def _notes(plans: Sequence[Plan]) -> Iterator[str]:
 def as_markdown(plans: Sequence[Plan]) -> str:
     """Write the comparison as Markdown."""
     rows = _table(plans, lines(plans), range(len(plans)))
-    head, *body = (f"| {' | '.join(map(markdown.escape, row))} |" for row in rows)
-    rule = f"| --- |{' --: |' * len(plans)}"
-    return "\n".join([head, rule, *body, "", *(f"{markdown.escape(note)}  " for note in _notes(plans)), ""])
+    table = markdown.table(rows[0], "l" + "r" * len(plans), rows[1:])
+    return "\n".join([*table, "", *(f"{markdown.escape(note)}  " for note in _notes(plans)), ""])
 
 
 def as_json(plans: Sequence[Plan]) -> str:

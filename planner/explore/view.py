@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape as html
 from itertools import islice, product
@@ -107,12 +107,8 @@ def as_markdown(made: Sweep, figure: str) -> str:
     lines = [f"# {markdown.escape(made.model)}: {figure}", "", f"{units.exact(made.points)} points, every one of them in `sweep.csv`."]
     for what, heads, rows in _tables(made, figure, "md"):
         lines += ["", *([f"**{markdown.escape(what)}**", ""] if what else [])]
-        lines += [_row(map(markdown.escape, heads)), _row("--:" for _ in heads), *(_row(map(markdown.escape, row)) for row in rows)]
+        lines += markdown.table(heads, "r" * len(heads), rows)
     return "\n".join((*lines, *_omitted(made, figure, "md"), ""))
-
-
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _omitted(made: Sweep, figure: str, form: Literal["md", "text"]) -> list[str]:

@@ -30,7 +30,7 @@ def plans(plans: Sequence[Plan]) -> str:
 
 def _plans(plans: Sequence[Plan]) -> Iterator[str]:
     if len(plans) > 1:
-        yield from _table(_HEADINGS, _ALIGN, map(_overview, plans))
+        yield from table(_HEADINGS, _ALIGN, map(_overview, plans))
         yield ""
     for plan in plans:
         yield f"## {escape(plan.name)}, scenario {escape(plan.scenario)}"
@@ -57,13 +57,27 @@ def escape(text: str) -> str:
     return _ACTIVE.sub(lambda match: "".join(_LINKED.get(char, f"&#{ord(char)};") for char in match[0]), visible)
 
 
+def table(headings: Sequence[str], align: str, rows: Iterable[Sequence[str]], total: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the lines of a table of raw text, unpadded: a row that changes is the only one that a diff shows."""
+    yield _row(map(escape, headings))
+    yield _row("--:" if side == "r" else "---" for side in align)
+    for row in rows:
+        yield _row(map(escape, row))
+    if total:
+        yield _row(f"**{escape(cell)}**" if cell else "" for cell in total)
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
 def _lines(models: Sequence[Planned]) -> Iterator[str]:
     yield "# Capacity report"
     yield ""
     yield "Written by `planner run`. Figures are rounded here and exact in `capacity.csv`. B is 10⁹ parameters, GiB is 2³⁰ bytes,"
     yield "a multiply-add is 2 FLOPs. Memory is that of one device that holds the whole model, at B sequences of n tokens."
     yield ""
-    yield from _table(_HEADINGS, _ALIGN, [_overview(plan) for model in models for plan in model.plans])
+    yield from table(_HEADINGS, _ALIGN, [_overview(plan) for model in models for plan in model.plans])
     for model in models:
         yield ""
         yield from _model(model)
@@ -125,7 +139,7 @@ def _section(section: Section, level: str) -> Iterator[str]:
     yield f"{level} {escape(section.title)}"
     yield ""
     if section.rows:
-        yield from _table(section.headings, section.align, section.rows, section.total)
+        yield from table(section.headings, section.align, section.rows, section.total)
     if section.rows and section.notes:
         yield ""
     yield from _notes(section.notes)
@@ -133,20 +147,6 @@ def _section(section: Section, level: str) -> Iterator[str]:
 
 def _notes(notes: Iterable[str]) -> Iterator[str]:
     return (f"- {escape(note)}" for note in notes)
-
-
-def _table(headings: Sequence[str], align: str, rows: Iterable[Sequence[str]], total: Sequence[str] = ()) -> Iterator[str]:
-    """Lines of a table, unpadded: a row that changes is the only one that a diff shows."""
-    yield _row(map(escape, headings))
-    yield _row("--:" if side == "r" else "---" for side in align)
-    for row in rows:
-        yield _row(map(escape, row))
-    if total:
-        yield _row(f"**{escape(cell)}**" if cell else "" for cell in total)
-
-
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _folded(summary: str, lines: Iterable[str]) -> Iterator[str]:
@@ -165,10 +165,10 @@ def _link(source: str) -> str:
 def _reference() -> Iterator[str]:
     yield "`capacity.csv`, one row per model and scenario:"
     yield ""
-    yield from _table(("column", "unit", "meaning"), "lll", [(column.name, column.unit, column.description) for column in COLUMNS])
+    yield from table(("column", "unit", "meaning"), "lll", [(column.name, column.unit, column.description) for column in COLUMNS])
     yield ""
     yield "`components.csv`, one row per model, scenario, group and component:"
     yield ""
-    yield from _table(("group", "unit", "meaning"), "lll", [(group.name, group.unit, group.description) for group in GROUPS])
+    yield from table(("group", "unit", "meaning"), "lll", [(group.name, group.unit, group.description) for group in GROUPS])
     yield ""
     yield "An apostrophe stands before text that a spreadsheet would take for a formula."

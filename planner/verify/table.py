@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from planner.report import markdown as md
 from planner.report import units
-from planner.report.markdown import escape
 from planner.report.terminal import PLAIN, Style
 from planner.report.terminal import table as aligned
 from planner.verify.records import Row
@@ -24,9 +24,7 @@ def text(rows: Sequence[Row], style: Style = PLAIN, width: int | None = None) ->
 
 def markdown(rows: Sequence[Row]) -> str:
     """Write a table for GitHub, and the summary above it."""
-    rule = ["---:" if side == "r" else "---" for side in _ALIGN]
-    lines = ["| " + " | ".join(cells) + " |" for cells in (_HEADINGS, rule, *(map(escape, _cells(row)) for row in rows))]
-    return "\n".join([summary(rows), "", *lines, ""])
+    return "\n".join([summary(rows), "", *md.table(_HEADINGS, _ALIGN, map(_cells, rows)), ""])
 
 
 def as_json(rows: Sequence[Row]) -> str:

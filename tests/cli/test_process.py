@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-HEAVY = {"jsonschema", "numpy", "pandas", "tabulate", "torch", "transformers", "yaml"}
+HEAVY = {"jsonschema", "numpy", "pandas", "torch", "transformers", "yaml"}
 
 
 def run(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
