@@ -19,7 +19,7 @@ ROOMS = {
     "capacity": ("spec", "trace"),
     "report": ("spec", "devices", "trace", "capacity"),
     "review": ("spec", "importer", "trace", "capacity", "report"),
-    "explore": ("spec", "importer", "trace", "capacity", "report", "review"),
+    "explore": ("spec", "importer", "trace", "capacity", "report"),
     "verify": ("spec", "trace", "capacity", "report"),
 }
 # The ways back: a plan offers itself as a data frame, whose columns are the report's, and to a notebook.

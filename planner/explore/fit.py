@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from textwrap import fill
 
+from planner.capacity import vary
 from planner.capacity.records import Plan
 from planner.report import quantity, units
 from planner.report.quantity import Amount
 from planner.report.terminal import PLAIN, Style, printable, table
-from planner.review import wayout
-from planner.review.edits import problems_of
+from planner.spec.edits import problems_of
 from planner.spec.records import Spec
 from planner.trace.kernels import FLASH_ALIGNMENT
 
@@ -36,7 +36,7 @@ class Fit:
 
 def fits(spec: Spec, scenario: str, memory_bytes: int, settings: Sequence[str]) -> tuple[Fit, ...]:
     """Return for each setting the largest value that fits, all else as it is; one that cannot be varied is left out."""
-    values = {setting: wayout.value_of(spec, scenario, setting) for setting in settings}
+    values = {setting: vary.value_of(spec, scenario, setting) for setting in settings}
     return tuple(_fit(spec, scenario, memory_bytes, setting, now) for setting, now in values.items() if now is not None)
 
 
@@ -44,14 +44,14 @@ def _fit(spec: Spec, scenario: str, memory_bytes: int, setting: str, now: int) -
     step = _step(spec, setting)
 
     def planned(count: int) -> Plan | None:
-        return wayout.planned(spec, scenario, setting, count * step)
+        return vary.planned(spec, scenario, setting, count * step)
 
     found = _largest(planned, memory_bytes)
     best, beyond = planned(found) if found else None, planned(found + 1)
     if found >= FURTHEST:
         limited_by = "not limited by memory"
     elif beyond is None:
-        problems = problems_of(spec, [wayout.setting(spec, scenario, setting, (found + 1) * step)])
+        problems = problems_of(spec, [vary.setting(spec, scenario, setting, (found + 1) * step)])
         why = problems[0].message if problems else "not supported"
         limited_by = f"cannot be {units.exact((found + 1) * step)}: {why}"
     else:
@@ -69,7 +69,7 @@ def _largest(planned: Callable[[int], Plan | None], memory_bytes: int) -> int:
     exceeds = 1
     while exceeds < FURTHEST and (value := peak(exceeds)) is not None and value <= memory_bytes:
         exceeds *= 2
-    return FURTHEST if exceeds >= FURTHEST else wayout.largest(peak, Fraction(memory_bytes), exceeds // 2, exceeds)
+    return FURTHEST if exceeds >= FURTHEST else vary.largest(peak, Fraction(memory_bytes), exceeds // 2, exceeds)
 
 
 def _step(spec: Spec, setting: str) -> int:

@@ -14,11 +14,11 @@ from planner.report.columns import CLAIMABLE
 from planner.report.records import Planned
 from planner.review.policy import SIZE_LABEL, Budget, Limit, Policy
 from planner.review.records import Figures, Finding, Severity, Standing
-from planner.review.wayout import WayOut, find_ways_out
+from planner.review.remedies import Remedy, find_remedies
 from planner.spec.problems import Problem
 from planner.spec.records import Place, Spec, Waiver
 
-WAYS_OUT = 25  # broken budgets of a review for which the way out is computed; each takes some dozens of plans
+REMEDIES = 25  # exceeded budgets of a review for which remedies are computed; each needs some dozens of plans
 
 _LABEL = re.compile(r"(?:^|[-_ /:])(a?)(\d{1,6}(?:[._]\d{1,3})?)([mb])(?=$|[-_ /:])", re.IGNORECASE)
 _SIZES = {"m": 10**6, "b": 10**9}
@@ -41,7 +41,7 @@ def findings(
     standings: list[Standing] = []
     for model in held:
         spec = model.planned.spec
-        for budget, plan, broken in _budgets(model, policy, ways_out=sum(map(_is_of_budget, found)) < WAYS_OUT):
+        for budget, plan, broken in _budgets(model, policy, remedies=sum(map(_is_of_budget, found)) < REMEDIES):
             told = [_waived(finding, spec, today) for finding in broken]
             worst = min((finding.severity for finding in told), key=_SEVERITIES.index, default=None)
             standings.append(Standing(spec.name, plan.scenario, budget.name, worst or "kept"))
@@ -63,22 +63,22 @@ def _is_of_budget(finding: Finding) -> bool:
     return finding.rule.startswith("budget:")
 
 
-def _budgets(model: Held, policy: Policy, *, ways_out: bool) -> Iterator[tuple[Budget, Plan, list[Finding]]]:
+def _budgets(model: Held, policy: Policy, *, remedies: bool) -> Iterator[tuple[Budget, Plan, list[Finding]]]:
     """Yield each budget that is for a scenario, with its limits that are broken."""
     for plan in model.planned.plans:
         for budget in policy.budgets:
             if budget.covers(model.planned.spec, plan.scenario):
-                yield budget, plan, list(_broken(model, plan, budget, ways_out=ways_out))
+                yield budget, plan, list(_broken(model, plan, budget, remedies=remedies))
 
 
-def _broken(model: Held, plan: Plan, budget: Budget, *, ways_out: bool) -> Iterator[Finding]:
+def _broken(model: Held, plan: Plan, budget: Budget, *, remedies: bool) -> Iterator[Finding]:
     value = CLAIMABLE[budget.figure].read(plan)
     was = model.before.get(plan.scenario, {}).get(budget.figure)
     for limit in budget.limits:
         worth = _worth(limit, was)
         if worth is None or not isinstance(value, int) or (value >= worth if limit.kind == "min" else value <= worth):
             continue
-        out = find_ways_out(model.planned.spec, plan.scenario, budget.figure, worth) if ways_out and limit.kind != "min" else ()
+        out = find_remedies(model.planned.spec, plan.scenario, budget.figure, worth) if remedies and limit.kind != "min" else ()
         yield Finding(
             rule=f"budget:{budget.name}",
             severity=budget.severity,
@@ -113,12 +113,12 @@ def _message(budget: Budget, limit: Limit, value: int, worth: Fraction) -> str:
     return f"{budget.figure} is {said}, {what} ({limit.place.file}:{limit.place.line})"
 
 
-def _said(ways: tuple[WayOut, ...]) -> str:
+def _said(remedies: tuple[Remedy, ...]) -> str:
     """Say the ways out: ``what fits, all else as it is: batch_size 7, n_layers 28``."""
-    fitting = [f"{way.setting} {units.exact(way.largest)}" for way in ways if way.largest is not None]
+    fitting = [f"{one.setting} {units.exact(one.largest)}" for one in remedies if one.largest is not None]
     if fitting:
         return f"the largest that fits, all else as it is: {' or '.join(fitting)}"
-    return f"no value of {', '.join(way.setting for way in ways)} alone makes it fit" if ways else ""
+    return f"no value of {', '.join(one.setting for one in remedies)} alone makes it fit" if remedies else ""
 
 
 def _claims(model: Held, from_root: Callable[[str], str]) -> Iterator[Finding]:

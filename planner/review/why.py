@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from planner import capacity
 from planner.capacity.records import Plan
+from planner.report import settings
 from planner.report.columns import CLAIMABLE, FIGURES
-from planner.review.edits import Difference, differences, edited, told
 from planner.review.records import Change, Edit, Figures, Move
-from planner.spec.records import Scenario, Spec
+from planner.spec.edits import Difference, differences, edited
+from planner.spec.nodes import Node
+from planner.spec.records import Place, Scenario, Spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ def movers(base: Spec, head: Spec, scenarios: Iterable[str], from_root: Callable
     trials = _Trials(base, differences(base.written, head.written))
     relevant = [index for index in trials.all if len(trials.all) == 1 or trials.matters(index, head)]
     number = {index: place for place, index in enumerate(relevant)}
-    edits = tuple(told(trials.every[index], base, head, from_root) for index in relevant)
+    edits = tuple(_edit(trials.every[index], base, head, from_root) for index in relevant)
     groups = [(tuple(number[index] for index in sorted(group)), spec) for group, spec in trials.groups(frozenset(relevant))]
     if len(groups) == 1:
         return Movers(edits, ((groups[0][0], {}),))  # it did everything: nothing to compute
@@ -107,6 +109,41 @@ class _Trials:
             waiting = [other for other in waiting if not other <= joined]
             groups = {group: spec for group, spec in groups.items() if group != partner} | {joined: made}
         return list(groups.items())
+
+
+def _edit(difference: Difference, before: Spec, after: Spec, from_root: Callable[[str], str]) -> Edit:
+    """Return the edit that a reader is shown: values as written, a default where there was none, and the place."""
+    return Edit(
+        difference.setting,
+        _value(difference.before, before, difference),
+        _value(difference.after, after, difference),
+        _place(difference, from_root),
+    )
+
+
+def _place(difference: Difference, from_root: Callable[[str], str]) -> Place | None:
+    if difference.after is not None:
+        place = difference.after.mark.place
+        return replace(place, file=from_root(place.file))
+    return None if difference.before is None else difference.before.mark.place
+
+
+def _value(node: Node | None, spec: Spec, difference: Difference) -> str:
+    if node is not None:
+        return _written(node)
+    section, _, key = difference.setting.partition(".")
+    known = (
+        settings.model(spec.model) if section == "model" else settings.training(spec.scenarios[0].training) if section == "training" else {}
+    )
+    return f"{known[key]} (default)" if f"{section}.{key}" in spec.defaulted and key in known else ""
+
+
+def _written(node: Node) -> str:
+    if isinstance(node.value, dict):
+        return "{" + ", ".join(f"{key}: {_written(inner)}" for key, inner in node.value.items()) + "}"
+    if isinstance(node.value, list):
+        return "[" + ", ".join(map(_written, node.value)) + "]"
+    return node.text or str(node.value)
 
 
 def changes(before: Figures, after: Figures, scenario: str, moved: Movers) -> tuple[Change, ...]:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from planner.report.columns import FIGURES
 from planner.review import policy
-from planner.review.edits import differences, edited
 from planner.review.why import changes, figures, movers, same
 from planner.spec import read
+from planner.spec.edits import differences, edited
 from planner.spec.records import Spec
 
 from .test_policy import WRONG

@@ -1,17 +1,15 @@
-"""Two specs as written: the settings in which they differ, and the spec that some of these edits alone would make of the other."""
+"""Specs as written: the settings in which two differ, and the spec that some of these edits alone make of the first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from planner.report import settings
-from planner.review.records import Edit
 from planner.spec.checks import check
 from planner.spec.nodes import Node
 from planner.spec.problems import Problem
-from planner.spec.records import Place, Spec
+from planner.spec.records import Spec
 from planner.spec.resolve import resolve
 from planner.spec.settings import Document
 from planner.spec.validate import validate
@@ -20,13 +18,13 @@ _SECTIONS = ("model", "training", "scenarios")  # what moves figures; the rest o
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """A step into a list of mappings, to the one that has a name."""
+class Entry:
+    """A step into a list of mappings: the one with this name."""
 
     name: str
 
 
-Step: TypeAlias = "str | int | Named"
+Step: TypeAlias = "str | int | Entry"
 Path: TypeAlias = tuple[Step, ...]
 
 
@@ -66,9 +64,9 @@ def _differences(path: Path, before: Node | None, after: Node | None) -> Iterato
 
 def _entries(path: Path, before: dict[str, Node], after: dict[str, Node]) -> Iterator[Difference]:
     for key in (*after, *(key for key in before if key not in after)):
-        step = Named(key) if path == ("scenarios",) else key
+        step = Entry(key) if path == ("scenarios",) else key
         inner = (*path, step)
-        if isinstance(step, Named) and (key not in before or key not in after):
+        if isinstance(step, Entry) and (key not in before or key not in after):
             yield Difference(inner, before.get(key), after.get(key))
         else:
             yield from _differences(inner, before.get(key), after.get(key))
@@ -115,7 +113,7 @@ def _laid(node: Node, path: Path, after: Node | None) -> Node:
     inner = tuple(rest)
     if isinstance(step, str):
         items, keys = dict(node.items()), dict(node.keys)
-        laid = after if not inner else _laid(items.get(step) or Node(node.mark, [] if isinstance(inner[0], Named) else {}), inner, after)
+        laid = after if not inner else _laid(items.get(step) or Node(node.mark, [] if isinstance(inner[0], Entry) else {}), inner, after)
         if laid is None:
             items.pop(step, None)
         else:
@@ -131,46 +129,11 @@ def _laid(node: Node, path: Path, after: Node | None) -> Node:
 
 
 def _is_at(step: Step, number: int, element: Node) -> bool:
-    if isinstance(step, Named):
+    if isinstance(step, Entry):
         name = element.items().get("name")
         return name is not None and name.value == step.name
     return step == number
 
 
-def told(difference: Difference, before: Spec, after: Spec, from_root: Callable[[str], str]) -> Edit:
-    """Return the edit that a reader is shown: values as written, a default where there was none, and the place."""
-    return Edit(
-        difference.setting,
-        _value(difference.before, before, difference),
-        _value(difference.after, after, difference),
-        _place(difference, from_root),
-    )
-
-
-def _place(difference: Difference, from_root: Callable[[str], str]) -> Place | None:
-    if difference.after is not None:
-        place = difference.after.mark.place
-        return replace(place, file=from_root(place.file))
-    return None if difference.before is None else difference.before.mark.place
-
-
-def _value(node: Node | None, spec: Spec, difference: Difference) -> str:
-    if node is not None:
-        return _written(node)
-    section, _, key = difference.setting.partition(".")
-    known = (
-        settings.model(spec.model) if section == "model" else settings.training(spec.scenarios[0].training) if section == "training" else {}
-    )
-    return f"{known[key]} (default)" if f"{section}.{key}" in spec.defaulted and key in known else ""
-
-
-def _written(node: Node) -> str:
-    if isinstance(node.value, dict):
-        return "{" + ", ".join(f"{key}: {_written(inner)}" for key, inner in node.value.items()) + "}"
-    if isinstance(node.value, list):
-        return "[" + ", ".join(map(_written, node.value)) + "]"
-    return node.text or str(node.value)
-
-
 def _name(step: Step) -> str:
-    return step.name if isinstance(step, Named) else str(step)
+    return step.name if isinstance(step, Entry) else str(step)

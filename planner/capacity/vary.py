@@ -1,0 +1,66 @@
+"""A scenario with one setting changed, and the largest value of that setting with which a figure stays within a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+from planner.capacity.plan import plan
+from planner.capacity.records import Plan
+from planner.spec.edits import Difference, Entry, Path, edited
+from planner.spec.nodes import Node
+from planner.spec.records import Spec
+from planner.trace.refusal import NotModelledError
+
+_OF_THE_MODEL = ("n_layers", "d_model")
+
+
+def value_of(spec: Spec, scenario: str, knob: str) -> int | None:
+    """Return the value of a setting; None for n_layers where the spec lists layer groups, and for a spec that was not read from a file."""
+    if spec.written is None:
+        return None
+    if knob in _OF_THE_MODEL:
+        value: int = getattr(spec.model, knob)
+        return None if knob == "n_layers" and ("model", "layers") in spec.places else value
+    training = next(one.training for one in spec.scenarios if one.name == scenario)
+    return training.batch_size if knob == "batch_size" else training.sequence_length
+
+
+def planned(spec: Spec, scenario: str, knob: str, value: int) -> Plan | None:
+    """Return the scenario's plan with the setting at a value; None if the spec would be invalid or the plan is not supported."""
+    other = edited(spec, [setting(spec, scenario, knob, value)])
+    if other is None:
+        return None
+    try:
+        return plan(other, next(one for one in other.scenarios if one.name == scenario))
+    except NotModelledError:
+        return None
+
+
+def setting(spec: Spec, scenario: str, knob: str, value: int) -> Difference:
+    """Return the edit that gives a setting a value."""
+    mark = spec.written.mark if spec.written else None
+    assert mark is not None  # noqa: S101 - value_of() is None for such a spec
+    return Difference(_path(scenario, knob), None, replace(Node(mark, value), text=str(value)))
+
+
+def _path(scenario: str, knob: str) -> Path:
+    if knob in _OF_THE_MODEL:
+        return ("model", knob)
+    return ("training", knob) if scenario == "base" else ("scenarios", Entry(scenario), knob)
+
+
+def largest(measure: Callable[[int], int | None], limit: Fraction, fits: int, exceeds: int) -> int:
+    """Return the largest value that fits, between ``fits``, which does, and ``exceeds``, which does not, for a figure that grows.
+
+    A value without a figure, because the spec would be invalid, does not fit.
+    """
+    while exceeds - fits > 1:
+        middle = (fits + exceeds) // 2
+        value = measure(middle)
+        if value is not None and value <= limit:
+            fits = middle
+        else:
+            exceeds = middle
+    return fits
