@@ -322,7 +322,8 @@ class _Backward:
             holders[storage] -= 1
         self.last_held_by_copies, self.freed = {storage for storage in inside.keys() - own if not holders[storage]}, []
         self.steps(node.body, {s: count for s, count in inside.items() if s in own or s in self.last_held_by_copies}, stays)
-        self.gradients[carry.first.origin] = self.gradients.pop(carry.inside.origin)
+        if carry.first.needs_grad:
+            self.gradients[carry.first.origin] = self.gradients.pop(carry.inside.origin)
         copies = len(self.result.moments) - first_moment
         self.result.extrapolate(live_before, first_moment, node.count)
         self.result.let_go(self.freed, copies, node.count)

@@ -1,7 +1,8 @@
 """The operators: what each costs, what it keeps for its derivative, and what autocast does to its dtypes.
 
-A product keeps the other factor of each factor that needs a gradient, a sum and a cast keep nothing, a linear keeps its input. Nothing else
-about activation memory is stated anywhere: what a module keeps follows from the operators that it runs.
+A product keeps the other factor of each factor that needs a gradient, a sum and a cast keep nothing. An operator none of whose inputs needs
+a gradient keeps nothing and costs nothing backward (``Tape.record``). Nothing else about activation memory is stated anywhere: what a
+module keeps follows from the operators that it runs.
 
 Shapes are written [B, n, d]. Sources: derivatives.yaml and autocast_mode.h of PyTorch 2.13.
 """
@@ -23,19 +24,34 @@ def promote(*tensors: Tensor) -> Dtype:
 
 def like(t: Tape, x: Tensor, dtype: Dtype | None = None) -> Tensor:
     """Return a new tensor of x's shape and layout."""
-    made = t.tensor(x.shape, dtype or x.dtype, needs_grad=x.needs_grad)
+    made = t.tensor(x.shape, dtype or x.dtype)
     made.by_head = x.by_head
     return made
 
 
+def factors(*pair: tuple[Tensor, str]) -> list[Saved]:
+    """Return what a product keeps of its two factors: each one whose other factor needs a gradient."""
+    (a, _), (b, _) = pair
+    return [Saved(tensor, what) for (tensor, what), other in zip(pair, (b, a), strict=True) if other.needs_grad]
+
+
+def products(a: Tensor, b: Tensor, forward: Size, why: str, pairs: tuple[Size, Size] | None = None) -> Flops:
+    """Return the FLOPs of a matrix product of a and b: as many backward for each factor that needs a gradient.
+
+    ``pairs``: the FLOPs by the conventions that count pairs (query, key), where they are not the forward ones.
+    """
+    full, causal = pairs or (forward, forward)
+    return Flops(forward, full, causal, forward * (a.needs_grad + b.needs_grad), why)
+
+
 def cast(t: Tape, x: Tensor, dtype: Dtype) -> Tensor:
-    """Cast. Keeps nothing. Autocast caches its cast of a weight; every reader of an activation makes its own."""
+    """Cast. Keeps nothing. Autocast caches its cast of a weight that trains; every reader of another tensor makes its own."""
     if x.dtype == dtype:
         return x
     if x.leaf and x.cast_copy:
         return x.cast_copy
     made = like(t, x, dtype)
-    if x.leaf:
+    if x.leaf and x.needs_grad:
         x.cast_copy = made
         made.parts[0][0].until_forward_ends = True
     t.record("cast", [x], [made], by=cast)
@@ -60,22 +76,21 @@ def embedding(t: Tape, ids: Tensor, table: Tensor) -> Tensor:
 
 
 def linear(t: Tape, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
-    """Multiply x [.., i] by w [o, i] and add b [o] -> [.., o]. 2·rows·i·o FLOPs; keeps x, and w where it is a cast."""
+    """Multiply x [.., i] by w [o, i] and add b [o] -> [.., o]. 2·rows·i·o FLOPs; keeps x if w trains, w if x needs a gradient."""
     b = b and lowered(t, b)
     w = lowered(t, w)
     x = lowered(t, x)  # autocast takes arguments from the last to the first
     inputs = [x, w, b] if b else [x, w]
     made = t.tensor((*x.shape[:-1], w.shape[0]), x.dtype)
-    forward = 2 * product(x.shape) * w.shape[0]
-    flops = Flops(forward, forward, forward, 2 * forward if x.needs_grad else forward, "2 · rows · in · out")
-    saved = [Saved(x, "input"), Saved(w, "weight" if w.leaf else "weight's copy in the compute dtype")]
+    flops = products(x, w, 2 * product(x.shape) * w.shape[0], "2 · rows · in · out")
+    saved = factors((x, "input"), (w, "weight" if w.leaf else "weight's copy in the compute dtype"))
     t.record("linear", inputs, [made], saved, flops, views_gradient=True, added=b, by=linear)
     return made
 
 
 def add(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     """Add, broadcasting. Keeps nothing."""
-    made = t.tensor(_broadcast(a, b), promote(a, b), needs_grad=a.needs_grad or b.needs_grad)
+    made = t.tensor(_broadcast(a, b), promote(a, b))
     made.by_head = a.by_head
     t.record("add", [a, b], [made], passes_gradient=True, elementwise=True, by=add)
     return made
@@ -83,10 +98,9 @@ def add(t: Tape, a: Tensor, b: Tensor) -> Tensor:
 
 def multiply(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     """Multiply element by element, broadcasting. Keeps each factor whose other factor needs a gradient."""
-    made = t.tensor(_broadcast(a, b), promote(a, b), needs_grad=a.needs_grad or b.needs_grad)
+    made = t.tensor(_broadcast(a, b), promote(a, b))
     made.by_head = a.by_head
-    saved = [Saved(kept, "factor") for kept, other in ((b, a), (a, b)) if other.needs_grad]
-    t.record("multiply", [a, b], [made], saved, elementwise=True, by=multiply)
+    t.record("multiply", [a, b], [made], factors((b, "factor"), (a, "factor")), elementwise=True, by=multiply)
     return made
 
 
@@ -142,7 +156,8 @@ def layer_norm(t: Tape, x: Tensor, weight: Tensor | None, bias: Tensor | None) -
     statistics = t.tensor((2, *x.shape[:-1]), precise, needs_grad=False)
     inputs = [tensor for tensor in (x, weight, bias) if tensor]
     saved = [Saved(x, "input"), Saved(statistics, "mean and reciprocal standard deviation")]
-    t.record("layer_norm", inputs, [made, statistics], [*saved, *([Saved(weight, "weight")] if weight else [])], by=layer_norm)
+    saved += [Saved(vector, what) for vector, what in ((weight, "weight"), (bias, "bias")) if vector]
+    t.record("layer_norm", inputs, [made, statistics], saved, by=layer_norm)
     return made
 
 
@@ -261,7 +276,7 @@ def heads_apart(B: Size, n: Size, heads: Size) -> Size:
 
 
 def matmul(t: Tape, a: Tensor, b: Tensor, *, pairs: bool) -> Tensor:
-    """Multiply a [.., m, k] by b [.., k, p] -> [.., m, p]. Keeps both.
+    """Multiply a [.., m, k] by b [.., k, p] -> [.., m, p]. Keeps each factor whose other factor needs a gradient.
 
     ``pairs``: the product runs over pairs (query, key), of which a causal mask lets half through.
     """
@@ -269,9 +284,8 @@ def matmul(t: Tape, a: Tensor, b: Tensor, *, pairs: bool) -> Tensor:
     a = lowered(t, a)
     made = t.tensor((*a.shape[:-1], b.shape[-1]), a.dtype)
     forward = 2 * product(a.shape) * b.shape[-1]
-    full, causal = windowed(t, forward, made.shape[-2]) if pairs else (forward, forward)
-    flops = Flops(forward, full, causal, 2 * forward, "2 · batch · m · k · p")
-    t.record("matmul", [a, b], [made], [Saved(a, "left factor"), Saved(b, "right factor")], flops, by=matmul)
+    flops = products(a, b, forward, "2 · batch · m · k · p", windowed(t, forward, made.shape[-2]) if pairs else None)
+    t.record("matmul", [a, b], [made], factors((a, "left factor"), (b, "right factor")), flops, by=matmul)
     return made
 
 
@@ -407,9 +421,8 @@ def block_linear(t: Tape, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     """Multiply each stretch of x [B, n, blocks·i] by its own matrix of w [blocks, i, i] and add b. 2·rows·blocks·i² FLOPs; keeps x."""
     x, w = lowered(t, x), lowered(t, w)
     made = like(t, x)
-    forward = 2 * product(x.shape) * w.shape[-1]
-    flops = Flops(forward, forward, forward, 2 * forward, "2 · rows · blocks · in · out")
-    t.record("baddbmm", [x, w, b], [made], [Saved(x, "input"), Saved(w, "weight")], flops, by=block_linear)
+    flops = products(x, w, 2 * product(x.shape) * w.shape[-1], "2 · rows · blocks · in · out")
+    t.record("baddbmm", [x, w, b], [made], factors((x, "input"), (w, "weight")), flops, by=block_linear)
     return made
 
 
@@ -417,9 +430,7 @@ def declared(t: Tape, x: Tensor, w: Tensor, uses: Size) -> None:
     """Multiply each token by a tensor that the user declares, ``uses`` times. Its activations are the user's own and are not counted."""
     forward = 2 * (product(x.shape) // x.shape[-1]) * product(w.shape) * uses
     t.note("activations of tensors that the spec declares as extra")
-    t.record(
-        "declared by the spec", [x, w], [], (), Flops(forward, forward, forward, 2 * forward, "2 · tokens · elements · uses"), by=declared
-    )
+    t.record("declared by the spec", [x, w], [], (), products(x, w, forward, "2 · tokens · elements · uses"), by=declared)
 
 
 def chunked_cross_entropy(t: Tape, x: Tensor, w: Tensor, b: Tensor | None, targets: Tensor) -> Tensor:
@@ -430,11 +441,11 @@ def chunked_cross_entropy(t: Tape, x: Tensor, w: Tensor, b: Tensor | None, targe
     """
     read = [x, w, *([b] if b else [])]
     with t.at("", "gradients"):
-        gradients = [t.tensor(tensor.shape, w.dtype, needs_grad=False) for tensor in read]
+        gradients = [t.tensor(tensor.shape, w.dtype, needs_grad=False) for tensor in read if tensor.needs_grad]
     with t.at("", "loss"):
         made = t.tensor((), w.dtype)
-    products = 2 * product(x.shape) * w.shape[0]
-    flops = Flops(0, products, products, 0, "2 · rows · d · V")
+    forward = 2 * product(x.shape) * w.shape[0]
+    flops = Flops(0, forward, forward, 0, "2 · rows · d · V")
     saved = [Saved(gradient, "gradient made early") for gradient in gradients]
     t.note("among the activations, the gradients that a chunked loss makes in the forward pass: they are in the peak")
     t.record("linear_cross_entropy", [*read, targets], [made, *gradients], saved, flops, by=chunked_cross_entropy)

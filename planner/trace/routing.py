@@ -5,9 +5,9 @@ S is the number of (token, expert) pairs, tokens · top_k where all experts are 
 
 from __future__ import annotations
 
-from planner.trace.primitives import like, promote, raised
+from planner.trace.primitives import factors, like, products, promote, raised
 from planner.trace.sizes import Size
-from planner.trace.tape import Flops, Saved, Tape
+from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
 
 
@@ -34,9 +34,9 @@ def places_of_top_k(t: Tape, scores: Tensor, k: Size) -> Tensor:
 
 
 def gather(t: Tape, scores: Tensor, places: Tensor) -> Tensor:
-    """Return scores [tokens, E] at places [tokens, k]. Keeps the places."""
+    """Return scores [tokens, E] at places [tokens, k]. Keeps both."""
     made = t.tensor(places.shape, scores.dtype)
-    t.record("gather", [scores, places], [made], [Saved(places, "chosen experts")], by=gather)
+    t.record("gather", [scores, places], [made], [Saved(scores, "scores"), Saved(places, "chosen experts")], by=gather)
     return made
 
 
@@ -66,14 +66,14 @@ def rows(t: Tape, x: Tensor, index: Tensor) -> Tensor:
 
 
 def grouped_linear(t: Tape, x: Tensor, w: Tensor, ends: Tensor, outputs: Size) -> Tensor:
-    """Multiply each expert's rows of x [S, i] by its matrix in w [E, o, i] -> [S, o]. 2·S·i·o FLOPs; keeps x and the ends.
+    """Multiply each expert's rows of x [S, i] by its matrix in w [E, o, i] -> [S, o]. 2·S·i·o FLOPs; keeps as a linear does, and the ends.
 
     Autocast does not lower it (transformers 5.24, torch._grouped_mm): it runs in the dtype of x and w.
     """
     made = t.tensor((x.shape[0], outputs), promote(x, w))
-    forward = 2 * x.shape[0] * x.shape[1] * outputs
-    saved = [Saved(x, "input"), Saved(w, "weight"), Saved(ends, "ends of experts' rows")]
-    t.record("grouped_mm", [x, w], [made], saved, Flops(forward, forward, forward, 2 * forward, "2 · rows · in · out"), by=grouped_linear)
+    flops = products(x, w, 2 * x.shape[0] * x.shape[1] * outputs, "2 · rows · in · out")
+    saved = [*factors((x, "input"), (w, "weight")), Saved(ends, "ends of experts' rows")]
+    t.record("grouped_mm", [x, w], [made], saved, flops, by=grouped_linear)
     return made
 
 

@@ -214,7 +214,11 @@ class Tape:
         added: Tensor | None = None,
         by: Callable[..., object] | None = None,
     ) -> None:
-        """Write down one operator."""
+        """Write down one operator. Where none of its inputs needs a gradient, nor do its outputs, and it keeps nothing for backward."""
+        if not any(tensor.needs_grad for tensor in inputs):
+            saved, flops = (), replace(flops, backward=0)
+            for tensor in outputs:
+                tensor.needs_grad = False
         self.nodes.append(
             Operation(
                 name, self.path, self.component, tuple(inputs), tuple(outputs), tuple(saved), flops,
@@ -241,14 +245,18 @@ class Tape:
         nodes, self.nodes, self.copies = self.nodes, outer_nodes, outer_copies
         if made.dtype != x.dtype:
             raise NotModelledError(f"a layer turns {x.dtype} into {made.dtype}, so that its copies are not equal")
-        last = self.tensor(made.shape, made.dtype)
+        last = self.tensor(made.shape, made.dtype, needs_grad=made.needs_grad)
         self.nodes.append(Repeat(count, tuple(nodes), Carry(x, inside, made, last)))
         return last
 
     def checkpoint(self, body: Callable[..., Tensor], *inputs: Tensor, whole: bool) -> Tensor:
-        """Trace ``body`` of ``inputs`` as a stretch that keeps only them and runs again in the backward pass, as a whole or in part."""
+        """Trace ``body`` of ``inputs`` as a stretch that keeps only them and runs again in the backward pass, as a whole or in part.
+
+        A stretch that would keep nothing has nothing to run again for: its inputs are not kept either.
+        """
         outer, self.nodes = self.nodes, []
         result = body(*inputs)
         nodes, self.nodes = self.nodes, outer
-        self.nodes.append(Checkpoint(inputs, tuple(nodes), self.path, self.component, whole))
+        keeps = any(isinstance(node, Operation) and node.saved for node in nodes)
+        self.nodes += [Checkpoint(inputs, tuple(nodes), self.path, self.component, whole)] if keeps else nodes
         return result
