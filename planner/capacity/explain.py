@@ -43,7 +43,7 @@ def _explanations(names: Named) -> Iterator[Explanation]:
         return Explanation(group, figure, evaluate(size, names.values), unit, text(size), text(size, names.values), source, total)
 
     forward = trace(names.model, names.training)
-    counted = parameters(forward, names.model)
+    counted = parameters(forward)
     model_states = states(counted.weights, names.training)
     for weight in counted.weights:
         yield line("parameters", weight.name, "params", weight.params, weight.formula)

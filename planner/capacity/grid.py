@@ -51,7 +51,7 @@ def grid(spec: Spec, scenario: Scenario, *, batch_size: NDArray[np.int64], seque
         raise ValueError(f"{spec.name} has learned positions for {model.context_length} tokens, fewer than {n.max()}")
     training = with_symbols_for_step(scenario.training)
     forward = trace(model, training)
-    counted = parameters(forward, model)
+    counted = parameters(forward)
     takes = sums(kept(forward.nodes).keepings)
     counts = flops(forward.nodes, counted, model, training).chosen
     moments = [moment.bytes for moment in step(forward, counted.weights, training, states(counted.weights, training)).later]

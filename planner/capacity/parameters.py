@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from planner.capacity.records import COMPONENTS, Component, Parameters, Weight
-from planner.spec.records import Model
 from planner.trace.decoder import Trace
 from planner.trace.sizes import Size, product
 
 
-def parameters(trace: Trace, model: Model) -> Parameters[Size]:
+def parameters(trace: Trace) -> Parameters[Size]:
     """Count the elements of every stored tensor; a tied head reads the token table and stores nothing."""
     weights = tuple(
         Weight(
@@ -28,13 +27,8 @@ def parameters(trace: Trace, model: Model) -> Parameters[Size]:
     total = sum(by_component.values())
     active = sum(weight.active_each * weight.copies for weight in weights)
     predicting = sum(product(stored.tensor.shape) * stored.copies for stored in trace.prediction)
-    return Parameters(weights, _padding(model), total, active, by_component, trace.correction_biases, predicting)
-
-
-def _padding(model: Model) -> Size:
-    """Return the parameters in rows of the token table and the head that stand for no token."""
-    a_row = model.d_model if model.tied_head else 2 * model.d_model
-    return (model.padded_vocab_size - model.vocab_size) * (a_row + (1 if model.head_bias else 0))
+    padding = sum(stored.padding * stored.copies for stored in trace.parameters)
+    return Parameters(weights, padding, total, active, by_component, trace.correction_biases, predicting)
 
 
 def _component(name: str) -> Component:

@@ -28,7 +28,7 @@ def plan(spec: Spec, scenario: Scenario) -> Plan:
         forward = trace(model, training)
     except NotModelledError as error:
         raise NotModelledError(f"{spec.path}: error[not-modelled]: scenario {scenario.name} of {spec.name}: {error}") from None
-    counted = parameters(forward, model)
+    counted = parameters(forward)
     made: Plan[Size] = Plan(
         name=spec.name,
         scenario=scenario.name,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from planner.capacity.records import COMPONENTS, ByteSum, Plan
 from planner.report import settings, units
 from planner.spec.records import Spec
+from planner.trace.classes import modelled_class
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,14 @@ def activations(plan: Plan) -> Section:
             if kept
         ),
         ("total", units.exact(memory.activations_bytes), units.memory(memory.activations_bytes), ""),
-        (f"Kernels of {plan.training.implementation}, precision {plan.training.precision}, recomputation {plan.training.recompute}.",),
+        (f"Kernels of {kernels(plan)}, precision {plan.training.precision}, recomputation {plan.training.recompute}.",),
     )
+
+
+def kernels(plan: Plan) -> str:
+    """Return the implementation, and the class of transformers whose modules it runs."""
+    name = plan.training.implementation
+    return f"{name} (modules of {modelled_class(plan.model)})" if name.startswith("transformers") else name
 
 
 def peak(plan: Plan) -> Section:

@@ -28,10 +28,12 @@ def attention(t: Tape, kind: Attention, layer: Layer, places: Places, x: Tensor)
         if kind.sinks:
             t.weight("sinks", (H,), "sinks: heads")
             t.note("what attention sinks add to the activations")
+        if t.implementation.mask_buffers:
+            t.buffer("bias", (1, 1, t.model.context_length, t.model.context_length), t.precision.weights)
         if kind.differential:
             v = twice_as_wide(t, v)
         with t.limited_to(kind.window, chunked=kind.chunked):
-            mixed = t.implementation.core(t, q, k, v, places.bias(layer), softcap=bool(kind.logit_softcap))
+            mixed = heads_mixed(t, q, k, v, places.bias(layer), softcap=bool(kind.logit_softcap))
         if kind.differential:
             mixed = subtracted(t, kind, mixed)
         if kind.output_norm:
@@ -42,6 +44,17 @@ def attention(t: Tape, kind: Attention, layer: Layer, places: Places, x: Tensor)
         out = t.implementation.drop(t, out)
         op.hold(t, x, q, k, v, mixed)
         return out
+
+
+def heads_mixed(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, softcap: bool) -> Tensor:
+    """Attend causally with q [B, H, n, h] to k, v [B, K, n, h] -> [B, n, H·h]; selective recomputation keeps only q, k, v and bias."""
+    inputs = (q, k, v, bias) if bias else (q, k, v)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+        return t.implementation.attention(t, q, k, v, bias, softcap)
+
+    again, whole = t.training.recompute == "selective", t.implementation.recomputes_whole
+    return op.heads_joined(t, t.checkpoint(attend, *inputs, whole=whole) if again else attend(*inputs))
 
 
 def heads(t: Tape, kind: Attention, layer: Layer, places: Places, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -67,9 +80,9 @@ def heads(t: Tape, kind: Attention, layer: Layer, places: Places, x: Tensor) -> 
     if layer.positions.type == "rope":
         before = q, k
         tables, interleaved = places.tables[layer.positions.rotary_dim], kind.qkv == "fused_per_head"
-        q = t.implementation.rotate(t, q, tables, interleaved=interleaved)
+        q = t.implementation.rotate(t, q, tables, interleaved)
         if not kind.shared_kv:
-            k = t.implementation.rotate(t, k, tables, interleaved=interleaved)
+            k = t.implementation.rotate(t, k, tables, interleaved)
         op.hold(t, *before)
     if kind.shared_kv:
         k, v = places.keys_and_values[K, h]

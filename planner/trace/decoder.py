@@ -9,11 +9,11 @@ from planner.spec.records import Model, PerLayerEmbedding, Run, Training
 from planner.trace import blocks
 from planner.trace import primitives as op
 from planner.trace.implementations import IMPLEMENTATIONS
-from planner.trace.layers import declare, decoder_layer
+from planner.trace.layers import declare, decoder_layer, recomputed
+from planner.trace.losses import loss
 from planner.trace.positions import Places
-from planner.trace.pytorch import correction_biases
-from planner.trace.sizes import Size
-from planner.trace.tape import Node, Parameter, Shape, Tape
+from planner.trace.sizes import Size, product
+from planner.trace.tape import Buffer, Node, Parameter, Shape, Tape
 from planner.trace.tensor import Tensor
 
 
@@ -23,12 +23,21 @@ class Trace:
 
     nodes: tuple[Node, ...]
     parameters: tuple[Parameter, ...]
+    buffers: tuple[Buffer, ...]  # tensors of the model that are no parameters
     shapes: tuple[Shape, ...]
-    buffers_bytes: Size  # tensors of the model that are no parameters
     inputs_bytes: Size  # token ids and targets
     not_counted: tuple[str, ...]
-    correction_biases: Size  # of routers, in buffers
     prediction: tuple[Parameter, ...]  # of the layers that predict further tokens, in no other figure
+
+    @property
+    def buffers_bytes(self) -> Size:
+        """Bytes of all buffers."""
+        return sum(buffer.bytes for buffer in self.buffers)
+
+    @property
+    def correction_biases(self) -> Size:
+        """Elements that correct the scores of routers: in buffers, and stored in checkpoints all the same."""
+        return sum(product(buffer.shape) * buffer.copies for buffer in self.buffers if buffer.component == "router")
 
 
 def trace(model: Model, training: Training) -> Trace:
@@ -57,10 +66,10 @@ def trace(model: Model, training: Training) -> Trace:
             with t.at("", "other"):
                 x = blocks.linear(t, x, model.embedding_dim, "project_out", bias=False)
     with t.at("lm_head", "head"):
-        head = table if model.tied_head else t.weight("weight", (model.padded_vocab_size, x.shape[-1]), "head: V · width")
-        bias = t.weight("bias", (model.padded_vocab_size,), "bias: V") if model.head_bias else None
+        head = table if model.tied_head else token_rows(t, x.shape[-1], "head: V · width")
+        bias = token_rows(t, None, "bias: V") if model.head_bias else None
         t.show("final hidden states", x)
-    fused, chunked = t.implementation.loss_kind.startswith("linear"), t.implementation.loss_kind == "linear_cross_entropy_chunked"
+    fused, chunked = training.loss.startswith("linear"), training.loss == "linear_cross_entropy_chunked"
     with t.at("loss" if fused else "lm_head", "head"):
         logits = Tensor((B, n, model.padded_vocab_size), t.precision.compute, ()) if chunked else op.linear(t, x, head, bias)
         t.show("logits", logits)
@@ -72,19 +81,24 @@ def trace(model: Model, training: Training) -> Trace:
     return Trace(
         tuple(t.nodes),
         tuple(t.parameters),
+        tuple(t.buffers),
         tuple(t.shapes),
-        t.implementation.buffers(),
         ids.bytes + targets.bytes,
         (*t.implementation.not_counted, *t.notes),
-        correction_biases(model),
         prediction(model, training) if model.prediction else (),
     )
 
 
 def new_tape(model: Model, training: Training) -> Tape:
-    """Return an empty tape for the training's implementation, precision and device."""
-    implementation = IMPLEMENTATIONS[training.implementation](model, training)
-    return Tape(implementation, "cpu" if training.device == "cpu" else "cuda", training.device, training.attention_kernel)
+    """Return an empty tape."""
+    return Tape(IMPLEMENTATIONS[training.implementation], model, training)
+
+
+def token_rows(t: Tape, width: Size | None, why: str) -> Tensor:
+    """Return a weight with a row of the given width, or one number, for each token of the padded vocabulary."""
+    V, padded = t.model.vocab_size, t.model.padded_vocab_size
+    shape, a_row = ((padded,), 1) if width is None else ((padded, width), width)
+    return t.weight("bias" if width is None else "weight", shape, why, padding=(padded - V) * a_row)
 
 
 def per_layer_inputs(t: Tape, model: Model, kind: PerLayerEmbedding, ids: Tensor, x: Tensor) -> Tensor:
@@ -132,10 +146,11 @@ def prediction(model: Model, training: Training) -> tuple[Parameter, ...]:
 
 def make_loss(t: Tape, x: Tensor, logits: Tensor, targets: Tensor) -> None:
     """Make the loss of the logits, inside the model's forward pass, whose last hidden states live on, or after it."""
-    if not t.implementation.loss_inside:
+    inside = t.training.loss not in {"cross_entropy", "cross_entropy_shifted"}
+    if not inside:
         op.hold(t, x)
-    t.implementation.loss(t, logits, targets)
-    if t.implementation.loss_inside:
+    loss(t, logits, targets)
+    if inside:
         op.hold(t, x)
 
 
@@ -143,10 +158,12 @@ def _embed(t: Tape, model: Model, ids: Tensor) -> tuple[Tensor, Tensor]:
     """Return the embedded tokens [B, n, d_model] and the token table."""
     width = model.d_model if model.embedding_dim is None else model.embedding_dim
     with t.at("embed_tokens", "embedding"):
-        table = t.weight("weight", (model.padded_vocab_size, width), "token table: V · width")
+        table = token_rows(t, width, "token table: V · width")
         x = op.embedding(t, ids, table)
         if model.embedding_scale:
             x = op.scale(t, x)
+            if t.implementation.constant_buffers:
+                t.buffer("embed_scale", (), t.precision.weights)
     if model.embedding_dim is not None:
         with t.at("", "other"):
             x = blocks.linear(t, x, model.d_model, "project_in", bias=False)
@@ -169,7 +186,7 @@ def _run(t: Tape, run: Run, places: Places, x: Tensor, *, first: Size | None) ->
         for number, layer in enumerate(run.layers):
             label = "N" if first is None else _label(first + number, run.count, len(run.layers))
             with t.at(f"layers.{label}", "other"):
-                x = t.implementation.layer(t, partial(decoder_layer, t, layer, places), x, *places.of(layer))
+                x = recomputed(t, partial(decoder_layer, t, layer, places), x, *places.of(layer))
                 t.show("residual stream", x)
         return x
 

@@ -43,6 +43,8 @@ def router(t: Tape, kind: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
         b = t.weight("bias", (count,), "bias: experts") if kind.router_bias else None
         if kind.correction_bias == "parameter":
             t.weight("e_score_correction_bias", (count,), "correction of the scores: experts")
+        if kind.correction_bias == "buffer":
+            t.buffer("e_score_correction_bias", (count,), "float32")
         if kind.scoring == "sigmoid":
             scores = routing.sigmoid(t, op.linear(t, op.cast(t, x, "float32"), op.cast(t, w, "float32"), b))
             places = routing.places_of_top_k(t, scores, kind.top_k)

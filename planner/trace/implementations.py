@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from planner.spec import records
+from planner.trace.implementation import Implementation
+from planner.trace.megatron import MEGATRON
+from planner.trace.pytorch import PYTORCH, PYTORCH_EAGER
+from planner.trace.transformers import TRANSFORMERS, TRANSFORMERS_EAGER
 
-from planner.trace.megatron import Megatron
-from planner.trace.pytorch import PyTorch, PyTorchEager
-from planner.trace.transformers import Transformers, TransformersEager
-
-Implementation: TypeAlias = PyTorch
-
-IMPLEMENTATIONS: dict[str, type[Implementation]] = {
-    "pytorch": PyTorch,
-    "pytorch-eager": PyTorchEager,
-    "transformers": Transformers,
-    "transformers-eager": TransformersEager,
-    "megatron": Megatron,
+IMPLEMENTATIONS: dict[records.Implementation, Implementation] = {
+    "pytorch": PYTORCH,
+    "pytorch-eager": PYTORCH_EAGER,
+    "transformers": TRANSFORMERS,
+    "transformers-eager": TRANSFORMERS_EAGER,
+    "megatron": MEGATRON,
 }

@@ -6,8 +6,6 @@ cuda/attention.cu (what is returned and saved). An A100-class GPU takes flash fo
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 from planner.spec.precision import BYTES, Dtype
 from planner.trace import primitives as op
 from planner.trace.refusal import NotModelledError
@@ -23,20 +21,20 @@ BIAS_ALIGNMENT = 16  # elements of a row of the bias
 LOG_SUM = "log of the sum of exponentials"
 
 
-def fused_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, *, dropout: Fraction = Fraction(0)) -> Tensor:
+def fused_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
     """Attend causally with q [B, H, n, h] to k and v [B, K, n, h] -> [B, H, n, h]."""
     q, k, v = (op.lowered(t, x) for x in (q, k, v))
     bias = bias and op.lowered(t, bias)
-    made = with_kernel(t, q, k, v, bias, dropout=dropout)
+    made = with_kernel(t, q, k, v, bias)
     op.hold(t, q, k, v)
     return made
 
 
-def with_kernel(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, dropout: Fraction) -> Tensor:
+def with_kernel(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """Attend with the kernel that PyTorch picks for inputs in the dtype of their products."""
-    name = kernel(t, (q, k, v), bias, dropout=dropout)
+    name = kernel(t, (q, k, v), bias)
     if name == "math":
-        return math_attention(t, q, k, v, bias, dropout=dropout)
+        return math_attention(t, q, k, v, bias)
     B, H, n, h = q.shape
     if name == "flash_attention":
         statistics = [t.tensor((B, H, n), "float32", needs_grad=False), t.tensor((3,), "int64", needs_grad=False)]
@@ -54,7 +52,7 @@ def with_kernel(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *
     return one_kernel(t, name, (q, k, v), bias, [t.tensor((B, H, n), "float32", needs_grad=False)])
 
 
-def kernel(t: Tape, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, *, dropout: Fraction) -> str:
+def kernel(t: Tape, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None) -> str:
     """Return the name of the kernel for inputs in the dtype of their products: a matter of structure, even where head_dim decides.
 
     cuDNN's takes dropout in sixteenths, and no sequence of a single token, which is left out of account here.
@@ -62,9 +60,10 @@ def kernel(t: Tape, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, *, 
     Raises NotModelledError for a kernel that was asked for and does not take these inputs.
     """
     q, k, v = qkv
+    forced, dropout = t.training.attention_kernel, t.training.dropout
     head_dim, v_dim = structure(q.shape[-1]), structure(v.shape[-1])
     if t.device == "cpu":
-        return "math" if dropout or head_dim != v_dim or t.attention_kernel == "math" else "flash_attention_for_cpu"
+        return "math" if dropout or head_dim != v_dim or forced == "math" else "flash_attention_for_cpu"
     half, same = q.dtype != "float32", head_dim == v_dim
     possible = {"math": "math"}
     if half and same and head_dim % CUDNN_ALIGNMENT == 0 and head_dim <= CUDNN_WIDEST_HEAD and (16 * dropout).denominator == 1:
@@ -73,11 +72,11 @@ def kernel(t: Tape, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, *, 
         possible["efficient"] = "efficient_attention"
     if half and same and bias is None and head_dim <= FLASH_WIDEST_HEAD:
         possible["flash"] = "flash_attention"
-    automatic = ["cudnn", "flash", "efficient", "math"] if t.gpu == "h100" else ["flash", "efficient", "math"]
-    for name in automatic if t.attention_kernel == "auto" else [t.attention_kernel]:
+    automatic = ["cudnn", "flash", "efficient", "math"] if t.training.device == "h100" else ["flash", "efficient", "math"]
+    for name in automatic if forced == "auto" else [forced]:
         if name in possible:
             return possible[name]
-    raise NotModelledError(f"the {t.attention_kernel} attention kernel does not take these inputs; those that do: {', '.join(possible)}")
+    raise NotModelledError(f"the {forced} attention kernel does not take these inputs; those that do: {', '.join(possible)}")
 
 
 def one_kernel(t: Tape, name: str, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, statistics: list[Tensor]) -> Tensor:
@@ -128,7 +127,7 @@ def aligned(t: Tape, bias: Tensor) -> Tensor:
     return made
 
 
-def math_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, dropout: Fraction) -> Tensor:
+def math_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """Attend by products, in float32 whatever the inputs' dtype, queries and keys each scaled by the root of the scale.
 
     The operators of _scaled_dot_product_attention_math. Autocast is off inside.
@@ -140,7 +139,7 @@ def math_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
         mask = bias or causal_mask(t, q.shape[2])
         k, v = repeated(t, wide_k, q.shape[1]), repeated(t, wide_v, q.shape[1])
         probabilities = op.softmax(t, op.add(t, op.matmul_by_head(t, q, op.scale(t, k), transposed=True), mask))
-        if dropout:
+        if t.training.dropout:
             probabilities = op.dropout(t, probabilities)
         returned = op.cast(t, probabilities, dtype)  # and thrown away
         result = op.cast(t, op.matmul_by_head(t, probabilities, v), dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from planner.spec.records import Indexer, LatentAttention, Layer, Norm
 from planner.trace import blocks
 from planner.trace import primitives as op
+from planner.trace.attention import heads_mixed
 from planner.trace.positions import Places
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
@@ -31,7 +32,7 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, places: Place
         kv = blocks.norm(t, norm, kv, "kv_a_layernorm")
         if layer.positions.type == "rope":
             tables = places.tables[kind.rope_dim]
-            q_rope, k_rope = (t.implementation.rotate_pairs(t, part, tables) for part in (q_rope, k_rope))
+            q_rope, k_rope = (rotate_pairs(t, part, tables) for part in (q_rope, k_rope))
         queries = op.cat(t, q_nope, q_rope)
         expanded = blocks.linear(t, kv, H * (kind.nope_dim + kind.v_dim), "kv_b_proj", bias=False)
         k_nope, v = op.split(t, expanded, (B, H, n, kind.nope_dim), (B, H, n, kind.v_dim))
@@ -41,9 +42,19 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, places: Place
             indexer(t, kind.indexer, x, source)
         t.show("queries by head", queries)
         t.show("scores", Tensor((B, H, n, n), queries.dtype, ()))
-        mixed = t.implementation.core(t, queries, keys, v, places.bias(layer), softcap=False)
+        mixed = heads_mixed(t, queries, keys, v, places.bias(layer), softcap=False)
         out = blocks.linear(t, t.show("heads joined", mixed), d, "o_proj", bias=kind.bias)
         return t.implementation.drop(t, out)
+
+
+def rotate_pairs(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotate each pair of neighbouring channels of x [B, heads, n, h], all of them: four products with halves of the tables."""
+    *outer, h = x.shape
+    cos, sin = (table.view(*table.shape[:-1], h // 2) for table in tables)
+    even, odd = op.split(t, x, *[(*outer, h // 2)] * 2)
+    first = op.add(t, op.multiply(t, even, cos), op.multiply(t, odd, sin))
+    second = op.add(t, op.multiply(t, odd, cos), op.multiply(t, even, sin))
+    return op.cat(t, first, second)
 
 
 def indexer(t: Tape, kind: Indexer, x: Tensor, queries: Tensor) -> None:

@@ -54,7 +54,7 @@ NORMS = {  # of a sublayer before and after: the mixers', the feed-forward's
 
 def decoder_layer(t: Tape, layer: Layer, places: Places, x: Tensor) -> Tensor:
     """One layer: what mixes tokens and what works on each, each with its norms, added to the residual stream [B, n, d_model]."""
-    entered = x
+    entered, t.returned = x, []
     mix = partial(mixing, t, layer, places)
     feed = partial(feeding, t, layer)
     if layer.block == "sequential":
@@ -70,8 +70,15 @@ def decoder_layer(t: Tape, layer: Layer, places: Places, x: Tensor) -> Tensor:
     if places.per_layer:
         x = with_layer_input(t, layer, x, places.per_layer)
     declare(t, layer.extra, x)
-    op.hold(t, entered)
+    op.hold(t, entered, *t.returned)
     return x
+
+
+def recomputed(t: Tape, body: Callable[[Tensor], Tensor], x: Tensor, *tables: Tensor) -> Tensor:
+    """Run a layer; full recomputation keeps only its input and the tables that layers share."""
+    if t.training.recompute != "full":
+        return body(x)
+    return t.checkpoint(lambda x, *_: body(x), x, *tables, whole=t.implementation.recomputes_whole)
 
 
 def with_layer_input(t: Tape, layer: Layer, x: Tensor, inputs: Tensor) -> Tensor:

@@ -21,8 +21,8 @@ class Places:
         windows = dict.fromkeys(layer.attention.window if layer.attention else None for layer in layers if attends(layer))
         with t.at("positions", "position"):
             ids = t.implementation.position_ids(t, n)
-            self.tables = {dim: t.implementation.rotary_tables(t, n, dim) for dim in rotary}
-            self.biases = {H: t.implementation.alibi_bias(t, n, H) for H in heads}
+            self.tables = {dim: rotary_tables(t, n, dim) for dim in rotary}
+            self.biases = {H: alibi_bias(t, n, H) for H in heads}
             self.masks = {window: t.implementation.mask(t, B, n) for window in windows}
         self.keys_and_values: dict[tuple[Size, Size], tuple[Tensor, Tensor]] = {}  # of the latest layer that made them, by heads and width
         self.per_layer: Tensor | None = None
@@ -45,3 +45,20 @@ class Places:
 def attends(layer: Layer) -> bool:
     """Return whether the layer has scores of queries and keys."""
     return layer.attention is not None or any(isinstance(mixer, LatentAttention) for mixer in layer.mixers)
+
+
+def rotary_tables(t: Tape, n: Size, rotary_dim: Size) -> tuple[Tensor, Tensor]:
+    """Return cosines and sines [n, rotary_dim], made once a forward pass in the weights' dtype."""
+    if t.implementation.constant_buffers:
+        for name in ("inv_freq", "original_inv_freq"):
+            t.buffer(name, (rotary_dim // 2,), "float32")
+    cos, sin = (t.tensor((n, rotary_dim), t.precision.weights, needs_grad=False) for _ in range(2))
+    t.record("rotary tables", [], [cos, sin], by=rotary_tables)
+    return cos, sin
+
+
+def alibi_bias(t: Tape, n: Size, H: Size) -> Tensor:
+    """Return ALiBi's bias with the causal mask in it [1, H, n, n], made once a forward pass in the weights' dtype."""
+    bias = t.tensor((1, H, n, n), t.precision.weights, needs_grad=False)
+    t.record("alibi bias", [], [bias], by=alibi_bias)
+    return bias

@@ -403,6 +403,11 @@ def rsqrt(t: Tape, x: Tensor) -> Tensor:
     return made
 
 
+def capped(t: Tape, x: Tensor) -> Tensor:
+    """Return cap · tanh(x / cap)."""
+    return scale(t, tanh(t, scale(t, x)))
+
+
 def tanh(t: Tape, x: Tensor) -> Tensor:
     """Take the hyperbolic tangent. Keeps its output."""
     made = like(t, x)

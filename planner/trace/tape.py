@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Literal, TypeAlias
 
-from planner.spec.precision import Dtype, Recipe
+from planner.spec.precision import BYTES, RECIPES, Dtype, Recipe
+from planner.spec.records import Model, Training
+from planner.trace.implementation import Implementation
 from planner.trace.refusal import NotModelledError
 from planner.trace.sizes import Size, product
 from planner.trace.tensor import Storage, Tensor
-
-if TYPE_CHECKING:
-    from planner.trace.implementations import Implementation
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +119,24 @@ class Parameter:
     component: str
     why: str
     active: Size  # elements of one copy that one token uses
+    padding: Size  # elements of one copy in rows that stand for no token
     always_float32: bool  # whether its module insists on it, whatever the model's dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A stored tensor that is no parameter, ``copies`` of it."""
+
+    name: str
+    shape: tuple[Size, ...]
+    dtype: Dtype
+    copies: Size
+    component: str
+
+    @property
+    def bytes(self) -> Size:
+        """Bytes of all copies."""
+        return product(self.shape) * BYTES[self.dtype] * self.copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,30 +151,34 @@ class Shape:
 
 @dataclass(slots=True)
 class Tape:
-    """Records a forward pass as an implementation runs it.
-
-    ``device`` is ``cuda`` or ``cpu``: whose kernels run; ``gpu`` the class of the former.
+    """Records a forward pass of a model as an implementation runs it.
 
     ``window`` is the number of keys that a query of the attention now traced sees, None for all; ``chunked``: of its own chunk only.
     """
 
     implementation: Implementation
-    device: str = "cuda"
-    gpu: str = "a100"
-    attention_kernel: str = "auto"
+    model: Model
+    training: Training
     window: Size | None = None
     chunked: bool = False
     nodes: list[Node] = field(default_factory=list)
     parameters: list[Parameter] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
     shapes: list[Shape] = field(default_factory=list)
     copies: Size = 1
     path: str = ""
     component: str = "other"
     notes: list[str] = field(default_factory=list)  # what the figures leave out
+    returned: list[Tensor] = field(default_factory=list)  # what a layer's function names until it ends, beside the layer's own tensors
     precision: Recipe = field(init=False)
 
     def __post_init__(self) -> None:
-        self.precision = self.implementation.precision
+        self.precision = RECIPES[self.training.precision]
+
+    @property
+    def device(self) -> Literal["cuda", "cpu"]:
+        """Whose kernels run."""
+        return "cpu" if self.training.device == "cpu" else "cuda"
 
     @contextmanager
     def at(self, name: str, component: str | None = None) -> Iterator[None]:
@@ -187,16 +207,31 @@ class Tape:
         """Return a tensor in a storage of its own."""
         return Tensor(shape, dtype, ((Storage(shape, dtype, self.path, self.component, self.copies), 1),), needs_grad=needs_grad)
 
-    def weight(self, name: str, shape: tuple[Size, ...], why: str, *, active: Size | None = None, dtype: Dtype | None = None) -> Tensor:
+    def weight(
+        self,
+        name: str,
+        shape: tuple[Size, ...],
+        why: str,
+        *,
+        active: Size | None = None,
+        padding: Size = 0,
+        dtype: Dtype | None = None,
+    ) -> Tensor:
         """Return a new parameter of the module that the tape stands in.
 
-        ``active`` of its elements serve one token, all if not said; ``dtype`` where the module insists on one whatever the model's.
+        ``active`` of its elements serve one token, all if not said; ``padding`` of them are in rows that stand for no token; ``dtype``
+        where the module insists on one whatever the model's.
         """
         made = self.tensor(shape, dtype or self.precision.weights)
         made.parts[0][0].leaf = True
         elements = product(shape) if active is None else active
-        self.parameters.append(Parameter(f"{self.path}.{name}", made, self.copies, self.component, why, elements, dtype == "float32"))
+        always = dtype == "float32"
+        self.parameters.append(Parameter(f"{self.path}.{name}", made, self.copies, self.component, why, elements, padding, always))
         return made
+
+    def buffer(self, name: str, shape: tuple[Size, ...], dtype: Dtype) -> None:
+        """Store a tensor of the module that the tape stands in which is no parameter."""
+        self.buffers.append(Buffer(f"{self.path}.{name}", shape, dtype, self.copies, self.component))
 
     def record(
         self,

@@ -1,6 +1,6 @@
 """The classes of Hugging Face transformers that say the same model as a spec: an independent statement of it.
 
-The first class of ``FAMILIES`` whose every switch is the spec's builds the model; a spec that none says is refused.
+The class that a spec names, or the first of ``FAMILIES`` whose every switch is the spec's, builds the model; if none does, it is refused.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from planner.spec.records import (
     LatentAttention,
     Layer,
     Model,
+    ModelType,
     Norm,
     Positions,
     ScoresDtype,
@@ -367,26 +368,29 @@ NEOX_NAMES = (
 # A function is a module of its own there, and a part of the module that calls it here.
 ACTIVATION_NAMES = ((".act_fn.", "."), (".act.", "."))
 
-FAMILIES = (
-    Family("GPT2Config", "GPT2LMHeadModel", gpt2_common, gpt2_keys, GPT2_NAMES),
-    Family("LlamaConfig", "LlamaForCausalLM", llama_like(), llama_keys),
-    Family("Qwen2Config", "Qwen2ForCausalLM", llama_like(qkv_bias=True), llama_keys),
-    Family("Qwen3Config", "Qwen3ForCausalLM", llama_like(qk_norm=True), llama_keys),
-    Family("GPTNeoXConfig", "GPTNeoXForCausalLM", neox_common, neox_keys, NEOX_NAMES),
-    Family("Gemma2Config", "Gemma2ForCausalLM", gemma2_common, gemma2_keys),
-    Family("MixtralConfig", "MixtralForCausalLM", with_experts("none", "fp32", always_normalizes=True), experts_keys),
-    Family("Qwen3MoeConfig", "Qwen3MoeForCausalLM", with_experts("head_dim", "compute", always_normalizes=False), experts_keys),
-    Family("DeepseekV3Config", "DeepseekV3ForCausalLM", deepseek_common, deepseek_keys),
-)
+FAMILIES: dict[ModelType, Family] = {
+    "gpt2": Family("GPT2Config", "GPT2LMHeadModel", gpt2_common, gpt2_keys, GPT2_NAMES),
+    "llama": Family("LlamaConfig", "LlamaForCausalLM", llama_like(), llama_keys),
+    "qwen2": Family("Qwen2Config", "Qwen2ForCausalLM", llama_like(qkv_bias=True), llama_keys),
+    "qwen3": Family("Qwen3Config", "Qwen3ForCausalLM", llama_like(qk_norm=True), llama_keys),
+    "gpt_neox": Family("GPTNeoXConfig", "GPTNeoXForCausalLM", neox_common, neox_keys, NEOX_NAMES),
+    "gemma2": Family("Gemma2Config", "Gemma2ForCausalLM", gemma2_common, gemma2_keys),
+    "mixtral": Family("MixtralConfig", "MixtralForCausalLM", with_experts("none", "fp32", always_normalizes=True), experts_keys),
+    "qwen3_moe": Family(
+        "Qwen3MoeConfig", "Qwen3MoeForCausalLM", with_experts("head_dim", "compute", always_normalizes=False), experts_keys
+    ),
+    "deepseek_v3": Family("DeepseekV3Config", "DeepseekV3ForCausalLM", deepseek_common, deepseek_keys),
+}
 
 
 def family_of(model: Model) -> Family:
-    """Return the class that says the model. Raises ``CannotMeasureError`` if none does."""
-    for family in FAMILIES:
+    """Return the class that says the model: the one that the spec names, or the first. Raises ``CannotMeasureError`` if none does."""
+    families = [FAMILIES[model.model_type]] if model.model_type else [*FAMILIES.values()]
+    for family in families:
         if is_said_by(family, model):
             return family
-    classes = ", ".join(family.model for family in FAMILIES)
-    raise CannotMeasureError(f"no class of transformers that is known here says this model; known are {classes}")
+    classes = ", ".join(family.model for family in families)
+    raise CannotMeasureError(f"no class of transformers that is known here says this model; tried {classes}")
 
 
 def is_said_by(family: Family, model: Model) -> bool:

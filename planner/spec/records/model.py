@@ -21,6 +21,7 @@ from planner.spec.records.mixers import (
 )
 from planner.spec.records.parts import Experts, Extra, FeedForward, Norm, NormPlacement, Positions
 
+ModelType = Literal["gpt2", "gpt_neox", "llama", "qwen2", "qwen3", "gemma2", "mixtral", "qwen3_moe", "deepseek_v3"]
 BlockType = Literal["sequential", "parallel_one_norm", "parallel_two_norms"]
 
 
@@ -164,6 +165,11 @@ class Model:
     prediction: MultiTokenPrediction | None = group("Further layers that predict tokens after the next, as in DeepSeek-V3 (sizes are "
         "counts): never in the total, a figure of their own.", title="Multi-token prediction", kind=MultiTokenPrediction, form="none",
         default=None, aliases="mtp multi_token_prediction")
+    model_type: ModelType | None = key("The class of Hugging Face transformers whose modules run under implementation transformers (a "
+        "name, no unit). Default: gpt2 with learned positions and one projection for queries, keys and values; else gpt_neox with "
+        "LayerNorm and llama with RMSNorm.", title="Model type", default=None, quiet=True,
+        derived="gpt2 with learned positions and one projection for queries, keys and values; else gpt_neox with LayerNorm and llama with "
+        "RMSNorm", aliases="architectures")
     extra: tuple[Extra, ...] = key("Tensors that no other setting names, counted as declared: under model once, in a run for each of its "
         "layers (sizes are counts).", title="Extra tensors", default=(),
         example=[{"name": "lambda_q1", "shape": ["head_dim"], "component": "attention"}])

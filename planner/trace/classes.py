@@ -1,0 +1,49 @@
+"""The classes of Hugging Face transformers whose modules are modeled as they run, and in what they differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.spec.records import Model, ModelType
+
+
+@dataclass(frozen=True, slots=True)
+class ModelClass:
+    """In what a class's modules differ from Llama's, beside what a spec says."""
+
+    residual_dropout: bool = False  # on the embedded tokens and on what each sublayer adds, beside attention's probabilities
+    position_ids: bool = True  # positions are handed to every layer
+    softmax_in_float32: bool = True  # in eager attention, whatever the dtype of the scores
+    joins_rotated: bool = False  # joins the rotated channels of a head to the rest, even where there is no rest
+
+
+CLASSES: dict[ModelType, ModelClass] = {
+    "gpt2": ModelClass(residual_dropout=True, position_ids=False, softmax_in_float32=False),
+    "gpt_neox": ModelClass(residual_dropout=True, joins_rotated=True),
+    "llama": ModelClass(),
+    "qwen2": ModelClass(),
+    "qwen3": ModelClass(),
+    "gemma2": ModelClass(),
+    "mixtral": ModelClass(),
+    "qwen3_moe": ModelClass(),
+    "deepseek_v3": ModelClass(),
+}
+
+
+def modelled_class(model: Model) -> ModelType:
+    """Return the class whose modules stand for the model's under the implementations of transformers.
+
+    A spec names it (``model.model_type``). Where it does not, learned positions and one projection for queries, keys and values make it
+    gpt2, else LayerNorm gpt_neox and RMSNorm llama.
+    """
+    if model.model_type is not None:
+        return model.model_type
+    first = model.runs[0].layers[0].attention
+    if model.positions.type == "learned" and first is not None and first.qkv == "fused":
+        return "gpt2"
+    return "gpt_neox" if model.norm.type == "layernorm" else "llama"
+
+
+def class_of(model: Model) -> ModelClass:
+    """Return in what the model's class differs."""
+    return CLASSES[modelled_class(model)]
