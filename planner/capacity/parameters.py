@@ -5,10 +5,12 @@ from __future__ import annotations
 from planner.capacity.records import COMPONENTS, Component, Parameters, Weight
 from planner.trace.decoder import Trace
 from planner.trace.sizes import Size, product
+from planner.trace.tape import operations
 
 
 def parameters(trace: Trace) -> Parameters[Size]:
     """Count the elements of every stored tensor; a tied head reads the token table and stores nothing."""
+    factors = {tensor for operation in operations(trace.nodes) if operation.flops.why for tensor in operation.inputs[:2]}
     weights = tuple(
         Weight(
             stored.name,
@@ -18,6 +20,7 @@ def parameters(trace: Trace) -> Parameters[Size]:
             stored.why,
             stored.always_float32,
             stored.active,
+            stored.tensor in factors or stored.tensor.cast_copy in factors,
         )
         for stored in trace.parameters
     )

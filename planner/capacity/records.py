@@ -38,6 +38,7 @@ class Weight(Generic[Number]):
     formula: str  # what it is, e.g. "linear d_model -> d_ff"
     always_float32: bool  # whether its module insists on it, whatever the model's dtype
     active_each: Number  # elements of one copy that one token uses: top_k of the experts
+    multiplied: bool  # whether a matrix product of the model multiplies by it: a matrix or a stack of them
 
     @property
     def params(self) -> Number:

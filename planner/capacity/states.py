@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
 
-from planner.capacity.records import ByteSum, Weight
+from planner.capacity.records import ByteSum, Number, Weight
 from planner.spec.precision import AVERAGES, BYTES, GRADIENTS, RECIPES, SHORT_NAMES, Dtype
 from planner.spec.records import Optimizer, Training
 from planner.trace.sizes import Size, divide_up, maximum, minimum, product
@@ -54,16 +54,15 @@ def states(weights: tuple[Weight[Size], ...], training: Training) -> States:
 
     recipe, average = RECIPES[training.precision], AVERAGES[training.ema]
     sums = [total(attrgetter(part)) for part in ("weight", "master", "gradient", "average")]
-    optimizer = sum(
-        weight.copies * _state(training.optimizer, weight, (wide if weight.always_float32 else plain).moment) for weight in weights
-    )
+    optimizer = sum(weight.copies * _state(training, weight, (wide if weight.always_float32 else plain).moment) for weight in weights)
     if training.optimizer == "adamw-8bit":
         optimizer = optimizer + QUANTIZATION_MAPS * maximum(*(_quantized(product(weight.shape)) for weight in weights))
+    routed = any(weight.component == "experts" for weight in weights)
     lines = [
         ByteSum("weights", SHORT_NAMES[recipe.weights], plain.weight, sums[0]),
         *([ByteSum("master weights", SHORT_NAMES[recipe.master], plain.master, sums[1])] if recipe.master else []),
         ByteSum("gradients", training.gradient_dtype, plain.gradient, sums[2]),
-        ByteSum("optimizer", *_described(training.optimizer, recipe.moments), optimizer),
+        ByteSum("optimizer", *_described(training, recipe.moments, routed=routed), optimizer),
         *([ByteSum("average of weights", SHORT_NAMES[average], plain.average, sums[3])] if average else []),
     ]
     counters = STEP_COUNTER * sum(weight.copies for weight in weights if counts_steps(weight, training))
@@ -72,7 +71,7 @@ def states(weights: tuple[Weight[Size], ...], training: Training) -> States:
 
 def counts_steps(weight: Weight[Size], training: Training) -> bool:
     """Return whether the optimizer holds a step counter for a weight on the device: Adam's fused kernels do, the others on the host."""
-    by_adam = training.optimizer in {"adamw", "adam"} or (training.optimizer == "muon" and not muon_takes(weight))
+    by_adam = training.optimizer in {"adamw", "adam"} or (training.optimizer == "muon" and not muon_takes(weight, training))
     return by_adam and (training.optimizer_kernel == "fused" or training.device == "cpu")
 
 
@@ -82,7 +81,7 @@ def tensors_of(weight: Weight[Size], training: Training, *, with_gradients: bool
     elements = product(weight.shape)
     kin = [each.weight, each.master, each.average, each.gradient if with_gradients else 0]
     count = MOMENTS.get(training.optimizer, 1)
-    state = _state(training.optimizer, weight, each.moment)
+    state = _state(training, weight, each.moment)
     counters = [STEP_COUNTER] if counts_steps(weight, training) else []
     return [elements * size for size in kin if size], [*(state // count for _ in range(count)), *counters]
 
@@ -105,21 +104,31 @@ class _Bytes:
         return cls(*(BYTES[dtype] if dtype else 0 for dtype in tensors))
 
 
-def _state(optimizer: Optimizer, weight: Weight[Size], moment_bytes: int) -> Size:
+def _state(training: Training, weight: Weight[Size], moment_bytes: int) -> Size:
     """Return the bytes of optimizer state of one copy of a weight."""
-    elements = product(weight.shape)
+    elements, optimizer = product(weight.shape), training.optimizer
     if optimizer == "adafactor":
         return _adafactor(weight.shape) * moment_bytes
     if optimizer == "adamw-8bit":
         return _adamw_8bit(elements)
     if optimizer == "muon":
-        return elements * moment_bytes * (1 if muon_takes(weight) else 2)
+        return elements * moment_bytes * (1 if muon_takes(weight, training) else 2)
     return elements * moment_bytes * MOMENTS[optimizer]
 
 
-def muon_takes(weight: Weight[Size]) -> bool:
-    """Return whether Muon updates a weight: the matrices of the layers; AdamW has the tables, the head, the norms and the biases."""
-    return len(weight.shape) == MATRIX and weight.component in ("attention", "feed_forward", "other")
+def muon_takes(weight: Weight[Number], training: Training) -> bool:
+    """Return whether Muon updates a weight: a matrix in a layer by which the model multiplies.
+
+    Projections of attention and of other mixers, feed-forwards, shared experts and routers. AdamW has what lies outside of the layers
+    (tables, head, ``project_in`` and its like), and norms, biases, decays and convolutions. Stacks of matrices are AdamW's too, since
+    torch.optim.Muon (PyTorch 2.13) raises an error for whatever is no matrix, but for routed experts where ``muon_experts`` says so.
+
+    Sources: torch.optim.Muon and github.com/KellerJordan/Muon ("hidden weights"; embeddings, heads, gains and biases by AdamW); Liu et al.
+    2025 (Moonlight, arXiv:2502.16982) and Kimi K2 (arXiv:2507.20534), whose experts are matrices of their own.
+    """
+    if not (weight.multiplied and weight.name.startswith("model.layers.")):
+        return False
+    return len(weight.shape) == MATRIX or (weight.component == "experts" and training.muon_experts == "each")
 
 
 def _adafactor(shape: tuple[Size, ...]) -> Size:
@@ -140,15 +149,17 @@ def _quantized(elements: Size) -> Size:
     return minimum(elements // SMALLEST_QUANTIZED, 1)
 
 
-def _described(optimizer: Optimizer, dtype: Dtype) -> tuple[str, int | None]:
+def _described(training: Training, dtype: Dtype, *, routed: bool) -> tuple[str, int | None]:
     """Return the optimizer's state in words, and its bytes for a parameter where that is one number."""
+    optimizer = training.optimizer
     if optimizer in MOMENTS:
         moments = MOMENTS[optimizer]
         noun = "moment" if moments == 1 else "moments"
         return f"{moments} {noun}, {SHORT_NAMES[dtype]}" if moments else "no state", moments * BYTES[dtype]
+    experts = {"each": " and of each expert", "adamw": " but not of routed experts"}[training.muon_experts] if routed else ""
     words = {
         "adafactor": f"factored second moment, {SHORT_NAMES[dtype]}",
         "adamw-8bit": f"2 moments, 8 bits and a fp32 scale for {BLOCK}; fp32 for tensors under {SMALLEST_QUANTIZED:,} elements",
-        "muon": f"1 moment for matrices of layers, 2 (adamw) for the rest, {SHORT_NAMES[dtype]}",
+        "muon": f"1 moment for matrices of layers{experts}, 2 (adamw) for the rest, {SHORT_NAMES[dtype]}",
     }
     return words[optimizer], None

@@ -67,7 +67,7 @@ def _figure(
     return Column(name, "integer", unit, method, description, read, tier, heading, may_be_empty)
 
 
-_PARAMETERS, _STATES, _KEPT, _PEAK, _FLOPS = "parameters/1", "states/1", "kept/1", "peak/2", "flops/2"
+_PARAMETERS, _STATES, _KEPT, _PEAK, _FLOPS = "parameters/1", "states/2", "kept/1", "peak/2", "flops/2"
 
 
 def _params(component: Component, description: str) -> Column:

@@ -6,7 +6,7 @@ trace is one walk over a small tree, whatever the depth of the model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
@@ -44,7 +44,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operator of the forward pass.
+    """One operator of the forward pass. One that costs FLOPs multiplies its first two inputs.
 
     ``temporary`` and ``backward_temporary`` are bytes that live only while its kernels run. ``passes_gradient``: its inputs' gradients are
     its output's, not new tensors (a sum, a view). ``elementwise``: they have its output's shape and dtype, until they are summed over what
@@ -107,6 +107,15 @@ class Checkpoint:
 
 
 Node: TypeAlias = "Operation | Repeat | Checkpoint"
+
+
+def operations(nodes: Iterable[Node]) -> Iterator[Operation]:
+    """Yield every operator of a trace in order, those of equal layers once."""
+    for node in nodes:
+        if isinstance(node, Operation):
+            yield node
+        else:
+            yield from operations(node.body)
 
 
 @dataclass(frozen=True, slots=True)

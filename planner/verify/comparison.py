@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -21,15 +20,13 @@ from planner.verify import (
     transformers_parameters,
     twin,
 )
-from planner.verify.records import CHECKPOINT, Check, Measured, Row
+from planner.verify.records import CHECKPOINT, Check, Measured, Row, pattern
 
 # How far a peak may be from the measured one: the order in which an engine frees and allocates inside a layer is not all modelled.
 PEAK_ALLOWED, PEAK_ALLOWED_RECOMPUTED = 0.005, 0.01
 GPU_ALLOWED = 0.02  # kernels take workspaces of their own
 LOSS_ALLOWED = 0.02  # of ln V: random weights say a little, not nothing
 TWIN_BATCH, TWIN_LENGTH = 2, 16
-
-LAYER = re.compile(r"(?<=\.layers\.)[\d,.-]*\d(?=\.[a-z]|$)")  # a number, or the ranges that we write for runs of layers
 
 
 def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check] = ("parameters",), config: Path | None = None) -> Iterator[Row]:
@@ -87,11 +84,6 @@ def _rows(plan: Plan, check: Check, unit: str) -> Callable[..., Row]:
         return Row(plan.name, plan.scenario, check, figure, unit, ours, pytorch, allowed)
 
     return row
-
-
-def pattern(name: str) -> str:
-    """Return the name with N for the number of the layer."""
-    return LAYER.sub("N", name)
 
 
 def compare_parameters(plan: Plan, check: Check, theirs: dict[str, tuple[int, ...]]) -> Iterator[Row]:

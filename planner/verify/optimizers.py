@@ -1,15 +1,16 @@
 """The optimizers of the spec language as PyTorch programs run them, and the bytes of state that they really hold.
 
-Adam, AdamW, SGD, Adafactor and Muon are PyTorch's, Lion is lion-pytorch's, 8-bit AdamW is bitsandbytes'. Muon takes the matrices of the
-layers and AdamW the rest. With ``bf16-master`` the optimizer has a float32 copy of every weight. Gradients in float32 have memory of
-their own: a gradient is added to it as soon as it arrives, and then dropped. Gradients in bf16 stay where PyTorch puts them, and on a
-made-up GPU the update reads them as they are, as the fused ones of Apex and Transformer Engine do; PyTorch's own wants a float32 copy.
+Adam, AdamW, SGD, Adafactor and Muon are PyTorch's, Lion is lion-pytorch's, 8-bit AdamW is bitsandbytes'. Muon takes the weights that
+the planner's rule names, and AdamW the rest. With ``bf16-master`` the optimizer has a float32 copy of every weight. Gradients in float32
+have memory of their own: a gradient is added to it as soon as it arrives, and then dropped. Gradients in bf16 stay where PyTorch puts
+them, and on a made-up GPU the update reads them as they are, as the fused ones of Apex and Transformer Engine do; PyTorch's own wants a
+float32 copy.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
@@ -17,10 +18,13 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import is_fake
 
+from planner.capacity.parameters import parameters
+from planner.capacity.states import muon_takes
 from planner.spec.precision import AVERAGES, GRADIENTS, RECIPES, separate_gradients
-from planner.spec.records import Optimizer, OptimizerKernel, Training
+from planner.spec.records import Model, Optimizer, OptimizerKernel, Training
+from planner.trace.decoder import trace
 from planner.verify.modules import UnbuildableError
-from planner.verify.records import State
+from planner.verify.records import State, pattern
 
 MATRIX = 2  # dimensions
 LEARNING_RATE = 1e-3
@@ -36,8 +40,14 @@ def third_party(module: str, package: str, optimizer: Optimizer) -> ModuleType:
         raise UnbuildableError(f"optimizer {optimizer} needs the package {package}, which is not installed") from error
 
 
-def make(training: Training, named: Iterable[tuple[str, Tensor]]) -> list[torch.optim.Optimizer]:
-    """Return the optimizers that together train the named parameters: two for Muon, else one."""
+def muon_names(model: Model, training: Training) -> frozenset[str]:
+    """Return the names of the weights that Muon updates, with N for the number of the layer: the planner's rule; the state is PyTorch's."""
+    weights = parameters(trace(model, training), model).weights
+    return frozenset(pattern(weight.name) for weight in weights if muon_takes(weight, training))
+
+
+def make(training: Training, named: Iterable[tuple[str, Tensor]], hidden: frozenset[str]) -> list[torch.optim.Optimizer]:
+    """Return the optimizers that together train the parameters, given by our names: two for Muon, of which it has the hidden ones."""
     named = list(named)
     foreach, fused = KERNELS[training.optimizer_kernel]
     tensors = [tensor for _, tensor in named]
@@ -49,8 +59,10 @@ def make(training: Training, named: Iterable[tuple[str, Tensor]]) -> list[torch.
             momentum = 0.9 if name == "sgd-momentum" else 0.0
             return [torch.optim.SGD(tensors, LEARNING_RATE, momentum, foreach=foreach)]
         case "muon":
-            matrices = [tensor for name, tensor in named if is_hidden(name, tensor)]
-            others = [tensor for name, tensor in named if not is_hidden(name, tensor)]
+            matrices = [tensor for name, tensor in named if pattern(name) in hidden]
+            others = [tensor for name, tensor in named if pattern(name) not in hidden]
+            if any(tensor.dim() != MATRIX for tensor in matrices):
+                raise UnbuildableError("muon_experts each: torch.optim.Muon takes no stack of experts' matrices")
             return [torch.optim.Muon(matrices, LEARNING_RATE), torch.optim.AdamW(others, LEARNING_RATE, foreach=foreach, fused=fused)]
         case "adafactor":
             return [torch.optim.Adafactor(tensors)]
@@ -64,16 +76,11 @@ ADAMS: dict[str, type[torch.optim.Adam]] = {"adamw": torch.optim.AdamW, "adam": 
 KERNELS: dict[OptimizerKernel, tuple[bool, bool]] = {"fused": (False, True), "foreach": (True, False), "for-loop": (False, False)}
 
 
-def is_hidden(name: str, tensor: Tensor) -> bool:
-    """Say whether Muon takes a parameter: a matrix of a layer."""
-    return name.startswith("model.layers.") and tensor.dim() == MATRIX
-
-
 class Trainer:
     """The optimizer's side of a training step: takes gradients as they arrive, steps, and lets go of them."""
 
-    def __init__(self, module: nn.Module, training: Training) -> None:
-        self.names = {weight: name for name, weight in module.named_parameters()}
+    def __init__(self, module: nn.Module, training: Training, our_name: Callable[[str], str], hidden: frozenset[str]) -> None:
+        self.names = {weight: our_name(name) for name, weight in module.named_parameters()}
         recipe, average = RECIPES[training.precision], AVERAGES[training.ema]
         self.average = [weight.detach().to(getattr(torch, average), copy=True) for weight in self.names if average]
         self.masters: dict[Tensor, Tensor] = {}
@@ -83,7 +90,7 @@ class Trainer:
         if separate_gradients(training):
             gradients = getattr(torch, GRADIENTS[training.gradient_dtype])
             self.main_gradients = {weight: torch.zeros_like(weight, dtype=gradients) for weight in self.names}
-        self.optimizers = make(training, [(name, self.masters.get(weight, weight)) for weight, name in self.names.items()])
+        self.optimizers = make(training, [(name, self.masters.get(weight, weight)) for weight, name in self.names.items()], hidden)
 
     def held(self) -> tuple[Tensor, ...]:
         """Return the tensors that are there from the start: master weights, the memory of their gradients, the moving average."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 Check = Literal["parameters", "transformers", "config", "kept", "flops", "step", "optimizer", "loss", "device"]
 
 CHECKPOINT = "checkpoint"  # stands where a function's name stands: a checkpoint holds its arguments under none
+LAYER = re.compile(r"(?<=\.layers\.)[\d,.-]*\d(?=\.[a-z]|$)")  # a number, or the ranges that we write for runs of layers
+
+
+def pattern(name: str) -> str:
+    """Return the name with N for the number of the layer."""
+    return LAYER.sub("N", name)
 
 
 @dataclass(frozen=True, slots=True)

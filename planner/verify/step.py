@@ -21,7 +21,7 @@ from planner.verify.engine import backward
 from planner.verify.live import Live, Made
 from planner.verify.losses import loss_of
 from planner.verify.modules import CausalLM, UnbuildableError
-from planner.verify.optimizers import Trainer
+from planner.verify.optimizers import Trainer, muon_names
 from planner.verify.records import CHECKPOINT, Measured, Phase, Saved
 
 LOSS = "loss"  # the path of what runs in no module, or in the whole model itself
@@ -144,7 +144,8 @@ class Step:
         self.loss = loss_of(training)
         shape = (training.batch_size, training.sequence_length)
         self.ids, self.targets = (torch.zeros(shape, dtype=torch.long, device=self.device) for _ in range(2))
-        self.trainer = Trainer(self.module, training)
+        hidden = muon_names(model, training) if training.optimizer == "muon" else frozenset[str]()
+        self.trainer = Trainer(self.module, training, self.names, hidden)
         self.live = Live(self.device)
         held = (*self.module.parameters(), *self.module.buffers(), *self.trainer.held(), self.ids, self.targets)
         self.live.follow(held, "start")

@@ -16,13 +16,13 @@ from planner.spec.records import Attention, FeedForward, Layer, Model, Run, Scen
 # embedding 104·4 = 416; positions 8·4 = 32; attention 3·(3·4·4 + 4·4) = 192; feed-forward 3·(4·16 + 16·4) = 384; norm 4
 # total 416 + 32 + 192 + 384 + 4 = 1028; padding 4·4 = 16
 WEIGHTS = (
-    Weight("model.embed_tokens.weight", (104, 4), 1, "embedding", "V × d_model", False, 416),
-    Weight("model.embed_positions.weight", (8, 4), 1, "position", "context_length × d_model", False, 32),
-    Weight("model.layers.N.self_attn.qkv_proj.weight", (12, 4), 3, "attention", "linear d_model -> 3·d_model", False, 48),
-    Weight("model.layers.N.self_attn.o_proj.weight", (4, 4), 3, "attention", "linear d_model -> d_model", False, 16),
-    Weight("model.layers.N.mlp.up_proj.weight", (16, 4), 3, "feed_forward", "linear d_model -> d_ff", False, 64),
-    Weight("model.layers.N.mlp.down_proj.weight", (4, 16), 3, "feed_forward", "linear d_ff -> d_model", False, 64),
-    Weight("model.norm.weight", (4,), 1, "norm", "d_model", False, 4),
+    Weight("model.embed_tokens.weight", (104, 4), 1, "embedding", "V × d_model", False, 416, False),
+    Weight("model.embed_positions.weight", (8, 4), 1, "position", "context_length × d_model", False, 32, False),
+    Weight("model.layers.N.self_attn.qkv_proj.weight", (12, 4), 3, "attention", "linear d_model -> 3·d_model", False, 48, True),
+    Weight("model.layers.N.self_attn.o_proj.weight", (4, 4), 3, "attention", "linear d_model -> d_model", False, 16, True),
+    Weight("model.layers.N.mlp.up_proj.weight", (16, 4), 3, "feed_forward", "linear d_model -> d_ff", False, 64, True),
+    Weight("model.layers.N.mlp.down_proj.weight", (4, 16), 3, "feed_forward", "linear d_ff -> d_model", False, 64, True),
+    Weight("model.norm.weight", (4,), 1, "norm", "d_model", False, 4, False),
 )
 BY_COMPONENT = {
     "embedding": 416, "position": 32, "attention": 192, "feed_forward": 384, "ssm": 0, "experts": 0, "shared_experts": 0,

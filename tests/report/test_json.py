@@ -28,6 +28,7 @@ def test_what_is_behind_the_figures_is_there(plan: Plan) -> None:
         "formula": "linear d_model -> 3·d_model",
         "always_float32": False,
         "active_each": 48,
+        "multiplied": True,
     }
     assert [state["bytes_per_param"] for state in told["model_states"]] == [4, 0, 4, 8]
     assert told["kept"][0]["bytes_each"] == 256
