@@ -10,9 +10,9 @@ from collections import Counter
 
 import pytest
 
-from planner.capacity import plan
-from planner.verify import measure
-from tests.shapes import drawn
+import planner
+from planner.verify import CannotMeasureError, measure
+from tests.shapes import buildable
 
 pytest.importorskip("torch", reason="the extra torch is not installed")
 
@@ -22,32 +22,40 @@ FIRST, LAST = map(int, os.environ.get("SEEDS", "0:40").split(":"))
 @pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")  # PyTorch's, where RMSNorm has no kernel
 @pytest.mark.parametrize("seed", range(FIRST, LAST))
 def test_a_random_shape(seed: int) -> None:
-    spec = drawn(seed)
+    spec = buildable(seed)
     training = spec.scenarios[0].training
-    ours = plan(spec, spec.scenarios[0])
-    theirs = measure(spec.model, training)
+    ours = planner.plan(spec)
+    try:
+        theirs = measure(spec.model, training)
+    except CannotMeasureError as error:
+        pytest.skip(str(error))
     left_out = Counter[str]()  # of PyTorch's counter
     for phase, _, flops in theirs.flops_left_out:
         left_out[phase] += flops
     hardware = next(count for count in ours.flops.by_convention if count.convention == "hardware")
+    a_pass = hardware.train_per_step // training.gradient_accumulation
     of_phases = {phase.phase: phase.peak_bytes for phase in ours.memory.phases}
     of_first_phases = {phase.phase: phase.peak_bytes for phase in ours.memory.first_step_phases}
+    # What the plan itself says that it leaves out of the update: no peak of it can be compared.
+    whole = not any("update" in line for line in ours.not_counted)
     assert {
+        "parameters": ours.parameters.total,
         "bytes kept": ours.memory.activations_bytes,
         "forward FLOPs": hardware.forward_per_step,
-        "backward FLOPs": hardware.train_per_step - hardware.forward_per_step,
+        "backward FLOPs": a_pass - hardware.forward_per_step,
         "bytes at the start": ours.memory.live.start,
         "bytes after the forward pass": ours.memory.live.after_forward,
         "bytes after the backward pass": ours.memory.live.after_backward,
-        "peaks": [max(of_phases["forward"], of_phases["loss"]), of_phases["backward"], of_phases["optimizer"]],
+        "peaks": [max(of_phases["forward"], of_phases["loss"]), of_phases["backward"], *([of_phases["optimizer"]] if whole else [])],
         "peaks of the first step": [max(of_first_phases["forward"], of_first_phases["loss"]), of_first_phases["backward"]],
     } == {
+        "parameters": theirs.params,
         "bytes kept": theirs.saved_bytes,
         "forward FLOPs": theirs.flops_forward + left_out["forward"],
         "backward FLOPs": theirs.flops_backward + left_out["backward"],
         "bytes at the start": theirs.start_bytes,
         "bytes after the forward pass": theirs.after_forward_bytes,
         "bytes after the backward pass": theirs.after_backward_bytes,
-        "peaks": [phase.bytes for phase in theirs.phases],
+        "peaks": [phase.bytes for phase in theirs.phases[: 3 if whole else 2]],
         "peaks of the first step": [phase.bytes for phase in theirs.first_phases[:2]],
     }
