@@ -82,9 +82,7 @@ def one_validation(_: str) -> Line:
 
 def one_run(folder: str) -> Line:
     """Compare a run on one spec with importing the packages that the planner depends on."""
-    run, bare = best(
-        python("-m", "planner", "run", str(GPT2), "--output", folder), python("-c", "import yaml, jsonschema, pandas")
-    )
+    run, bare = best(python("-m", "planner", "run", str(GPT2), "--output", folder), python("-c", "import yaml, jsonschema, pandas"))
     return Line("planner run, one spec", run, "import all dependencies", bare, 1.3)
 
 

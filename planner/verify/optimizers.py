@@ -42,7 +42,7 @@ def third_party(module: str, package: str, optimizer: Optimizer) -> ModuleType:
 
 def muon_names(model: Model, training: Training) -> frozenset[str]:
     """Return the names of the weights that Muon updates, with N for the number of the layer: the planner's rule; the state is PyTorch's."""
-    weights = parameters(trace(model, training), model).weights
+    weights = parameters(trace(model, training)).weights
     return frozenset(pattern(weight.name) for weight in weights if muon_takes(weight, training))
 
 
