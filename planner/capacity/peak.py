@@ -11,7 +11,8 @@ Left out: what a kernel needs inside itself. The rest is held to PyTorch byte by
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from planner.capacity.activations import kept
 from planner.capacity.records import Phase
@@ -20,8 +21,7 @@ from planner.trace.tape import Checkpoint, Node, Operation, Repeat
 from planner.trace.tensor import Storage, Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(NamedTuple):
     """Bytes alive while an operator runs."""
 
     phase: Phase
@@ -61,8 +61,8 @@ class Walk:
         for moment, size in freed:
             for number in range(moment, len(self.moments) - copies):
                 walked, last = self.moments[number], self.moments[number + copies]
-                self.moments[number] = replace(walked, bytes=walked.bytes - size * (1 - exceeds_one(count)))
-                self.moments[number + copies] = replace(last, bytes=last.bytes - size)
+                self.moments[number] = walked._replace(bytes=walked.bytes - size * (1 - exceeds_one(count)))
+                self.moments[number + copies] = last._replace(bytes=last.bytes - size)
             self.live = self.live - size
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from planner.capacity.peak import Moment, walk
@@ -18,7 +18,7 @@ ALLOCATION_BLOCK = 512  # bytes: kMinBlockSize of PyTorch's c10/cuda/CUDACaching
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Moments of the first step, which starts without optimizer state, and of every later one."""
+    """Moments that can be the highest: of the first step, which starts without optimizer state, and of every later one."""
 
     first: tuple[Moment, ...]
     later: tuple[Moment, ...]
@@ -44,9 +44,10 @@ def step(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, 
     walked = walk(forward.nodes, preallocated=preallocated, block=block)
     temporary = maximum(_update_temporaries(weights, training, states), _average_temporary(weights, training))
     update = Moment("optimizer", f"{training.optimizer} step", start + walked.after_backward + temporary)
+    moments = _candidates(walked.moments)
     return Step(
-        (*(Moment(moment.phase, moment.operator, stateless + moment.bytes) for moment in walked.moments), update),
-        (*(Moment(moment.phase, moment.operator, start + moment.bytes) for moment in walked.moments), update),
+        (*(Moment(moment.phase, moment.operator, stateless + moment.bytes) for moment in moments), update),
+        (*(Moment(moment.phase, moment.operator, start + moment.bytes) for moment in moments), update),
         LiveBytes(start, start + walked.after_forward, start + walked.after_backward),
     )
 
@@ -73,6 +74,15 @@ def rounded_up(weights: tuple[Weight[Size], ...], training: Training, block: int
         of_optimizer = of_optimizer + weight.copies * sum(divide_up(size, block) * block - size for size in moments)
         of_the_rest = of_the_rest + weight.copies * sum(divide_up(size, block) * block - size for size in rest)
     return of_optimizer, of_the_rest
+
+
+def _candidates(moments: Sequence[Moment]) -> Sequence[Moment]:
+    """Return the highest moment of each phase; all moments where it depends on symbols which one that is."""
+    if not all(isinstance(moment.bytes, int) for moment in moments):
+        return moments
+    of_phases = {phase: [moment for moment in moments if moment.phase == phase] for phase in PHASES}
+    peaks = [_highest(phase, of_phase) for phase, of_phase in of_phases.items() if of_phase]
+    return [Moment(peak.phase, peak.operator, peak.peak_bytes) for peak in peaks]
 
 
 def highest(moments: Iterable[Moment]) -> tuple[PhasePeak[Size], ...]:
