@@ -98,7 +98,7 @@ def deep_model(folder: str) -> Line:
         )
         specs.append(planner.load(path))
     deep, shallow = best(*(lambda spec=spec: planner.plan(spec) for spec in specs))
-    return Line("planning 1,000 layers", deep, "planning 1 layer", shallow, 1.3)
+    return Line("planning 1,000 layers", deep, "planning 1 layer", shallow, 1.5)
 
 
 def many_specs(folder: str) -> Line:
@@ -115,7 +115,7 @@ def many_specs(folder: str) -> Line:
         read_and_validated(texts),
         rounds=3,
     )
-    return Line(f"planner run, {SPECS:,} specs", run - one, "yaml, jsonschema on these", bare, 8)
+    return Line(f"planner run, {SPECS:,} specs", run - one, "yaml, jsonschema on these", bare, 10)
 
 
 def grid(_: str) -> Line:
@@ -134,7 +134,7 @@ def grid(_: str) -> Line:
             total += B * factor
 
     seconds, bare = best(lambda: capacity.grid(spec, spec.scenarios[0], batch_size=B, sequence_length=n), sums, rounds=3)
-    return Line(f"a grid of {B.size:,} points", seconds, f"{SUMS} products, sums of numpy", bare, 3)
+    return Line(f"a grid of {B.size:,} points", seconds, f"{SUMS} products, sums of numpy", bare, 7)
 
 
 def published_configs(folder: str) -> Line:
@@ -160,7 +160,7 @@ def published_configs(folder: str) -> Line:
             planner.plan(read)
 
     imported, bare = best(imported_and_planned, read_and_validated(texts()), rounds=3)
-    return Line(f"{len(configs)} configs, to plans", imported, "yaml, jsonschema on specs", bare, 8)
+    return Line(f"{len(configs)} configs, to plans", imported, "yaml, jsonschema on specs", bare, 15)
 
 
 def diff(folder: str) -> Line:
@@ -185,7 +185,7 @@ def diff(folder: str) -> Line:
         )
 
     review, run, reading = best(planner("diff"), planner("run", *map(str, changed)), lambda: spec.read([repo / "specs"]), rounds=5)
-    return Line(f"planner diff, 3 of {REVIEWED}", review - reading, "planner run on these 3", run, 2.5)
+    return Line(f"planner diff, 3 of {REVIEWED}", review - reading, "planner run on these 3", run, 3)
 
 
 def main() -> int:
