@@ -51,7 +51,7 @@ def model(model: Model) -> dict[str, str]:
         "n_layers": str(model.n_layers),
         **shared,
         "embedding_norm": _bool(model.embedding_norm),
-        **_on({"embedding_scale": model.embedding_scale, "embedding_dim": model.embedding_dim}),
+        **_on({"embedding_scale": model.embedding_scale, "embedding_dim": model.embedding_dim, "model_type": model.model_type}),
         "final_norm": _bool(model.final_norm),
         "head.tied": _bool(model.tied_head),
         "head.bias": _bool(model.head_bias),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from planner.spec.extra import extra
 from planner.spec.language import leaves
@@ -82,6 +82,7 @@ def model(document: Document) -> Model:
         embedding_dim=_if_written(settings, "embedding_dim"),
         per_layer_embedding=record(PerLayerEmbedding, settings, "per_layer_embedding") if settings.on("per_layer_embedding") else None,
         prediction=record(MultiTokenPrediction, settings, "prediction") if settings.on("prediction") else None,
+        model_type=_if_written(settings, "model_type"),
         extra=extra(settings, sizes(document, settings)),
     )
 
@@ -224,8 +225,8 @@ _EXPERTS = (
 )
 
 
-def _if_written(settings: Settings, key: str) -> int | None:
-    """Return a size that is another one unless written, which the record says as None."""
+def _if_written(settings: Settings, key: str) -> Any:  # noqa: ANN401 - the schema has checked what type it is
+    """Return a setting that follows from others unless written, which the record says as None."""
     return settings.get(key) if settings.written(key) else None
 
 

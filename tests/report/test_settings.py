@@ -7,8 +7,10 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import pytest
+
 from planner.capacity.records import Plan
-from planner.report import settings
+from planner.report import breakdown, settings
 from planner.spec.language import leaves
 from planner.spec.records import (
     Attention,
@@ -16,6 +18,7 @@ from planner.spec.records import (
     Extra,
     FeedForward,
     GatedDeltaNet,
+    Implementation,
     Indexer,
     KimiDeltaAttention,
     LatentAttention,
@@ -25,6 +28,7 @@ from planner.spec.records import (
     Mamba2,
     Mixer,
     Mlstm,
+    ModelType,
     MultiTokenPrediction,
     Norm,
     PerLayerEmbedding,
@@ -86,6 +90,7 @@ def test_every_setting_of_the_spec_language_is_told_and_no_other(plan: Plan) -> 
         logit_softcap=Fraction(30),
         per_layer_embedding=PerLayerEmbedding(50, 8),
         prediction=MultiTokenPrediction(1),
+        model_type="llama",
         extra=(Extra("x", (3,), "other"),),
     )
     layers = (GATED_ROPE, EVERY_SWITCH, *(Layer(None, None, mixers=(mixer,)) for mixer in MIXERS))
@@ -163,3 +168,16 @@ def test_extra_tensors_are_told_where_they_are(plan: Plan) -> None:
     told = settings.model(replace(own, extra=(Extra("x", (3,), "other"),)))
     assert told["extra"] == "[{name: x, shape: [3], component: other, uses: 0}]"
     assert told["layers"] == "3 × {extra: [{name: y, shape: [2, 3], component: attention, uses: 1}]}"
+
+
+@pytest.mark.parametrize(
+    ("implementation", "named", "kernels"),
+    [
+        ("pytorch", None, "pytorch"),
+        ("transformers", None, "transformers (modules of gpt2)"),  # learned positions and a fused projection
+        ("transformers-eager", "llama", "transformers-eager (modules of llama)"),
+    ],
+)
+def test_what_runs_is_named(plan: Plan, implementation: Implementation, named: ModelType | None, kernels: str) -> None:
+    model, training = replace(plan.model, model_type=named), replace(plan.training, implementation=implementation)
+    assert breakdown.kernels(replace(plan, model=model, training=training)) == kernels
