@@ -204,7 +204,7 @@ class _Backward:
                 continue
             for tensor in dict.fromkeys(node.inputs):
                 if tensor.leaf:
-                    self.readers[tensor] = self.readers.get(tensor, 0) + 1
+                    self.readers[tensor.origin] = self.readers.get(tensor.origin, 0) + 1
 
     def steps(self, nodes: Sequence[Node], holders: dict[Storage, int], stays: dict[Storage, Size]) -> None:
         for node in reversed(nodes):
@@ -274,9 +274,9 @@ class _Backward:
             self.drop(waiting)
             self.drop(gradient)
         if tensor.leaf:
-            self.readers[tensor] -= 1
-            if self.preallocated and not self.readers[tensor]:
-                self.drop(self.gradients[tensor])
+            self.readers[tensor.origin] -= 1
+            if self.preallocated and not self.readers[tensor.origin]:
+                self.drop(self.gradients[tensor.origin])
 
     def release(self, tensors: Iterable[Tensor], holders: dict[Storage, int], stays: dict[Storage, Size]) -> None:
         for storage in {storage: None for tensor in tensors for storage, _ in tensor.parts if storage in stays and storage in holders}:

@@ -19,6 +19,8 @@ def norm(t: Tape, kind: Norm, x: Tensor, name: str, *, heads: Size | None = None
     with t.at(name, "norm"):
         weight = t.weight("weight", shape, "scale of a norm") if kind.weight else None
         bias = t.weight("bias", shape, "shift of a norm") if kind.bias else None
+        if heads is not None:  # x is [B, heads, n, h]
+            weight, bias = (vector and vector.view(heads, 1, x.shape[-1]) for vector in (weight, bias))
         made = t.implementation.norm(t, x, kind, weight, bias)
         op.hold(t, x)
         return made

@@ -41,7 +41,7 @@ def with_kernel(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -
         if structure(h) % FLASH_ALIGNMENT == 0:
             return one_kernel(t, name, (q, k, v), None, statistics)
         wide = (padded(t, q), padded(t, k), padded(t, v))
-        return cut(t, one_kernel(t, name, wide, None, statistics), h)
+        return cut(t, one_kernel(t, name, wide, None, statistics, of_model=2 * h), h)
     if name == "cudnn_attention":
         statistics = [t.tensor((B, H, n, 1), "float32", needs_grad=False), t.tensor((2,), "int64", needs_grad=False)]
         return one_kernel(t, name, (q, k, v), bias, statistics)
@@ -79,8 +79,18 @@ def kernel(t: Tape, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None) -> 
     raise NotModelledError(f"the {forced} attention kernel does not take these inputs; those that do: {', '.join(possible)}")
 
 
-def one_kernel(t: Tape, name: str, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, statistics: list[Tensor]) -> Tensor:
+def one_kernel(
+    t: Tape,
+    name: str,
+    qkv: tuple[Tensor, Tensor, Tensor],
+    bias: Tensor | None,
+    statistics: list[Tensor],
+    *,
+    of_model: Size | None = None,
+) -> Tensor:
     """Attend in one kernel, whose output lies as q does; the memory-efficient one writes position by position.
+
+    ``of_model``: the widths of the model's query and value heads together, where those that the kernel sees are padded.
 
     FLOPs forward 4·B·H·n²·h, backward 2.5 times that, since the scores are computed again (5 products for 2). Keeps q, k, v, the output and
     per row the log of the sum of exponentials; on CUDA also the state of the random number generator.
@@ -89,9 +99,10 @@ def one_kernel(t: Tape, name: str, qkv: tuple[Tensor, Tensor, Tensor], bias: Ten
     B, H, n, h = q.shape
     made = t.tensor((B, H, n, v.shape[-1]), q.dtype)
     made.by_head = q.by_head and name != "efficient_attention"
-    products = 2 * B * H * n * n * (h + v.shape[-1])
-    backward = 2 * B * H * n * n * (3 * h + 2 * v.shape[-1])
-    full, causal = op.windowed(t, products, n)
+    square = 2 * B * H * n * n
+    products = square * (h + v.shape[-1])
+    backward = square * (3 * h + 2 * v.shape[-1])
+    full, causal = op.windowed(t, products if of_model is None else square * of_model, n)
     flops = Flops(products, full, causal, backward, "two products forward; backward five, the scores once more")
     saved = [Saved(q, "queries"), Saved(k, "keys"), Saved(v, "values"), Saved(made, "output")]
     saved += [Saved(tensor, what) for tensor, what in zip(statistics, (LOG_SUM, "random state"), strict=False)]

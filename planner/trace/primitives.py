@@ -450,8 +450,9 @@ def chunked_cross_entropy(t: Tape, x: Tensor, w: Tensor, b: Tensor | None, targe
     with t.at("", "loss"):
         made = t.tensor((), w.dtype)
     forward = 2 * product(x.shape) * w.shape[0]
-    flops = Flops(0, forward, forward, 0, "2 · rows · d · V")
+    with t.at("", "head"):
+        t.record("linear", [x, w], [], flops=Flops(0, forward, forward, 0, "2 · rows · d · V"), by=chunked_cross_entropy)
     saved = [Saved(gradient, "gradient made early") for gradient in gradients]
     t.note("among the activations, the gradients that a chunked loss makes in the forward pass: they are in the peak")
-    t.record("linear_cross_entropy", [*read, targets], [made, *gradients], saved, flops, by=chunked_cross_entropy)
+    t.record("linear_cross_entropy", [*read, targets], [made, *gradients], saved, by=chunked_cross_entropy)
     return made
