@@ -124,16 +124,18 @@ def grid(_: str) -> Line:
 
     import planner
     from planner import capacity
+    from planner.explore import sweep
 
     spec = planner.load(LLAMA)
     B, n = np.meshgrid(np.arange(1, SIDE + 1), np.arange(1, SIDE + 1) * 128)
+    metrics = [sweep.METRICS[name] for name in sweep.ALWAYS]
 
     def sums() -> None:
         total = np.zeros(B.shape, dtype=np.int64)
         for factor in range(SUMS):
             total += B * factor
 
-    seconds, bare = best(lambda: capacity.grid(spec, spec.scenarios[0], batch_size=B, sequence_length=n), sums, rounds=3)
+    seconds, bare = best(lambda: capacity.step_formulas(spec, spec.scenarios[0]).at(B, n, *metrics), sums, rounds=3)
     return Line(f"a grid of {B.size:,} points", seconds, f"{SUMS} products, sums of numpy", bare, 7)
 
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from planner.capacity.plan import plan
 from planner.capacity.records import Plan
-from planner.capacity.symbols import named
+from planner.capacity.symbols import named, with_symbols_for_step
 from planner.spec.records import Scenario, Spec
 from planner.spec.resolve import default_d_ff, default_head_dim
 from planner.trace.sizes import Size, symbol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Values: TypeAlias = "NDArray[Any] | int"
+"""A figure at many points: int64 where nothing can pass 2⁶³ - 1, Python integers in an object array elsewhere; an integer for all alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +39,40 @@ def formulas(spec: Spec, scenario: Scenario) -> Formulas:
     names = named(spec.model, scenario.training)
     symbolic = plan(replace(spec, model=names.model), Scenario(scenario.name, names.training))
     return Formulas(symbolic, names.values, _derived(spec, names.values))
+
+
+@dataclass(frozen=True, slots=True)
+class StepFormulas:
+    """A plan over symbols for the batch size B and the sequence length n alone: its figures at many of both at once."""
+
+    plan: Plan
+
+    def at(
+        self, batch_size: NDArray[np.int64], sequence_length: NDArray[np.int64], *figures: Callable[[Plan], Size | None]
+    ) -> list[Values | None]:
+        """Evaluate figures, read off the plan, at each batch size and sequence length; the arrays have, or broadcast to, one shape.
+
+        A figure that depends on neither is an integer, one that the plan does not have is None. Raises ValueError for sizes below 1, and
+        for sequences longer than a learned table of positions.
+        """
+        import numpy as np
+
+        from planner.trace.arrays import Points
+
+        B, n = np.broadcast_arrays(np.asarray(batch_size, dtype=np.int64), np.asarray(sequence_length, dtype=np.int64))
+        model = self.plan.model
+        if B.size and (B.min() < 1 or n.min() < 1):
+            raise ValueError("batch sizes and sequence lengths are at least 1")
+        if B.size and model.positions.type == "learned" and n.max() > model.context_length:
+            raise ValueError(f"{self.plan.name} has learned positions for {model.context_length} tokens, fewer than {n.max()}")
+        points = Points({"B": B, "n": n})
+        sizes = [figure(self.plan) for figure in figures]
+        return [size if size is None or isinstance(size, int) else points.evaluate(size) for size in sizes]
+
+
+def step_formulas(spec: Spec, scenario: Scenario) -> StepFormulas:
+    """Return a scenario's plan with symbols for B and n. Raises what ``plan`` raises."""
+    return StepFormulas(plan(spec, Scenario(scenario.name, with_symbols_for_step(scenario.training))))
 
 
 def _derived(spec: Spec, values: dict[str, int]) -> dict[str, Size]:

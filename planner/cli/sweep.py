@@ -26,7 +26,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="setting and its values, e.g. training.batch_size=1..64 (repeatable)",
     )
     parser.add_argument(
-        "--figure", "--metric", metavar="METRIC", default="peak_bytes", help="metric to tabulate and plot (default: peak_bytes)"
+        "--figure",
+        "--metric",
+        metavar="METRIC",
+        default="peak_bytes",
+        help="metric to tabulate and plot: an integer column of capacity.csv, or train_flops_per_step (default: peak_bytes)",
     )
     add_output(parser)
     add_format(parser, "md")
@@ -37,10 +41,10 @@ def _run(arguments: argparse.Namespace) -> int:
     from planner.report import terminal
     from planner.report.write import write
 
-    if arguments.figure not in sweep.FIGURES:
-        return fail(f"sweep: unknown metric {arguments.figure!r}; choose from {', '.join(sweep.FIGURES)}")
+    if arguments.figure not in sweep.METRICS:
+        return fail(f"sweep: unknown metric {arguments.figure!r}; choose from {', '.join(sweep.METRICS)}")
     try:
-        made, problems = sweep.sweep(arguments.spec, [axes.parse(one) for one in arguments.set], Bar())
+        made, problems = sweep.sweep(arguments.spec, [axes.parse(one) for one in arguments.set], Bar(), metric=arguments.figure)
     except (ValueError, sweep.SweepError) as error:
         return fail(f"sweep: {error}")
     finally:

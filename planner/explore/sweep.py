@@ -5,15 +5,18 @@ Batch sizes and sequence lengths are evaluated at once, from one trace over symb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from planner import capacity
 from planner import spec as specs_room
+from planner.capacity.formulas import Values
+from planner.capacity.records import Plan
 from planner.explore.axes import MOST, Axis
 from planner.importer.convert import as_spec
+from planner.report.columns import CLAIMABLE
 from planner.report.csv import safe
 from planner.spec.problems import Problem
 from planner.spec.records import Spec
@@ -23,7 +26,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 AT_ONCE = 250_000  # points of which figures are held as arrays while they are made
-FIGURES = (
+_STEP = ("training.batch_size", "training.sequence_length")
+METRICS: Mapping[str, Callable[[Plan], int | None]] = {
+    **{name: cast("Callable[[Plan], int | None]", column.read) for name, column in CLAIMABLE.items() if f"training.{name}" not in _STEP},
+    "train_flops_per_step": lambda plan: plan.flops.chosen.train_per_step,
+}
+"""What can be swept: each integer column of capacity.csv, and the FLOPs of a step."""
+ALWAYS = (
     "params_total",
     "model_states_bytes",
     "activations_bytes",
@@ -33,7 +42,7 @@ FIGURES = (
     "train_flops_per_token",
     "train_flops_per_step",
 )
-_STEP = ("training.batch_size", "training.sequence_length")
+"""The metrics that each sweep.csv has."""
 _LINES = 20_000  # of a CSV written at a time
 
 Progress = Callable[[int, int], None]  # points done, and of how many
@@ -50,7 +59,7 @@ class Block:
     settings: tuple[int | str, ...]  # of the other axes
     batch_sizes: tuple[int, ...]
     sequence_lengths: tuple[int, ...]
-    figures: dict[str, NDArray[Any] | int]  # one row after the other, the sequence length moving fastest; or the same everywhere
+    figures: dict[str, Values]  # one row after the other, the sequence length moving fastest; or the same everywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,7 @@ class Sweep:
     """A grid evaluated: blocks in the order of the axes that are neither B nor n."""
 
     model: str
+    metrics: tuple[str, ...]
     others: tuple[Axis, ...]
     blocks: tuple[Block, ...]
 
@@ -67,11 +77,15 @@ class Sweep:
         return sum(len(block.batch_sizes) * len(block.sequence_lengths) for block in self.blocks)
 
 
-def sweep(path: str, axes: Sequence[Axis], progress: Progress = lambda _done, _of: None) -> tuple[Sweep | None, tuple[Problem, ...]]:
+def sweep(
+    path: str, axes: Sequence[Axis], progress: Progress = lambda _done, _of: None, *, metric: str = ALWAYS[0]
+) -> tuple[Sweep | None, tuple[Problem, ...]]:
     """Evaluate the base scenario of the spec at ``path`` over the grid of the axes; with a problem of the spec anywhere, only problems.
 
-    Raises SweepError for a grid that is too large or that the spec's positions do not reach.
+    ``metric`` is evaluated beside those of every sweep. Raises SweepError for a grid that is too large or that the spec's positions do not
+    reach, and for a metric that the spec has no value of.
     """
+    metrics = tuple(dict.fromkeys((*ALWAYS, metric)))
     step = {axis.key: axis for axis in axes if axis.key in _STEP}
     others = tuple(axis for axis in axes if axis.key not in _STEP)
     points = 1
@@ -92,30 +106,31 @@ def sweep(path: str, axes: Sequence[Axis], progress: Progress = lambda _done, _o
         (spec,) = specs
         name = spec.name
         done = len(blocks) * each
-        blocks.append(_block(spec, settings, step, lambda more, done=done: progress(done + more, points)))  # type: ignore[misc]  # mypy infers no lambda with defaults
-    return Sweep(name, others, tuple(blocks)), ()
+        blocks.append(_block(spec, settings, step, metrics, lambda more, done=done: progress(done + more, points)))  # type: ignore[misc]  # mypy infers no lambda with defaults
+    return Sweep(name, metrics, others, tuple(blocks)), ()
 
 
-def _block(spec: Spec, settings: tuple[int | str, ...], step: dict[str, Axis], progress: Callable[[int], None]) -> Block:
-
+def _block(
+    spec: Spec, settings: tuple[int | str, ...], step: dict[str, Axis], metrics: tuple[str, ...], progress: Callable[[int], None]
+) -> Block:
     base = spec.scenarios[0]
-    plan = capacity.plan(spec, base)
+    formulas = capacity.step_formulas(spec, base)
     own = dict(zip(_STEP, (base.training.batch_size, base.training.sequence_length), strict=True))
     batch_sizes, lengths = (tuple(map(int, step[key].values)) if key in step else (own[key],) for key in _STEP)
-    made: dict[str, list[NDArray[Any]]] = {figure: [] for figure in FIGURES[2:]}
+    made: dict[str, list[Values]] = {metric: [] for metric in metrics}
     points = len(batch_sizes) * len(lengths)
     for first in range(0, points, AT_ONCE):
         B, n = _points(batch_sizes, lengths, first, min(first + AT_ONCE, points))
         try:
-            grid = capacity.grid(spec, base, batch_size=B, sequence_length=n)
+            found = formulas.at(B, n, *(METRICS[metric] for metric in metrics))
         except ValueError as error:
             raise SweepError(str(error)) from None
-        for figure, parts in made.items():
-            parts.append(getattr(grid, figure))
+        for metric, values in zip(metrics, found, strict=True):
+            if values is None:
+                raise SweepError(f"{spec.name} has no value of {metric}; write training.tokens in the spec")
+            made[metric].append(values)
         progress(first + len(B))
-    figures = {figure: _joined(parts) for figure, parts in made.items()}
-    same = {"params_total": plan.parameters.total, "model_states_bytes": plan.memory.model_states_bytes}
-    return Block(settings, batch_sizes, lengths, {**same, **figures})
+    return Block(settings, batch_sizes, lengths, {metric: _joined(parts) for metric, parts in made.items()})
 
 
 def _points(batch_sizes: tuple[int, ...], lengths: tuple[int, ...], first: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -126,16 +141,19 @@ def _points(batch_sizes: tuple[int, ...], lengths: tuple[int, ...], first: int, 
     return np.array(batch_sizes, dtype=np.int64)[numbers // len(lengths)], np.array(lengths, dtype=np.int64)[numbers % len(lengths)]
 
 
-def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+def _joined(parts: list[Values]) -> Values:
     """Put arrays together; Python integers in one of them make the whole one of Python integers."""
     import numpy as np
 
-    return np.concatenate([part.astype(object) for part in parts] if any(part.dtype == object for part in parts) else parts)
+    arrays = [part for part in parts if not isinstance(part, int)]
+    if not arrays:
+        return parts[0]
+    return np.concatenate([part.astype(object) for part in arrays] if any(part.dtype == object for part in arrays) else arrays)
 
 
 def columns(made: Sweep) -> tuple[str, ...]:
     """Name the columns of the CSV."""
-    return (*(axis.name for axis in made.others), "batch_size", "sequence_length", *FIGURES)
+    return (*(axis.name for axis in made.others), "batch_size", "sequence_length", *made.metrics)
 
 
 def csv(made: Sweep) -> Iterator[str]:
@@ -147,14 +165,13 @@ def csv(made: Sweep) -> Iterator[str]:
 
 def _rows(block: Block) -> Iterator[str]:
     lead = "".join(f"{_quoted(value)}," for value in block.settings).replace("%", "%%")
-    same = ",".join(str(block.figures[name]) for name in FIGURES[:2])
-    line = f"{lead}%d,%d,{same},{','.join(['%d'] * len(FIGURES[2:]))}\n"
-    arrays = [block.figures[name] for name in FIGURES[2:]]
+    line = f"{lead}%d,%d,{','.join(str(values) if isinstance(values, int) else '%d' for values in block.figures.values())}\n"
+    arrays = [values for values in block.figures.values() if not isinstance(values, int)]
     points = len(block.batch_sizes) * len(block.sequence_lengths)
     for first in range(0, points, _LINES):
         end = min(first + _LINES, points)
         steps = _points(block.batch_sizes, block.sequence_lengths, first, end)
-        figures = [array[first:end] for array in arrays if not isinstance(array, int)]
+        figures = [array[first:end] for array in arrays]
         yield "".join([line % cells for cells in zip(*(array.tolist() for array in (*steps, *figures)), strict=True)])
 
 

@@ -10,7 +10,7 @@ from itertools import islice, product
 from typing import Literal, TypeVar
 
 from planner.explore.axes import Axis
-from planner.explore.sweep import FIGURES, Sweep, columns
+from planner.explore.sweep import Sweep, columns
 from planner.report import markdown, quantity, units
 from planner.report.columns import CLAIMABLE
 from planner.report.terminal import PLAIN, Style, table
@@ -124,7 +124,7 @@ def _omitted(made: Sweep, figure: str, form: Literal["md", "text"]) -> list[str]
 def as_json(made: Sweep) -> str:
     """Write the grid as JSON: the columns, and a row for each point."""
     rows = [
-        [*block.settings, *point, *(_figure(block.figures[name], number) for name in FIGURES)]
+        [*block.settings, *point, *(_figure(block.figures[name], number) for name in made.metrics)]
         for block in made.blocks
         for number, point in enumerate(product(block.batch_sizes, block.sequence_lengths))
     ]

@@ -30,7 +30,8 @@ def activations(spec: Spec, scenario: Scenario) -> Curves:
     batches = _around(training.batch_size, None)
     B = np.array([training.batch_size] * len(lengths) + batches, dtype=np.int64)
     n = np.array(lengths + [training.sequence_length] * len(batches), dtype=np.int64)
-    kept = [int(size) for size in capacity.grid(spec, scenario, batch_size=B, sequence_length=n).activations_bytes]
+    (found,) = capacity.step_formulas(spec, scenario).at(B, n, lambda plan: plan.memory.activations_bytes)
+    kept = [int(size) for size in np.broadcast_to(np.asarray(found), B.shape)]
     return Curves(tuple(zip(lengths, kept[: len(lengths)], strict=True)), tuple(zip(batches, kept[len(lengths) :], strict=True)))
 
 

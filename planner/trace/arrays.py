@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.trace.sizes import Expression, Factor, Monomial, Size, product, terms_of
+from planner.trace.sizes import HELPERS, Expression, Factor, Monomial, Size, common_part, product, terms_of, undominated
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 INT64_MAX = 2**63 - 1
+ON_ARRAYS: dict[str, Callable[..., Any]] = {**HELPERS, "minimum": np.minimum}
 
 
 class Points:
@@ -24,6 +25,7 @@ class Points:
         self.shape = next(iter(values.values())).shape
         self.largest = {name: int(array.max(initial=0)) for name, array in values.items()}
         self.products: dict[Monomial, NDArray[Any]] = {}
+        self.results: dict[Factor, NDArray[Any]] = {}  # of helpers
 
     def evaluate(self, size: Size | Expression) -> NDArray[Any]:
         """Return the size's exact values.
@@ -59,13 +61,20 @@ class Points:
         """Return the values of a symbol, or of a helper's result."""
         if isinstance(factor, str):
             return self.values[factor]
-        helper, arguments = factor
-        arrays = [self.evaluate(argument) for argument in arguments]
-        if helper in {"minimum", "maximum"}:
-            return reduce(np.minimum if helper == "minimum" else np.maximum, arrays)
-        dividend, divisor = arrays
-        quotient: NDArray[Any] = dividend // divisor if helper == "floor_divide" else -(-dividend // divisor)
-        return quotient
+        if factor not in self.results:
+            helper, arguments = factor
+            self.results[factor] = self.maximum(arguments) if helper == "maximum" else ON_ARRAYS[helper](*map(self.evaluate, arguments))
+        return self.results[factor]
+
+    def maximum(self, sizes: Sequence[Size]) -> NDArray[Any]:
+        """Return the largest of the sizes at each point, where the terms that all of them have are evaluated once."""
+        candidates = undominated(sizes)
+        common = common_part(candidates)
+        fits = max(map(self.bound, candidates)) <= INT64_MAX
+        shared = self.evaluate(common)
+        largest: NDArray[Any] = reduce(np.maximum, [self.evaluate(size - common) for size in candidates])
+        total: NDArray[Any] = (shared if fits else shared.astype(object)) + largest
+        return total.astype(np.int64 if fits else object)
 
     def bound(self, size: Size | Expression) -> int:
         """Return a bound on the absolute value of the size and of each of its partial sums."""

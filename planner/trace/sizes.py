@@ -159,7 +159,7 @@ def undominated(sizes: Iterable[Size]) -> list[Size]:
 def common_part(sizes: Sequence[Size]) -> Size:
     """Return what all the sizes hold: of each product of factors the smallest multiple."""
     first, *others = [terms_of(size) for size in sizes]
-    return Expression({m: min(factor, *(other.get(m, 0) for other in others)) for m, factor in first.items()})
+    return Expression({m: min([factor, *(other.get(m, 0) for other in others)]) for m, factor in first.items()})
 
 
 def text(size: Size, values: Mapping[str, int] | None = None) -> str:
@@ -193,7 +193,7 @@ def evaluate(size: Size, values: Mapping[str, int]) -> int:
 
 
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-_HELPERS: dict[str, Callable[..., int]] = {
+HELPERS: dict[str, Callable[..., int]] = {
     "divide_up": lambda a, b: -(-a // b),
     "floor_divide": lambda a, b: a // b,
     "minimum": min,
@@ -306,4 +306,4 @@ def _factor_value(factor: Factor, values: Mapping[str, int]) -> int:
     if isinstance(factor, str):
         return values[factor]
     helper, arguments = factor
-    return _HELPERS[helper](*(evaluate(argument, values) for argument in arguments))
+    return HELPERS[helper](*(evaluate(argument, values) for argument in arguments))

@@ -57,7 +57,7 @@ def test_a_grid_has_the_figures_of_single_runs() -> None:
         }
         (spec,), _ = specs_room.read([GPT2], [f"{key}={line[column]}" for key, column in settings.items()])
         plan = planner.plan(spec)
-        assert {name: int(line[name]) for name in sweep.FIGURES} == {
+        assert {name: int(line[name]) for name in sweep.ALWAYS} == {
             "params_total": plan.parameters.total,
             "model_states_bytes": plan.memory.model_states_bytes,
             "activations_bytes": plan.memory.activations_bytes,
@@ -142,3 +142,20 @@ def test_text_of_a_spec_does_no_harm_in_a_sweep() -> None:
     made = swept(GPT2, "training.precision=bf16,fp32")
     assert [line["precision"] for line in rows(made)] == ["bf16", "fp32"]
     assert "<text" in view.chart(made, "peak_bytes")
+
+
+def test_any_integer_column_can_be_swept() -> None:
+    made, _ = sweep.sweep(
+        LLAMA, [axes.parse("training.batch_size=1,2"), axes.parse("training.optimizer=adamw,sgd")], metric="optimizer_bytes"
+    )
+    assert made is not None
+    # 8,030,261,248 parameters (Dubey et al. 2024): two moments of 4 bytes for each, and none
+    assert [int(line["optimizer_bytes"]) for line in rows(made)] == [8 * 8_030_261_248] * 2 + [0] * 2
+    assert "optimizer_bytes" in view.text(made, "optimizer_bytes")
+
+
+def test_a_metric_without_value_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.yaml"
+    path.write_text("name: a\nmodel: {vocab_size: 7, context_length: 8, d_model: 4, n_layers: 1, n_heads: 1}\ntraining: {batch_size: 1}\n")
+    with pytest.raises(sweep.SweepError, match=r"no value of train_flops; write training\.tokens"):
+        sweep.sweep(str(path), [axes.parse("training.batch_size=1,2")], metric="train_flops")

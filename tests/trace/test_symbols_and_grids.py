@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from planner.capacity import explain, grid, plan
-from planner.spec.records import Scenario
+from planner import spec as specs_room
+from planner.capacity import explain, plan, step_formulas
+from planner.explore.sweep import METRICS
+from planner.spec.records import Scenario, Spec
+from planner.trace.arrays import Points
+from planner.trace.sizes import Size, evaluate, maximum, symbol
 from tests.shapes import drawn
 
+CATALOG = Path(__file__).parent.parent.parent / "specs" / "catalog"
 SEEDS = range(60)
 BATCHES, LENGTHS = [8, 1, 3, 1], [64, 1, 33, 64]
 
@@ -30,14 +36,44 @@ def test_formulas_with_the_numbers_put_in_are_the_figures(seed: int) -> None:
         assert peak == phase.peak_bytes
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_grid_is_the_plan_at_each_of_its_points(seed: int) -> None:
-    spec = drawn(seed)
+def assert_swept_as_planned(spec: Spec) -> None:
+    """Compare every metric of a sweep, at each of its points, with the plan made there; None where a plan has none."""
     training = spec.scenarios[0].training
-    over = grid(spec, spec.scenarios[0], batch_size=np.array(BATCHES), sequence_length=np.array(LENGTHS))
+    over = step_formulas(spec, spec.scenarios[0]).at(np.array(BATCHES), np.array(LENGTHS), *METRICS.values())
     for place, (batch_size, sequence_length) in enumerate(zip(BATCHES, LENGTHS, strict=True)):
         figures = plan(spec, Scenario("point", replace(training, batch_size=batch_size, sequence_length=sequence_length)))
-        assert over.activations_bytes[place] == figures.memory.activations_bytes
-        assert over.logits_bytes[place] == figures.memory.logits_bytes
-        assert over.peak_bytes[place] == figures.memory.peak_bytes
-        assert over.train_flops_per_step[place] == figures.flops.chosen.train_per_step
+        swept = [values if values is None or isinstance(values, int) else int(values[place]) for values in over]
+        assert dict(zip(METRICS, swept, strict=True)) == {name: read(figures) for name, read in METRICS.items()}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_sweep_is_the_plan_at_each_of_its_points(seed: int) -> None:
+    assert_swept_as_planned(drawn(seed))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "deepseek_v3/deepseek-v3",  # latent attention, dense layers and experts, prediction
+        "glm_moe_dsa/glm-5",  # an indexer
+        "gpt_oss/gpt-oss-120b",  # windows, sinks, experts
+        "llama4_text/llama-4-scout-17b-16e-instruct",  # chunks
+        "jamba/jamba-v0.1",  # Mamba beside attention and experts
+        "recurrent_gemma/recurrentgemma-2b",
+        "gemma3n_text/gemma-3n-e2b",
+    ],
+)
+@pytest.mark.parametrize("settings", [(), ("recompute=full", "round_allocations=true"), ("optimizer=muon", "gradient_accumulation=3")])
+def test_published_models_of_many_parts_are_swept_as_planned(name: str, settings: tuple[str, ...]) -> None:
+    overrides = [f"training.{setting}" for setting in settings]
+    (spec,), problems = specs_room.read([str(CATALOG / f"{name}.yaml")], overrides)
+    assert not problems
+    assert_swept_as_planned(spec)
+
+
+def test_no_sum_wraps_and_none_is_rounded_past_64_bits() -> None:
+    B = symbol("B")
+    points = Points({"B": np.array([1, 2**40, 2**62])})
+    sizes: tuple[Size, ...] = (3 * B, maximum(B * B, 2 * B + 5), maximum(4 * B - 2, 3 * B + 7), maximum(B * B, maximum(B, 9)) // 7 - B)
+    for size in sizes:
+        assert points.evaluate(size).tolist() == [evaluate(size, {"B": int(value)}) for value in points.values["B"]]
