@@ -74,6 +74,16 @@ def test_days_of_nanogpts_notebook(plan_model: PlanModel) -> None:
     assert round(plan.to_frame()["train_flops"][0] / (8 * 0.3 * A100) / 86_400, 2) == 3.46
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_kaplans_n_leaves_the_tables_and_the_head_out(plan_model: PlanModel, *, tied: bool) -> None:
+    # Kaplan et al. 2020 (arXiv:2001.08361), section 2.1: N = 2·d_model·n_layer·(2·d_attn + d_ff) = 12·n_layer·d_model², without
+    # embeddings, biases and what else is small. GPT-2 XL: 12 · 48 · 1600² = 1,474,560,000; training is 6·N a token.
+    model = without_biases(gpt(48, 1600, 25, 50257, 1024)) | {"norm": {"weight": False}, "head": {"tied": tied}}
+    count = counted(plan_model(model), "6nd-kaplan")
+    assert count.forward_per_token == 2 * 1_474_560_000
+    assert count.train_per_token == 6 * 1_474_560_000
+
+
 # Jiang et al. 2024 (arXiv:2401.04088): Mixtral takes two of eight experts. By hand, a token's parameters: a layer's attention
 # 2·4096² + 2·4096·1024 = 41,943,040, router 8·4096, two experts 2·3·4096·14336 = 352,321,536, two norms 2·4096; 32 layers, the token table
 # and the head 2·32000·4096, the last norm 4096: 12,879,925,248, "13B active parameters". Six times that are 77.3 GFLOP.
@@ -298,7 +308,7 @@ def test_pairs_of_a_window_by_hand(plan_model: PlanModel, window: int) -> None:
     assert counted(plan, "matmul-causal").forward_per_step == rest + 4 * width * (seen - window / 2)
 
 
-@pytest.mark.parametrize("convention", ["matmul", "matmul-causal", "6nd", "palm"])
+@pytest.mark.parametrize("convention", ["matmul", "matmul-causal", "6nd", "6nd-kaplan", "palm"])
 def test_a_convention_counts_two_parts_backward_for_one_forward(plan_model: PlanModel, convention: str) -> None:
     count = counted(plan_model(NANO, batch_size=3, gradient_accumulation=2, tokens=3 * 1024 * 2 * 10), convention)
     assert count.train_per_step == 2 * 3 * count.forward_per_step  # two passes

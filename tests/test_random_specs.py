@@ -21,7 +21,7 @@ from tests.shapes import attempts, drawn
 
 PlanModel = Callable[..., Plan]
 SEEDS = range(int(os.environ.get("SHAPES", "120")))
-MODELS = ("matmul", "matmul-causal", "6nd", "palm")  # conventions that count the model, not what runs
+MODELS = ("matmul", "matmul-causal", "6nd", "6nd-kaplan", "palm")  # conventions that count the model, not what runs
 
 
 @cache
