@@ -296,16 +296,21 @@ def test_half_of_flash_attentions_count(plan_model: PlanModel) -> None:
     assert counted(plan, "matmul").forward_per_step - counted(plan, "matmul-causal").forward_per_step == square // 2
 
 
+@pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("window", [1, 3, 8, 16])
-def test_pairs_of_a_window_by_hand(plan_model: PlanModel, window: int) -> None:
-    """Count the pairs of a query and a key that a mask lets through: their halves on the diagonal, as where there is no window."""
+def test_pairs_of_a_window_by_hand(plan_model: PlanModel, window: int, *, chunked: bool) -> None:
+    """Count the pairs of a query and a key that a mask lets through, less half of those on its edge, as n² / 2 does without a window.
+
+    The edge of a chunk is its diagonal, a pair for each query; that of a window has a pair for each key of the widest row.
+    """
     n, width = 16, 32
-    model = without_biases(gpt(1, width, 4, 64, n))
-    model["attention"] = {"bias": False, "window": window}
+    model = without_biases(gpt(1, width, 4, 64, n)) | {"attention": {"bias": False, "window": window, "chunked": chunked}}
     plan = plan_model(model, batch_size=1, sequence_length=n)
-    seen = sum(min(query, window) for query in range(1, n + 1))  # pairs; of the diagonal's and the window's edge half is taken off
+    seen = sum(query % window + 1 if chunked else min(query + 1, window) for query in range(n))
+    pairs = seen - (n if chunked else window) / 2
     rest = 2 * 12 * width**2 * n + 2 * 64 * width * n
-    assert counted(plan, "matmul-causal").forward_per_step == rest + 4 * width * (seen - window / 2)
+    assert counted(plan, "matmul-causal").forward_per_step == rest + 4 * width * pairs
+    assert counted(plan, "matmul").forward_per_step == rest + 2 * 4 * width * pairs
 
 
 @pytest.mark.parametrize("convention", ["matmul", "matmul-causal", "6nd", "6nd-kaplan", "palm"])
