@@ -1,11 +1,10 @@
-"""Write the JSON Schema of a spec from the records that state its keys: `make docs`."""
+"""Write the JSON Schema of a spec from the records whose fields state its keys: `make docs`."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar, Literal, assert_never, get_args, get_origin, get_type_hints
@@ -13,9 +12,11 @@ from typing import Any, ClassVar, Literal, assert_never, get_args, get_origin, g
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # the package of this checkout
 
+from planner.report.columns import CLAIMABLE  # noqa: E402
 from planner.spec import records  # noqa: E402
-from planner.spec.key import Key, keys  # noqa: E402
-from planner.spec.language import schema as committed  # noqa: E402
+from planner.spec.key import Key, keys, needed  # noqa: E402
+from planner.spec.language import properties  # noqa: E402
+from planner.spec.mixers import RECORDS  # noqa: E402
 from planner.spec.records import Extra, Layer, Model, Run, Scenario, Spec, Training, Waiver  # noqa: E402
 
 PATH = ROOT / "planner" / "spec" / "schema" / "spec.schema.json"
@@ -24,99 +25,67 @@ ONE_LINE = {
     "pattern": "^(\\S([\\s\\S]*\\S)?)?$",
     "not": {"type": "string", "pattern": "[\\u0000-\\u001f\\u007f-\\u009f\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]"},
 }
-ON_ONE_LINE = [{"$ref": "#/definitions/one_line"}]
 NONE = {"type": "string", "enum": ["none"]}
+SIZE = {"type": ["integer", "string"], "minimum": 1, "maximum": LARGEST, "minLength": 1, "maxLength": 100}
 
 Schema = dict[str, Any]
 
 
 def schema() -> Schema:
     """Return the schema of a whole spec."""
-    whole = mapping(Spec, complete=True)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "modelplan spec",
         "description": "One decoder-only transformer language model and how it is trained. Sizes are counts, never bytes.",
-        **whole,
+        **mapping(Spec),
         "definitions": {"one_line": ONE_LINE},
     }
 
 
-def mapping(kind: type, *, complete: bool) -> Schema:
-    """Return the schema of a mapping whose keys a record states; ``complete`` where no other mapping lies beneath it."""
-    held = {one.name for one in fields(kind)}
-    required = [one.name for one, stated in keys(kind) if complete and one.name in held and needed(one.default, stated)]
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        **({"required": required} if required else {}),
-        "properties": properties(kind, complete=complete),
-    }
+def mapping(kind: type[Any], above: str = "", *, whole: bool = True) -> Schema:
+    """Return the schema of a mapping whose keys a record states; ``whole`` unless settings of a layer can add to it."""
+    required = {"required": list(needed(kind))} if whole and needed(kind) else {}
+    return {"type": "object", "additionalProperties": False, **required, "properties": of_record(kind, above, whole=whole)}
 
 
-def needed(default: object, stated: Key) -> bool:
-    """Return whether a mapping without the key says too little."""
-    return default is MISSING and stated.default is None and not stated.derived
-
-
-def properties(kind: type, *, complete: bool) -> Schema:
-    """Return the schemas of a record's keys; a path leads into the properties of the groups before it."""
+def of_record(kind: type[Any], above: str, *, whole: bool = True) -> Schema:
+    """Return the schemas of a record's keys; a path leads into the groups before it."""
     hints = get_type_hints(kind, {**vars(records), "Node": object})
     found: Schema = {}
     for one, stated in keys(kind):
-        *above, name = (stated.path or one.name).split(".")
+        path = stated.path or one.name
+        *groups, name = path.split(".")
         home = found
-        for step in above:
-            home = inside(home[step])
-        home[name] = of_key(stated.path or one.name, stated, hints[one.name], complete=complete)
-    for path, order in ORDER.items():
-        if kind.__name__ == path[0]:
-            home = found
-            for step in path[1:]:
-                home = inside(home[step])
-            again = {name: home[name] for name in order}
-            home.clear()
-            home.update(again)
+        for step in groups:
+            home = properties(home[step])
+        lacking = () if whole else needed(stated.kind) if stated.kind else needed(kind, path)
+        home[name] = of_key(above + path, stated, hints[one.name], lacking, whole=whole)
     return found
 
 
-ORDER = {
-    ("FeedForward", "bias"): ("up", "gate", "down"),
-    ("LatentAttention",): ("q_rank", "kv_rank", "nope_dim", "rope_dim", "v_dim", "bias", "indexer"),
-}
-
-
-def inside(group: Schema) -> Schema:
-    """Return the properties of a group."""
-    own: Schema = group["properties"] if "properties" in group else group["anyOf"][1]["properties"]
-    return own
-
-
-def of_key(path: str, stated: Key, hint: Any, *, complete: bool) -> Schema:  # noqa: ANN401 - any annotation
+def of_key(path: str, stated: Key, hint: Any, lacking: Sequence[str], *, whole: bool) -> Schema:  # noqa: ANN401 - any annotation
     """Return the schema of one key."""
-    head = {"title": stated.title, "description": stated.meaning}
+    own = OF_THEIR_OWN[path](stated) if path in OF_THEIR_OWN else in_its_form(path, stated, hint, whole=whole)
+    return {"title": path, "description": description(stated, lacking), **own}
+
+
+def in_its_form(path: str, stated: Key, hint: Any, *, whole: bool) -> Schema:  # noqa: ANN401
+    """Return the schema of a value, or of a group in one of its forms."""
     default = {} if stated.default is None else {"default": int(stated.default) if isinstance(stated.default, Fraction) else stated.default}
-    if path in LISTS:
-        return {**head, **LISTS[path](stated)}
-    inner: Schema = (
-        mapping(stated.kind, complete=complete) if stated.kind else {"type": "object", "additionalProperties": False, "properties": {}}
-    )
+    if stated.form == "value":
+        return {**default, "anyOf": [NONE, value(stated, hint)]} if stated.none else value(stated, hint, default)
+    group = mapping(stated.kind or object, f"{path}.", whole=whole)
     match stated.form:
-        case "value" if stated.none:
-            own = {**default, "anyOf": [NONE, value(stated, hint)]}
-        case "value":
-            own = value(stated, hint, default)
         case "mapping":
-            own = of_model(inner) if stated.kind is Model else inner
+            return of_model(group) if stated.kind is Model else group
         case "none":
-            own = {"anyOf": [NONE, inner]}
+            return {"anyOf": [NONE, group]}
         case "type":
-            own = {**default, "anyOf": [{key: inner["properties"]["type"][key] for key in ("type", "enum")}, inner]}
+            return {**default, "anyOf": [{key: group["properties"]["type"][key] for key in ("type", "enum")}, group]}
         case "boolean":
-            own = {"type": ["boolean", "object"], **default, "additionalProperties": False, "properties": {}}
+            return {**group, "type": ["boolean", "object"], **default}
         case _ as never:
             assert_never(never)
-    return {**head, **own}
 
 
 def value(stated: Key, hint: Any, default: Mapping[str, Any] | None = None) -> Schema:  # noqa: ANN401
@@ -124,14 +93,11 @@ def value(stated: Key, hint: Any, default: Mapping[str, Any] | None = None) -> S
     examples: Schema = {} if stated.example is None else {"examples": [stated.example]}
     if get_origin(hint) is ClassVar:
         (hint,) = get_args(hint)
-    kinds = {each for each in (get_args(hint) if get_origin(hint) not in (None, Literal) else [hint]) if each is not type(None)}
-    (one,) = kinds
+    (one,) = {each for each in (get_args(hint) if get_origin(hint) not in (None, Literal) else [hint]) if each is not type(None)}
     if get_origin(one) is Literal:
         return {"type": "string", "enum": list(get_args(one)), **(default or {})}
     if one is bool:
         return {"type": "boolean", **(default or {})}
-    if one is str and stated.example == "lambda_q1":
-        return {"type": "string", "minLength": 1, "maxLength": 100, **examples}
     if one is str:
         return {**text(stated.longest), **examples}
     bounds = {"exclusiveMinimum": stated.above} if stated.above is not None else {"minimum": 1 if stated.least is None else stated.least}
@@ -141,27 +107,36 @@ def value(stated: Key, hint: Any, default: Mapping[str, Any] | None = None) -> S
     return {"type": "number", **bounds, **below, **(default or {}), **examples}
 
 
-def text(longest: int) -> Schema:
-    """Return the schema of a text on one line."""
-    return {"type": "string", "minLength": 1, "maxLength": longest, "allOf": ON_ONE_LINE}
+def description(stated: Key, lacking: Sequence[str]) -> str:
+    """Say what a key means, with all that its field states apart from the type, the bounds and a constant default."""
+    parts = (
+        stated.meaning or " ".join((stated.kind.__doc__ or "").split()),
+        f"Unit: {stated.unit}." if stated.unit else "",
+        f"Default: {stated.derived}." if stated.derived else "",
+        f"none: {stated.none}." if stated.none else "",
+        f"Needs {', '.join(lacking[:-1])}{' and ' if lacking[1:] else ''}{lacking[-1]}." if lacking else "",
+    )
+    return " ".join(filter(None, parts))
 
 
 def of_model(whole: Schema) -> Schema:
-    """Return the model's schema with the keys of its layers, and what one of them asks of another."""
-    heads = {"n_heads": {"$ref": "#/properties/model/properties/n_heads"}}
-    of_layers = properties(Layer, complete=False)
+    """Return the model's schema with the keys of its layers, and what one of its keys asks of another."""
     ordered: Schema = {}
     for key, part in whole["properties"].items():
-        if key == "layers":
-            ordered |= of_layers
+        ordered |= of_record(Layer, "model.", whole=False) if key == "layers" else {}
         ordered[key] = part
     return {
-        **{key: part for key, part in whole.items() if key != "properties"},
+        **whole,
         "if": {"not": {"anyOf": [{"required": ["mixer"]}, {"required": ["layers"]}]}},
-        "then": {"required": ["n_heads"], "properties": heads},
+        "then": {"required": ["n_heads"], "properties": referred("model", ["n_heads"])},
         "anyOf": [{"required": ["n_layers"]}, {"required": ["layers"]}],
         "properties": ordered,
     }
+
+
+def text(longest: int) -> Schema:
+    """Return the schema of a text on one line."""
+    return {"type": "string", "minLength": 1, "maxLength": longest, "allOf": [{"$ref": "#/definitions/one_line"}]}
 
 
 def referred(section: str, names: Iterable[str]) -> Schema:
@@ -169,58 +144,63 @@ def referred(section: str, names: Iterable[str]) -> Schema:
     return {name: {"$ref": f"#/properties/{section}/properties/{name}"} for name in names}
 
 
-def listed(items: Schema, stated: Key, least: int = 1) -> Schema:
+def listed(items: Schema, example: object = None, least: int = 1) -> Schema:
     """Return the schema of a list."""
-    examples = {"examples": [stated.example]} if stated.example else {}
-    return {"type": "array", **({"minItems": least} if least else {}), "items": items, **examples}
+    return {"type": "array", **({"minItems": least} if least else {}), "items": items, **({"examples": [example]} if example else {})}
 
 
 def runs(stated: Key) -> Schema:
     """Return the schema of the runs of layers, whose keys are the model's."""
-    of_layer = referred("model", [*properties(Layer, complete=False), "extra"])
-    of_run = properties(Run, complete=False)
-    of_run["layers"] |= listed({"type": "object", "additionalProperties": False, "properties": of_layer}, Key("", "", "", None))
-    return listed({"type": "object", "additionalProperties": False, "properties": {**of_run, **of_layer}}, stated)
+    run = mapping(Run, "model.layers.")
+    run["properties"] |= referred("model", [*of_record(Layer, ""), "extra"])
+    return listed(run, stated.example)
+
+
+def layers(_: Key) -> Schema:
+    """Return the schema of the layers of a run."""
+    return listed({**mapping(object), "properties": referred("model", [*of_record(Layer, ""), "extra"])})
 
 
 def scenarios(stated: Key) -> Schema:
     """Return the schema of the scenarios, whose keys are those of training."""
-    whole = mapping(Scenario, complete=True)
-    whole["properties"] |= referred("training", properties(Training, complete=False))
-    return listed(whole, stated, 0)
-
-
-def sources(stated: Key) -> Schema:
-    """Return the schema of a text or a list of them."""
-    one = text(1000)
-    return {**one, "type": ["string", "array"], "items": one, "examples": [stated.example]}
+    scenario = mapping(Scenario, "scenarios.")
+    scenario["properties"] |= referred("training", of_record(Training, ""))
+    return listed(scenario, stated.example, least=0)
 
 
 def mixers(stated: Key) -> Schema:
     """Return the schema of one mixer's name or several."""
-    others = (one.name for one, part in keys(Layer) if part.form == "none" and one.name not in ("feed_forward", "experts"))
-    names = ["attention", *others]
-    several = {**listed({"type": "string", "enum": names}, stated), "examples": [["attention", "mamba2"]]}
-    return {"default": "attention", "anyOf": [{"type": "string", "enum": [*names, "none"]}, several]}
+    names = ["attention", *RECORDS]
+    several = listed({"type": "string", "enum": names}, ["attention", "mamba2"])
+    return {"default": stated.default, "anyOf": [{"type": "string", "enum": [*names, "none"]}, several]}
 
 
 def claims(_: Key) -> Schema:
-    """Return the schema of the columns that can be claimed, which the records do not know."""
-    return {key: part for key, part in committed()["properties"]["expect"].items() if key not in ("title", "description")}
+    """Return the schema of the columns that can be claimed."""
+    of_column = {
+        column.name: {
+            "title": f"expect.{column.name}",
+            "description": f"{column.description[0].upper()}{column.description[1:]}. Unit: {column.unit}.",
+            "type": "integer",
+            "minimum": 0,
+        }
+        for column in CLAIMABLE.values()
+    }
+    return {**mapping(object), "properties": of_column}
 
 
-SIZE = {"type": ["integer", "string"], "minimum": 1, "maximum": LARGEST, "minLength": 1, "maxLength": 100}
-LISTS: Mapping[str, Callable[[Key], Schema]] = {
-    "layers": lambda stated: runs(stated) if stated.example else {},  # those of a run are written there
-    "scenarios": scenarios,
-    "waivers": lambda stated: listed(mapping(Waiver, complete=True), stated),
-    "extra": lambda stated: listed(mapping(Extra, complete=True), stated),
-    "source": sources,
-    "tags": lambda stated: listed(text(100), stated),
-    "mixer": mixers,
-    "shape": lambda stated: listed(SIZE, stated),
-    "until": lambda stated: {"type": "string", "minLength": 1, "maxLength": 100, "examples": [stated.example]},
+OF_THEIR_OWN: Mapping[str, Callable[[Key], Schema]] = {
     "description": lambda _: {"type": "string", "maxLength": 4000, "default": ""},
+    "source": lambda stated: {**text(1000), "type": ["string", "array"], "items": text(1000), "examples": [stated.example]},
+    "tags": lambda stated: listed(text(100), stated.example),
+    "model.mixer": mixers,
+    "model.layers": runs,
+    "model.layers.layers": layers,
+    "model.extra": lambda stated: listed(mapping(Extra, "model.extra."), stated.example),
+    "model.extra.shape": lambda stated: listed(SIZE, stated.example),
+    "scenarios": scenarios,
+    "waivers": lambda stated: listed(mapping(Waiver, "waivers."), stated.example),
+    "waivers.until": lambda stated: {"type": "string", "minLength": 1, "maxLength": 100, "examples": [stated.example]},
     "expect": claims,
 }
 

@@ -30,7 +30,7 @@ def check(document: Document) -> tuple[Problem, ...]:
         _run(_NORM, model),  # of the final norm, which no layer need share
         *(_run((*_NORM, *_LAYER), settings) for settings in layers),
         *(_run(_TRAINING, settings, model) for _, settings in document.scenarios),
-        *(_run(_KERNELS, settings, document) for _, settings in document.scenarios),
+        *(_run(_WITH_MODEL, settings, document) for _, settings in document.scenarios),
     )
     return tuple(dict.fromkeys(found))  # a setting that layers share is wrong once
 
@@ -248,9 +248,6 @@ def kernels(settings: Settings, _: Document) -> Problems:
     if update != "fused" and optimizer not in ("adam", "adamw"):
         message = f"optimizer_kernel belongs to adam and adamw, and the optimizer is {optimizer}"
         yield settings.problem("optimizer_kernel", "optimizer-kernel", message, "leave it out, or write fused")
-    if settings.get("muon_experts") != "adamw" and optimizer != "muon":
-        message = f"muon_experts belongs to muon, and the optimizer is {optimizer}"
-        yield settings.problem("muon_experts", "muon-experts", message, "leave it out, or write optimizer: muon")
 
 
 def capped_scores(settings: Settings, document: Document) -> Problems:
@@ -263,6 +260,24 @@ def capped_scores(settings: Settings, document: Document) -> Problems:
             section, key = (settings, "implementation") if settings.written("implementation") else (layer, "attention.logit_softcap")
             message = f"the fused attention of implementation {implementation} cannot cap the scores (attention.logit_softcap)"
             yield section.problem(key, "softcap", message, f"write training.implementation: {implementation}-eager")
+
+
+def muon_experts(settings: Settings, document: Document) -> Problems:
+    """Only Muon leaves a choice of the optimizer of routed experts, and only where there are any."""
+    if not (settings.written("muon_experts") and settings.get("muon_experts")):
+        return
+    if settings.get("optimizer") != "muon":
+        message = f"muon_experts requires optimizer: muon, and the optimizer is {settings.get('optimizer')}"
+        yield settings.problem("muon_experts", "muon-experts", message, "leave it out, or write optimizer: muon")
+    elif not any(layer.on("experts") for group in document.groups for layer in group.layers):
+        yield settings.problem("muon_experts", "muon-experts", "muon_experts requires a model with experts", "leave it out")
+
+
+def count_prediction(settings: Settings, document: Document) -> Problems:
+    """Prediction layers can be counted only where there are any."""
+    if settings.get("count_prediction") and not document.model.on("prediction"):
+        message = "count_prediction requires a model with prediction layers"
+        yield settings.problem("count_prediction", "count-prediction", message, "leave it out, or write model.prediction")
 
 
 FUSED = ("pytorch", "transformers")  # implementations whose attention is one kernel
@@ -281,7 +296,7 @@ _LAYER = (
     rotary_dim,
     *part_checks.LAYER,
 )
-_KERNELS = (kernels, capped_scores)
+_WITH_MODEL = (kernels, capped_scores, muon_experts, count_prediction)
 
 
 def kept_logits(settings: Settings, _: Settings) -> Problems:

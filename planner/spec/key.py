@@ -12,7 +12,7 @@ Form = Literal["value", "mapping", "none", "type", "boolean"]
 
 
 class Key(NamedTuple):
-    """One key. Its type and its values are those of the annotation."""
+    """What a field states of a key. Its type and its values are those of the annotation."""
 
     meaning: str
     unit: str
@@ -26,11 +26,11 @@ class Key(NamedTuple):
     longest: int = 0  # characters of a text
     example: Any = None
     aliases: str = ""  # names that other programs give the key
-    values: Mapping[str, str] = {}  # our values, and what other programs call them
+    values: Mapping[str, str] = {}  # our values, or keys in a group, and what other programs call them
+    needed: bool = False  # whether it must be written though its field has a default
     quiet: bool = False  # whether it is shown only where it differs from its default
     form: Form = "value"  # else a group: a mapping, which none, the value of its type, or true and false can stand for
     kind: type[Any] | None = None  # the record of a group
-    title: str = ""
 
 
 def key(
@@ -42,8 +42,8 @@ def key(
     return field(default=default, kw_only=kw_only, metadata={"key": stated})
 
 
-def group(meaning: str, *, default: Any = MISSING, path: str = "", form: Form = "mapping", **more: Any) -> Any:
-    """State a group of keys, those of the record ``kind`` or those whose paths lead into it."""
+def group(meaning: str = "", *, default: Any = MISSING, path: str = "", form: Form = "mapping", **more: Any) -> Any:
+    """State a group of keys: those of the record ``kind``, whose docstring can say what it means, or those whose paths lead into it."""
     constant = default if form == "boolean" else default.type if form == "type" else None
     return field(default=default, metadata={"key": Key(meaning, "", path, constant, form=form, **more)})
 
@@ -58,13 +58,33 @@ def record(cls: type[Kind]) -> type[Kind]:
     """Make a class a frozen record. Its class variables state keys that other fields hold, and have no value."""
     made = dataclass(frozen=True, slots=True)(cls)
     for one, _ in keys(made):
-        if one.name in vars(made) and one.name not in made.__slots__:  # type: ignore[attr-defined]  # made by dataclass
+        if one.name in vars(made) and not held(made, one):
             delattr(made, one.name)
     return made
 
 
+def needed(kind: type[Any], group: str = "") -> tuple[str, ...]:
+    """Return the keys of a record, or of a group in it, without which it says too little: no default, and none follows from others."""
+    paths = (
+        stated.path or one.name
+        for one, stated in keys(kind)
+        if stated.needed or (one.default is MISSING and held(kind, one) and stated.default is None and not stated.derived)
+    )
+    return tuple(path.rpartition(".")[2] for path in paths if path.rpartition(".")[0] == group)
+
+
+def held(kind: type[Any], field: Field[Any]) -> bool:
+    """Return whether a record holds the value of a key itself."""
+    return field.name in kind.__slots__
+
+
+def of_the_layer(kind: type[Any]) -> Iterator[str]:
+    """Yield the keys of the layer that fields of the record take the values of."""
+    return (one.name for one in kind.__dataclass_fields__.values() if "of_layer" in one.metadata)
+
+
 def keys(kind: type[Any]) -> Iterator[tuple[Field[Any], Key]]:
     """Yield the keys that a record states, in the language's order."""
-    for one in kind.__dataclass_fields__.values():
+    for one in getattr(kind, "__dataclass_fields__", {}).values():
         if "key" in one.metadata:
             yield one, one.metadata["key"]

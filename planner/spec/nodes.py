@@ -120,7 +120,7 @@ class Node:
 
 
 # A key on top takes the place of these: they state the same fact, or belong to what it replaces.
-_REPLACES = {"tokens": ("steps",), "steps": ("tokens",), "precision": ("gradient_dtype",)}
+_REPLACES = {"tokens": ("steps",), "steps": ("tokens",), "precision": ("gradient_dtype",), "optimizer": ("muon_experts",)}
 
 
 def merge(base: Node, top: Node) -> Node:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from planner.spec.extra import factors
+from planner.spec.key import keys, needed
 from planner.spec.language import inlined, properties
 from planner.spec.mixers import RECORDS, names
 from planner.spec.problems import Problem, quote
+from planner.spec.records import Experts
 from planner.spec.resolve import has_feed_forward, head_dim, sizes
 from planner.spec.settings import Document, Settings, Unresolved
 from planner.spec.suggest import key_hint, keys_meant
@@ -19,22 +22,16 @@ if TYPE_CHECKING:
 
 Problems = Iterator[Problem]
 
-# Keys without a usual value, by the group that they are in.
-NEEDED: dict[str, tuple[str, ...]] = {
-    "latent_attention": ("kv_rank", "nope_dim", "rope_dim", "v_dim"),
-    "latent_attention.indexer": ("n_heads", "head_dim", "top_k"),
-    "mamba": ("d_inner",),
-    "mamba2": ("d_inner", "d_state", "n_heads", "n_groups"),
-    "gated_delta_net": ("n_key_heads", "n_value_heads", "key_dim", "value_dim"),
-    "kimi_delta_attention": ("n_heads", "head_dim"),
-    "lightning_attention": ("n_heads", "head_dim"),
-    "rg_lru": ("width", "n_blocks"),
-    "rwkv": ("width",),
-    "short_convolution": (),
-    "mlstm": ("n_heads", "qk_dim", "v_dim"),
-    "experts": ("count", "top_k", "d_ff"),
-    "experts.shared": ("d_ff",),
-}
+
+def _needed(kind: type[Any], name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    yield name, needed(kind)
+    for field, key in keys(kind):
+        if key.form == "none":
+            yield from _needed(key.kind, f"{name}.{field.name}") if key.kind else [(f"{name}.{field.name}", needed(kind, field.name))]
+
+
+# Keys without a default, by the group that they are in.
+NEEDED = dict(chain.from_iterable(_needed(kind, name) for name, kind in {**RECORDS, "experts": Experts}.items()))
 # In a group, a size that divides another one.
 _DIVISORS = (
     ("mamba2", "n_heads", "d_inner"),
@@ -87,16 +84,16 @@ def needed_keys(settings: Settings) -> Problems:
         if mixer == "attention":
             continue
         if NEEDED[mixer] and not settings.on(mixer):
-            keys = ", ".join(NEEDED[mixer])
-            yield settings.problem("mixer", "missing-key", f"the mixer {mixer} needs its settings", f"write {mixer}: with {keys}")
-    for group, needed in NEEDED.items():
+            hint = f"write {mixer}: with {', '.join(NEEDED[mixer])}"
+            yield settings.problem("mixer", "missing-key", f"the mixer {mixer} needs its settings", hint)
+    for group, lacking in NEEDED.items():
         outer, _, key = group.rpartition(".")
         if (outer or group) not in (*mixed, "experts") or (outer and not settings.on(outer)) or not settings.on(group):
             continue
         node = settings.written(group)
         above = settings.written(outer) if outer else settings.node
         if node and above:
-            yield from _missing(_key_mark(above, key), group, node, needed)
+            yield from _missing(_key_mark(above, key), group, node, lacking)
 
 
 def mixer_list(settings: Settings) -> Problems:

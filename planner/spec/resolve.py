@@ -1,14 +1,16 @@
-"""Settings to records. Every default that is not a constant of the schema is stated here, once."""
+"""Settings to records. What a field states is read mechanically; every default that rests on other settings is stated here, once."""
 
 from __future__ import annotations
 
 from datetime import date
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from planner.spec.extra import extra
+from planner.spec.key import held, keys, of_the_layer
 from planner.spec.language import leaves
-from planner.spec.mixers import mixers, names, record
+from planner.spec.mixers import RECORDS, names
 from planner.spec.precision import RECIPES
 from planner.spec.records import (
     Attention,
@@ -17,14 +19,13 @@ from planner.spec.records import (
     FeedForward,
     GradientDtype,
     Layer,
+    Mamba,
     Model,
-    MultiTokenPrediction,
     Norm,
-    PerLayerEmbedding,
     Positions,
-    Precision,
     Run,
     Scenario,
+    ShortConvolution,
     Spec,
     Training,
     Waiver,
@@ -32,9 +33,12 @@ from planner.spec.records import (
 from planner.spec.settings import Document, Settings, Unresolved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from planner.spec.extra import Sizes
+    from planner.spec.key import Key
+
+Kind = TypeVar("Kind")
 
 
 def resolve(document: Document, file: str) -> Spec:
@@ -59,30 +63,43 @@ def resolve(document: Document, file: str) -> Spec:
     )
 
 
+def made(kind: type[Kind], settings: Settings, group: str = "", **found: object) -> Kind:
+    """Return a record of the settings of a group (``attention.``), but for the fields that are found already."""
+    found |= {name: rule(settings) for name, rule in RULES.get(kind, {}).items()}
+    found |= {name: OF_LAYER[name](settings) for name in of_the_layer(kind)}
+    off: list[str] = []
+    for field, key in keys(kind):
+        path = key.path or field.name
+        if not held(kind, field):
+            off += [f"{path}."] if key.form == "none" and not settings.on(group + path) else []
+        elif field.name not in found and not path.startswith(tuple(off)):
+            found[field.name] = _value(settings, group + path, field.type, key)
+    return kind(**found)
+
+
+def _value(settings: Settings, path: str, type_: object, key: Key) -> object:
+    """Return a setting as the record has it; where it is another setting unless written, the record has None."""
+    if key.kind:
+        return made(key.kind, settings, f"{path}.") if key.form == "mapping" or settings.on(path) else None
+    if key.derived and not settings.written(path):
+        return None
+    value = settings.get_or_none(path) if key.none else settings.get(path)
+    return Fraction(value) if value is not None and str(type_).startswith("Fraction") else value
+
+
 def model(document: Document) -> Model:
     """Return the model."""
     settings = document.model
     V: int = settings.get("vocab_size")
     multiple: int = settings.get("pad_vocab_to_multiple_of")
-    return Model(
-        vocab_size=V,
+    return made(
+        Model,
+        settings,
         padded_vocab_size=-(-V // multiple) * multiple,
-        context_length=settings.get("context_length"),
-        d_model=settings.get("d_model"),
         n_layers=n_layers(document),
         runs=tuple(Run(group.count, tuple(layer(document, settings) for settings in group.layers)) for group in document.groups),
         positions=_embedded_positions(settings),
-        norm=norm(settings),
-        embedding_norm=settings.get("embedding_norm"),
-        embedding_scale=settings.get("embedding_scale"),
-        final_norm=settings.get("final_norm"),
-        tied_head=settings.get("head.tied"),
-        head_bias=settings.get("head.bias"),
-        logit_softcap=_softcap(settings, "head.logit_softcap"),
-        embedding_dim=_if_written(settings, "embedding_dim"),
-        per_layer_embedding=record(PerLayerEmbedding, settings, "per_layer_embedding") if settings.on("per_layer_embedding") else None,
-        prediction=record(MultiTokenPrediction, settings, "prediction") if settings.on("prediction") else None,
-        model_type=_if_written(settings, "model_type"),
+        norm=made(Norm, settings, "norm."),
         extra=extra(settings, sizes(document, settings)),
     )
 
@@ -98,51 +115,22 @@ def sizes(document: Document, settings: Settings) -> Sizes:
         "V": lambda: settings.get("vocab_size"),
         "d_model": lambda: settings.get("d_model"),
         "n_layers": lambda: n_layers(document),
-        "n_heads": lambda: settings.get("n_heads"),
-        "n_kv_heads": lambda: n_kv_heads(settings),
-        "head_dim": lambda: head_dim(settings),
-        "d_ff": lambda: d_ff(settings),
         "context_length": lambda: settings.get("context_length"),
+        **{name: partial(rule, settings) for name, rule in OF_LAYER.items()},
     }
 
 
 def layer(document: Document, settings: Settings) -> Layer:
     """Return one layer."""
-    return Layer(
-        attention=attention(settings) if "attention" in names(settings) else None,
+    mixed = names(settings)
+    return made(
+        Layer,
+        settings,
+        attention=made(Attention, settings, "attention.") if "attention" in mixed else None,
         feed_forward=feed_forward(settings) if has_feed_forward(settings) else None,
-        mixers=mixers(settings),
-        experts=experts(settings) if settings.on("experts") else None,
+        mixers=tuple(made(RECORDS[name], settings, f"{name}.") for name in mixed if name != "attention"),
         positions=_layer_positions(settings),
-        norm=norm(settings),
-        norm_placement=settings.get("norm.placement"),
-        block=settings.get("block"),
         extra=extra(settings, sizes(document, settings)),
-    )
-
-
-def attention(settings: Settings) -> Attention:
-    """Return a layer's attention; n_kv_heads is n_heads unless written."""
-    return Attention(
-        n_heads=settings.get("n_heads"),
-        n_kv_heads=n_kv_heads(settings),
-        head_dim=head_dim(settings),
-        v_head_dim=_if_written(settings, "attention.v_head_dim"),
-        qkv=settings.get("attention.qkv"),
-        q_bias=settings.get("attention.bias.q"),
-        k_bias=settings.get("attention.bias.k"),
-        v_bias=settings.get("attention.bias.v"),
-        o_bias=settings.get("attention.bias.o"),
-        qk_norm=settings.get("attention.qk_norm"),
-        window=settings.get_or_none("attention.window"),
-        chunked=settings.get("attention.chunked"),
-        logit_softcap=_softcap(settings, "attention.logit_softcap"),
-        output_gate=settings.get("attention.output_gate"),
-        sinks=settings.get("attention.sinks"),
-        output_norm=settings.get("attention.output_norm"),
-        keys_as_values=settings.get("attention.keys_as_values"),
-        shared_kv=settings.get("attention.shared_kv"),
-        differential=settings.get("attention.differential"),
     )
 
 
@@ -187,15 +175,8 @@ def feed_forward(settings: Settings) -> FeedForward:
     type_ = settings.get("feed_forward.type")
     if type_ == "rwkv":
         return FeedForward(d_ff(settings), activation="relu_squared", gate_bias=False, up_bias=False, down_bias=False, channel_mix=True)
-    return FeedForward(
-        d_ff=d_ff(settings),
-        gated=type_ == "gated",
-        activation=settings.get("feed_forward.activation"),
-        gate_bias=type_ == "gated" and settings.get("feed_forward.bias.gate"),
-        up_bias=settings.get("feed_forward.bias.up"),
-        down_bias=settings.get("feed_forward.bias.down"),
-        hidden_norm=settings.get("feed_forward.hidden_norm"),
-    )
+    no_gate = {} if type_ == "gated" else {"gate_bias": False}
+    return made(FeedForward, settings, "feed_forward.", gated=type_ == "gated", **no_gate)
 
 
 def d_ff(settings: Settings) -> int:
@@ -203,42 +184,6 @@ def d_ff(settings: Settings) -> int:
     gated = settings.get("feed_forward.type") == "gated"
     width: int = settings.get("d_ff", None if gated else default_d_ff(settings.get("d_model")))
     return width
-
-
-def experts(settings: Settings) -> Experts:
-    """Return a layer's experts."""
-    shared = settings.on("experts.shared")
-    return Experts(
-        **{key: settings.get(f"experts.{key}") for key in _EXPERTS},
-        gated=settings.get("experts.type") == "gated",
-        shared_d_ff=settings.get("experts.shared.d_ff") if shared else None,
-        shared_gate=settings.get("experts.shared.gate") if shared else False,
-        latent_dim=settings.get_or_none("experts.latent_dim"),
-        capacity_factor=Fraction(settings.get("experts.capacity_factor")),
-    )
-
-
-# Keys of experts that are fields of the record.
-_EXPERTS = (
-    *("count", "top_k", "d_ff", "activation", "bias", "scoring", "normalize", "scores_dtype"),
-    *("router_bias", "correction_bias", "empty"),
-)
-
-
-def _if_written(settings: Settings, key: str) -> Any:  # noqa: ANN401 - the schema has checked what type it is
-    """Return a setting that follows from others unless written, which the record says as None."""
-    return settings.get(key) if settings.written(key) else None
-
-
-def _softcap(settings: Settings, key: str) -> Fraction | None:
-    cap = settings.get_or_none(key)
-    return None if cap is None else Fraction(cap)
-
-
-def norm(settings: Settings) -> Norm:
-    """Return a layer's norm, or the model's; the bias is true for a layernorm with weight, else false, unless written."""
-    type_, weight = settings.get("norm.type"), settings.get("norm.weight")
-    return Norm(type_, weight, settings.get("norm.bias", type_ == "layernorm" and weight), settings.get("norm.unit_offset"))
 
 
 def positions(settings: Settings) -> Positions:
@@ -270,35 +215,12 @@ def _embedded_positions(settings: Settings) -> Positions:
 
 
 def training(settings: Settings, model: Settings) -> Training:
-    """Return one way of training; sequence_length is context_length unless written."""
-    precision = settings.get("precision")
-    return Training(
-        batch_size=settings.get("batch_size"),
-        sequence_length=sequence_length(settings, model),
-        gradient_accumulation=settings.get("gradient_accumulation"),
-        tokens=tokens(settings, model),
-        precision=precision,
-        gradient_dtype=_gradient_dtype(settings, precision),
-        optimizer=settings.get("optimizer"),
-        dropout=Fraction(settings.get("dropout")),
-        recompute=settings.get("recompute"),
-        implementation=settings.get("implementation"),
-        device=settings.get("device"),
-        attention_kernel=settings.get("attention_kernel"),
-        loss=settings.get("loss"),
-        keep_logits=settings.get("keep_logits"),
-        kv_cache=settings.get("kv_cache"),
-        optimizer_kernel=settings.get("optimizer_kernel"),
-        muon_experts=settings.get("muon_experts"),
-        ema=settings.get("ema"),
-        reserve_bytes=settings.get("reserve_bytes"),
-        round_allocations=settings.get("round_allocations"),
-        flops_convention=settings.get("flops_convention"),
-    )
+    """Return one way of training."""
+    return made(Training, settings, sequence_length=sequence_length(settings, model), tokens=tokens(settings, model))
 
 
 def sequence_length(settings: Settings, model: Settings) -> int:
-    """Return n."""
+    """Return n, context_length unless written."""
     n: int = settings.get("sequence_length", model.get("context_length"))
     return n
 
@@ -320,10 +242,26 @@ def step_tokens(settings: Settings, model: Settings) -> int:
     return B * sequence_length(settings, model) * accumulated
 
 
-def _gradient_dtype(settings: Settings, precision: Precision) -> GradientDtype:
-    default, *others = RECIPES[precision].gradients
+def _gradient_dtype(settings: Settings) -> GradientDtype:
+    default, *others = RECIPES[settings.get("precision")].gradients
     chosen: GradientDtype = settings.get("gradient_dtype", default) if others else default
     return chosen
+
+
+# What rests on other settings: fields of all records that take a key of the layer, and fields of one record.
+OF_LAYER: dict[str, Callable[[Settings], int]] = {
+    "n_heads": lambda settings: settings.get("n_heads"),
+    "n_kv_heads": n_kv_heads,
+    "head_dim": head_dim,
+    "d_ff": d_ff,
+}
+RULES: dict[type[Any], dict[str, Callable[[Settings], object]]] = {
+    Norm: {"bias": lambda settings: settings.get("norm.bias", settings.get("norm.type") == "layernorm" and settings.get("norm.weight"))},
+    Experts: {"gated": lambda settings: settings.get("experts.type") == "gated"},
+    Mamba: {"dt_rank": lambda settings: settings.get("mamba.dt_rank", -(-settings.get("d_model") // 16))},  # modules/mamba_simple.py
+    ShortConvolution: {"width": lambda settings: settings.get("short_convolution.width", settings.get("d_model"))},
+    Training: {"gradient_dtype": _gradient_dtype},
+}
 
 
 def _claims(document: Document) -> Iterator[Claim]:

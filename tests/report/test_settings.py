@@ -93,9 +93,10 @@ def test_every_setting_of_the_spec_language_is_told_and_no_other(plan: Plan) -> 
         model_type="llama",
         extra=(Extra("x", (3,), "other"),),
     )
+    muon = replace(plan.training, muon_experts="each", count_prediction=True)
     layers = (GATED_ROPE, EVERY_SWITCH, *(Layer(None, None, mixers=(mixer,)) for mixer in MIXERS))
     uniform = [settings.model(plan.model), settings.model(once), *(with_layers(plan, Run(3, (layer,))) for layer in layers)]
-    told = {f"model.{key}" for values in uniform for key in values} | {f"training.{key}" for key in settings.training(plan.training)}
+    told = {f"model.{key}" for values in uniform for key in values} | {f"training.{key}" for key in settings.training(muon)}
     assert told == {key for key in leaves() if key.startswith(("model.", "training."))} - TOLD_ELSEWHERE
 
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, fields
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from planner import spec
-from planner.spec.language import inlined, properties
-from planner.spec.mixers import RECORDS
-from planner.spec.part_checks import NEEDED
+from planner.spec.language import inlined
 from planner.spec.records import (
     Attention,
     Experts,
@@ -65,25 +61,6 @@ def only_layer(loaded: Spec) -> Layer:
     (run,) = loaded.model.runs
     (layer,) = run.layers
     return layer
-
-
-@pytest.mark.parametrize("name", RECORDS)
-def test_the_keys_of_a_mixer_are_the_fields_of_its_record(name: str) -> None:
-    own = {field.name for field in fields(RECORDS[name])} - ({"n_heads"} if name == "latent_attention" else set())
-    assert set(properties(MODEL[name])) == own
-    assert {key for key, part in properties(MODEL[name]).items() if part.get("default") == "none"} == {
-        field.name for field in fields(RECORDS[name]) if field.default is None and field.name != "indexer"
-    }
-
-
-@pytest.mark.parametrize(("group", "needed"), NEEDED.items())
-def test_a_key_is_needed_where_neither_schema_nor_record_has_a_default(group: str, needed: tuple[str, ...]) -> None:
-    part: Any = {"properties": MODEL}
-    for step in group.split("."):
-        part = properties(part)[step]
-    known = {"mamba": {"dt_rank"}, "short_convolution": {"width"}}.get(group, set())
-    without = {key for key, inner in properties(part).items() if "default" not in inner and not properties(inner)}
-    assert without - known == set(needed)
 
 
 def test_experts_are_the_records_with_the_records_defaults(small: Small) -> None:
@@ -450,6 +427,12 @@ write training.implementation: pytorch-eager
   attention: {logit_softcap: 50.0}\\ntraining: {implementation: transformers}
     9:28: error[softcap]: the fused attention of implementation transformers cannot cap the scores (attention.logit_softcap); \
 write training.implementation: transformers-eager
+training: {muon_experts: each}
+    8:26: error[muon-experts]: muon_experts requires optimizer: muon, and the optimizer is adamw; leave it out, or write optimizer: muon
+training: {muon_experts: each, optimizer: muon}
+    8:26: error[muon-experts]: muon_experts requires a model with experts; leave it out
+training: {count_prediction: true}
+    8:30: error[count-prediction]: count_prediction requires a model with prediction layers; leave it out, or write model.prediction
   attention: {shared_kv: true, qkv: separate}
     8:26: error[shared-kv]: the first layer with attention has no earlier layer whose keys and values it could share; \
 set shared_kv in the run of the layers that share them
@@ -518,8 +501,6 @@ training: {attention_kernel: efficient, device: cpu}
     8:30: error[attention-kernel]: a CPU has no efficient attention; write auto, flash or math
 training: {optimizer_kernel: foreach, optimizer: lion}
     8:30: error[optimizer-kernel]: optimizer_kernel belongs to adam and adamw, and the optimizer is lion; leave it out, or write fused
-training: {muon_experts: each}
-    8:26: error[muon-experts]: muon_experts belongs to muon, and the optimizer is adamw; leave it out, or write optimizer: muon
 training: {loss: linear_cross_entropy, keep_logits: true}
     8:53: error[keep-logits]: keep_logits holds the logits, and a program that calls linear_cross_entropy never has them; \
 leave it out, or write loss: cross_entropy
@@ -559,7 +540,7 @@ def test_refused(heads: Heads, minimal: str, line: str, expected: list[str]) -> 
         "  mamba: {d_state: 8}\n  layers: [{mixer: mamba, mamba: {d_inner: 96}}, {}]",
         "training: {implementation: pytorch, attention_kernel: math, precision: fp32}",
         "training: {optimizer: adam, optimizer_kernel: for-loop}",
-        "training: {optimizer: muon, muon_experts: each}",
+        "  experts: {count: 4, top_k: 2, d_ff: 8}\ntraining: {optimizer: muon, muon_experts: each}",
     ],
 )
 def test_allowed(told: Told, minimal: str, line: str) -> None:
@@ -585,9 +566,14 @@ def test_a_long_product_is_only_arithmetic(small: Small) -> None:
     assert tensor.shape == (48**12,)
 
 
-def test_the_records_defaults_are_those_of_the_schema() -> None:
-    for name, kind in RECORDS.items():
-        parts = properties(MODEL[name])
-        for field in fields(kind):
-            if field.default is not MISSING and field.default is not None and field.name in parts:
-                assert parts[field.name]["default"] == field.default, (name, field.name)
+def test_what_the_optimizer_of_experts_and_the_count_of_prediction_layers_may_be(small: Small) -> None:
+    more = """\
+  experts: {count: 8, top_k: 2, d_ff: 96}
+  prediction: {}
+training: {optimizer: muon, muon_experts: each, count_prediction: true}
+scenarios: [{name: other, optimizer: adamw}, {name: same}]
+"""
+    base, other, same = (scenario.training for scenario in small(more).scenarios)
+    assert (base.muon_experts, base.count_prediction) == ("each", True)
+    assert (other.optimizer, other.muon_experts) == ("adamw", "adamw")  # the choice belongs to its optimizer
+    assert same == base

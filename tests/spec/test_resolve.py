@@ -31,16 +31,17 @@ PARTS_THAT_GPT_2_LACKS = (
     "model.norm.unit_offset",
     "model.embedding_scale",
     "model.head.logit_softcap",
+    "training.muon_experts",
     "training.device",
     "training.attention_kernel",
     "training.loss",
     "training.keep_logits",
     "training.kv_cache",
     "training.optimizer_kernel",
-    "training.muon_experts",
     "training.ema",
     "training.reserve_bytes",
     "training.round_allocations",
+    "training.count_prediction",
 )
 
 

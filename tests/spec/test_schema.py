@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given, settings
@@ -15,9 +15,13 @@ from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
 from planner import spec
-from planner.spec import records, validate
+from planner.spec import records, suggest, validate
+from planner.spec.key import held, keys, of_the_layer
 from planner.spec.language import inlined, leaves, properties
+from planner.spec.mixers import RECORDS
 from planner.spec.nodes import Source
+from planner.spec.records import Model, Positions, Run, Spec, Training
+from planner.spec.resolve import OF_LAYER, RULES
 from planner.spec.yaml12 import parse
 from planner.trace.implementations import IMPLEMENTATIONS
 from tools.schema import PATH, made
@@ -53,16 +57,13 @@ def test_no_object_takes_keys_that_it_does_not_name() -> None:
             assert "object" in part["type"], path
 
 
-def test_every_property_has_a_title_and_a_description_with_its_unit() -> None:
+def test_every_property_has_a_title_and_a_description_and_an_integer_its_unit() -> None:
     for path, part in PARTS:
         for key, inner in part.get("properties", {}).items():
             where = f"{path}.{key}"
             assert inner["title"], where
             assert inner["description"].endswith("."), where
-            if inner.get("type") in ("integer", "number"):
-                assert "unit: " in inner["description"] or "without unit" in inner["description"], where
-            else:
-                assert "unit" in inner["description"] or "count" in inner["description"], where
+            assert ("Unit: " in inner["description"]) or inner.get("type") != "integer", where
 
 
 def test_examples_and_defaults_are_valid() -> None:
@@ -85,38 +86,43 @@ def test_every_keyword_has_plain_words() -> None:
     assert used == set(validate._EXPLAIN)  # noqa: SLF001 - the table that must be complete
 
 
-# What a spec can say, a record can hold; a record may be ahead of the language.
-@pytest.mark.parametrize(
-    ("key", "type_"),
-    [
-        ("model.attention.qk_norm", records.QkNorm),
-        ("model.attention.qkv", records.QkvProjection),
-        ("model.feed_forward.activation", records.Activation),
-        ("model.experts.activation", records.Activation),
-        ("model.experts.scoring", records.Scoring),
-        ("model.experts.scores_dtype", records.ScoresDtype),
-        ("model.experts.correction_bias", records.CorrectionBias),
-        ("model.attention.output_gate", records.OutputGate),
-        ("model.norm.type", records.NormType),
-        ("model.norm.placement", records.NormPlacement),
-        ("model.block", records.BlockType),
-        ("model.positions.type", records.PositionType),
-        ("training.precision", records.Precision),
-        ("training.gradient_dtype", records.GradientDtype),
-        ("training.optimizer", records.Optimizer),
-        ("training.recompute", records.Recompute),
-        ("training.implementation", records.Implementation),
-        ("training.device", records.Device),
-        ("training.attention_kernel", records.AttentionKernel),
-        ("training.loss", records.Loss),
-        ("training.optimizer_kernel", records.OptimizerKernel),
-        ("training.muon_experts", records.MuonExperts),
-        ("training.ema", records.Ema),
-        ("training.flops_convention", records.FlopsConvention),
-    ],
-)
-def test_the_names_of_a_key_are_names_of_the_record(key: str, type_: object) -> None:
-    assert set(leaves()[key]["enum"]) <= set(get_args(type_))
+EVERY_RECORD = [kind for kind in vars(records).values() if isinstance(kind, type) and is_dataclass(kind)]
+
+
+@pytest.mark.parametrize("kind", EVERY_RECORD)
+def test_a_default_that_follows_from_other_settings_has_its_rule(kind: type[Any]) -> None:
+    found = {
+        Training: {"sequence_length"},
+        Model: {"n_layers", "runs"},
+        Positions: {"rotary_dim"},
+        Run: {"layers"},
+        Spec: {"scenarios"},
+    }.get(kind, set())
+    for field, key in keys(kind):
+        if key.derived and held(kind, field) and field.default is not None:
+            assert field.name in RULES.get(kind, {}) or field.name in found, field.name
+    assert RULES.get(kind, {}).keys() <= {field.name for field in fields(kind)}
+    assert set(of_the_layer(kind)) <= set(OF_LAYER)
+
+
+@pytest.mark.parametrize("kind", EVERY_RECORD)
+def test_the_values_that_others_name_otherwise_are_values_of_their_key(kind: type[Any]) -> None:
+    for field, key in keys(kind):
+        known = set(properties(inlined())["expect"]["properties"]) if field.name == "claims" else values(kind, field.name)
+        assert {name for names in key.values for name in names.split()} <= known, field.name
+
+
+def values(kind: type[Any], name: str) -> set[str]:
+    """Return the values of a name that a record's field states."""
+    if name == "mixer":
+        return {*RECORDS, "attention", "none"}
+    hint = get_type_hints(kind, {**vars(records), "Node": object})[name]
+    return set(get_args(get_args(hint)[0] if get_origin(hint) is ClassVar else hint))
+
+
+def test_no_name_of_another_program_leads_to_two_keys() -> None:
+    names = [name for _, key in suggest._stated() for name in key.aliases.split()]  # noqa: SLF001 - what the suggestions read
+    assert len(names) == len(set(names))
 
 
 def test_an_implementation_that_can_be_said_is_modelled() -> None:
