@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from dataclasses import dataclass
 from functools import cache
@@ -42,6 +41,8 @@ def paths() -> dict[str, Path]:
 
 def nearest(name: str) -> list[str]:
     """Return the names that are most like this one."""
+    import difflib
+
     lowered = name.lower()
     within = [known for known in paths() if lowered in known]
     return (within or difflib.get_close_matches(lowered, paths(), 3, 0.5))[:3]

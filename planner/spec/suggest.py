@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -152,6 +151,8 @@ def number_meant(text: str) -> str:
 
 
 def _close(word: str, allowed: list[str], cutoff: float) -> str:
+    from difflib import get_close_matches
+
     spelled = {_spelling(name): name for name in allowed}
     close = get_close_matches(_spelling(word), spelled, n=1, cutoff=cutoff)
     return spelled[close[0]] if close else ""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
+from planner.spec.conforms import conforms, is_a
 from planner.spec.language import inlined
 from planner.spec.nodes import UNREADABLE, Node
 from planner.spec.problems import Problem, quote
@@ -47,7 +47,10 @@ def validate(root: Node, language: str = "spec") -> tuple[Node, tuple[Problem, .
 
 
 def _findings(root: Node, language: str) -> Iterator[Finding]:
-    for error in _validator(language).iter_errors(cast("Any", root.plain())):
+    plain: Any = root.plain()
+    if conforms(plain, inlined(language)):
+        return
+    for error in _validator(language).iter_errors(plain):
         yield from _explain(root, language, error)
 
 
@@ -56,13 +59,8 @@ def _validator(language: str) -> jsonschema.protocols.Validator:
     """Return the compiled validator, for trees whose whole numbers are int and whose other numbers are Fraction."""
     from jsonschema import Draft7Validator, validators
 
-    def integer(_: object, value: object) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool)
-
-    def number(_: object, value: object) -> bool:
-        return isinstance(value, int | Fraction) and not isinstance(value, bool)
-
-    checker = Draft7Validator.TYPE_CHECKER.redefine_many({"integer": integer, "number": number})
+    own = {kind: lambda _, value, kind=kind: is_a(value, kind) for kind in ("integer", "number")}
+    checker = Draft7Validator.TYPE_CHECKER.redefine_many(own)
     extend: Any = validators.extend  # untyped
     compiled: jsonschema.protocols.Validator = extend(Draft7Validator, type_checker=checker)(inlined(language))
     return compiled

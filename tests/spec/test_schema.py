@@ -16,6 +16,7 @@ from jsonschema import Draft7Validator
 
 from planner import spec
 from planner.spec import records, suggest, validate
+from planner.spec.conforms import conforms
 from planner.spec.key import held, keys, of_the_layer
 from planner.spec.language import inlined, leaves, properties
 from planner.spec.mixers import RECORDS
@@ -243,6 +244,7 @@ def test_a_stock_validator_agrees(document: object) -> None:
     assert not read
     _, problems = validate.validate(node)
     assert (not problems) == Draft7Validator(SCHEMA).is_valid(document)
+    assert conforms(node.plain(), inlined()) == Draft7Validator(SCHEMA).is_valid(document)
     for problem in problems:
         assert "is not of type" not in problem.message
         assert "is not valid under" not in problem.message
