@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from planner.capacity.plan import plan
 from planner.capacity.records import Plan
-from planner.spec.edits import Difference, Entry, Path, edited
+from planner.spec.edits import ByName, Difference, Path, edited
 from planner.spec.nodes import Node
 from planner.spec.records import Spec
 from planner.trace.refusal import NotModelledError
@@ -48,7 +48,7 @@ def setting(spec: Spec, scenario: str, knob: str, value: int) -> Difference:
 def _path(scenario: str, knob: str) -> Path:
     if knob in _OF_THE_MODEL:
         return ("model", knob)
-    return ("training", knob) if scenario == "base" else ("scenarios", Entry(scenario), knob)
+    return ("training", knob) if scenario == "base" else ("scenarios", ByName(scenario), knob)
 
 
 def largest(measure: Callable[[int], int | None], limit: Fraction, fits: int, exceeds: int) -> int:

@@ -21,7 +21,7 @@ from planner.cli.streams import fail
 if TYPE_CHECKING:
     from datetime import date
 
-    from planner.review.records import Review
+    from planner.review.review import Review
 
 _FORMATS = ("text", "md", "json", *CI_FORMATS)
 

@@ -19,7 +19,7 @@ from planner.cli.specs import read, report
 from planner.cli.streams import fail, note, width
 
 if TYPE_CHECKING:
-    from planner.report.records import Planned
+    from planner.report.planned import Planned
 
 _FORMATS = ("csv", "md", "json", "xlsx", "html")
 
@@ -51,9 +51,9 @@ def _run(arguments: argparse.Namespace) -> int:
     from planner import capacity
     from planner.report import claims, overview, terminal
     from planner.report.files import files
-    from planner.report.records import Planned
+    from planner.report.planned import Planned
     from planner.report.write import outdated, write
-    from planner.review import standing
+    from planner.review import without_base
 
     specs, code = read(arguments.specs, arguments.set)
     if code:
@@ -69,7 +69,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if problem := workbook.problem():
             return fail(f"run: {problem}")
     if {"xlsx", "html"} & set(arguments.format):
-        models = standing.with_budgets(models, Path.cwd())
+        models = without_base.with_budgets(models, Path.cwd())
     reports = files(models, arguments.format)
     if arguments.check:
         wrong = outdated(arguments.output, reports)
@@ -92,11 +92,11 @@ def _check_budgets(models: Sequence[Planned]) -> int:
 
     if not any((folder / "planner.yaml").is_file() for folder in (Path.cwd(), *Path.cwd().parents)):
         return FINE  # the rules need not be imported
-    from planner.review import standing, telling
+    from planner.review import without_base, wording
 
-    found = standing.findings(models, Path.cwd(), today())
+    found = without_base.findings(models, Path.cwd(), today())
     for finding in found:
-        sys.stderr.write(f"{printable(telling.line(finding))}\n")
+        sys.stderr.write(f"{printable(wording.line(finding))}\n")
     return FINDING if any(finding.severity == "error" for finding in found) else FINE
 
 

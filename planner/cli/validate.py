@@ -33,7 +33,7 @@ def _for_ci(paths: Sequence[str], form: str) -> int:
     from planner import spec
     from planner.importer.convert import as_spec
     from planner.review.formats import FORMATS
-    from planner.review.standing import validation
+    from planner.review.without_base import validation
 
     specs, problems = spec.read(paths, convert=as_spec)
     sys.stdout.write(FORMATS[form](validation(specs, problems, Path.cwd())))

@@ -18,7 +18,7 @@ from planner.cli.specs import read
 from planner.cli.streams import fail, progress, width
 
 if TYPE_CHECKING:
-    from planner.verify.records import Check, Row
+    from planner.verify.measured import Check, Compared
 
 _CHECKS: dict[Check, str] = {
     "kept": "compare bytes saved for the backward pass, by module",
@@ -59,7 +59,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return fail(f"verify: {problem}")
     asked: tuple[Check, ...] = tuple(_CHECKS) if arguments.all else tuple(arguments.checks or ())
     asked = (*asked, "device") if arguments.device else asked
-    rows: list[Row] = []
+    rows: list[Compared] = []
     for done, spec in enumerate(specs):
         config = arguments.config or (Path(spec.path) if spec.path.endswith(".json") and not arguments.against else None)
         for scenario in spec.scenarios if asked else spec.scenarios[:1]:

@@ -13,7 +13,7 @@ _DIGITS = 4  # significant; the fits are no better
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class LossFit:
     """A fit of the loss, and where it comes from."""
 
     name: str
@@ -25,7 +25,7 @@ class Fit:
 
 
 FITS = (
-    Fit(
+    LossFit(
         "Hoffmann et al. 2022, approach 3",
         "arXiv:2203.15556, constants of its TeX source; the paper's text rounds them, which Besiroglu et al. show to mislead",
         A=406.401018,
@@ -33,7 +33,7 @@ FITS = (
         alpha=0.33917084,
         beta=0.2849083,
     ),
-    Fit("Besiroglu et al. 2024", "arXiv:2404.10102, the same fit to the same data anew", A=482.01, B=2085.43, alpha=0.3478, beta=0.3658),
+    LossFit("Besiroglu et al. 2024", "arXiv:2404.10102, re-fit of the same data", A=482.01, B=2085.43, alpha=0.3478, beta=0.3658),
 )
 
 
@@ -42,7 +42,7 @@ def by_rule(params: int) -> int:
     return TOKENS_PER_PARAMETER * params
 
 
-def tokens(fit: Fit, params: int) -> int:
+def tokens(fit: LossFit, params: int) -> int:
     """Return the tokens for which the fit calls a number of parameters optimal, to four significant digits."""
     optimum: float = (fit.beta * fit.B / (fit.alpha * fit.A) * params**fit.alpha) ** (1 / fit.beta)
     return int(round(optimum, _DIGITS - len(str(int(optimum)))))

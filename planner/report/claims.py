@@ -6,7 +6,7 @@ import linecache
 
 from planner.report import units
 from planner.report.columns import CLAIMABLE
-from planner.report.records import Planned
+from planner.report.planned import Planned
 from planner.spec.problems import Problem
 
 

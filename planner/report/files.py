@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from planner.capacity.records import Plan
 from planner.report import csv, datapackage, json, markdown
-from planner.report.records import Planned
+from planner.report.planned import Planned
 
 
 def _workbook(models: Sequence[Planned]) -> bytes:

@@ -10,7 +10,7 @@ from planner.capacity.records import Plan
 from planner.report import breakdown, overview, paths, units
 from planner.report.breakdown import Section
 from planner.report.columns import COLUMNS, GROUPS, OVERVIEW
-from planner.report.records import Planned
+from planner.report.planned import Planned
 from planner.report.terminal import printable
 
 _ACTIVE = re.compile(r"[&<>|`*~\\\[\]$]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|[@#](?=\w)|^[-+=#]|^\d+[.)](?= |$)")

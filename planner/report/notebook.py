@@ -17,13 +17,13 @@ def html(plans: Sequence[Plan]) -> str:
 def _html(plans: Sequence[Plan]) -> Iterator[str]:
     from planner.report import overview, page
     from planner.report.html import sections
-    from planner.report.html.formulas import Formulas
+    from planner.report.html.formula_list import FormulaList
     from planner.report.html.markup import text
 
     if len(plans) > 1:
         yield page.models_table(plans)
     for plan in plans:
-        known = Formulas(links=False)
+        known = FormulaList(links=False)
         yield f"<h2>{text(overview.title(plan))}</h2><p class=q>{sections.sizes(plan)}"
         yield from sections.model([sections.Facts(plan)], known)
         yield f"<details><summary>Formulas</summary><ol>{''.join(known.items())}</ol></details>"

@@ -11,10 +11,10 @@ from planner.capacity.records import Plan
 from planner.report import breakdown, overview, paths, units
 from planner.report.columns import OVERVIEW
 from planner.report.html import sections
-from planner.report.html.formulas import DETAILS, Detail, Formulas
+from planner.report.html.formula_list import DETAILS, Detail, FormulaList
 from planner.report.html.markup import link, row, table, text
 from planner.report.html.sections import Facts
-from planner.report.records import Planned
+from planner.report.planned import Planned
 
 _BYTES_EACH, _AT_LEAST = 4000, 50  # a page of up to fifty models stays under 200 KB
 _HTML = Path(__file__).parent / "html"
@@ -49,7 +49,7 @@ def _page(models: Sequence[Planned], facts: Sequence[Sequence[Facts]], detail: D
     yield "B sequences of n tokens. A dotted name leads to its formula.\n"
     plans = [plan for model in models for plan in model.plans]
     yield models_table(plans, [f"#m{number}" for number, model in enumerate(models, 1) for _ in model.plans])
-    known = Formulas(detail=detail)
+    known = FormulaList(detail=detail)
     for number, (model, told) in enumerate(zip(models, facts, strict=True), 1):
         yield from _model(number, model, told, known)
     yield "<h2 id=conventions>What the FLOPs conventions count</h2><ul>"
@@ -86,7 +86,7 @@ def _overview(name: str, plan: Plan) -> str:
     return row(name, (parameters, *sizes, *figures)) + "\n"
 
 
-def _model(number: int, model: Planned, facts: Sequence[Facts], known: Formulas) -> Iterator[str]:
+def _model(number: int, model: Planned, facts: Sequence[Facts], known: FormulaList) -> Iterator[str]:
     spec, base = model.spec, model.plans[0]
     yield f"<h2 id=m{number}>{text(spec.name)}</h2>"
     if spec.description:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from planner.capacity.formulas import Formulas, formulas
 from planner.capacity.records import Plan
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, GROUPS
-from planner.report.records import Planned
+from planner.report.planned import Planned
 from planner.trace.kernels import FLASH_ALIGNMENT, FLASH_WIDEST_HEAD
 from planner.trace.sizes import Expression, Factor, Size, evaluate, spreadsheet, symbols, terms_of, text
 

@@ -27,13 +27,13 @@ _NONE = "0" * 40  # GitHub's word for the parent of a branch's first commit
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class WorkflowRun:
     """A run of a workflow; of two, the one with the greater number began later, and of one, the greater attempt."""
 
     number: int
     attempt: int
 
-    def is_older_than(self, other: Run) -> bool:
+    def is_older_than(self, other: WorkflowRun) -> bool:
         """Whether the other run began later."""
         return (self.number, self.attempt) < (other.number, other.attempt)
 
@@ -79,7 +79,7 @@ def comment(review: Mapping[str, Any], report: str, comments: Sequence[Mapping[s
         raise ValueError(f"comment is {mode!r}; it can be {', '.join(MODES)}")
     if not _ID.fullmatch(name):
         raise ValueError("comment-id is made of letters, digits, dots, hyphens and underscores")
-    own = Run(int(environment.get("GITHUB_RUN_NUMBER", "0")), int(environment.get("GITHUB_RUN_ATTEMPT", "1")))
+    own = WorkflowRun(int(environment.get("GITHUB_RUN_NUMBER", "0")), int(environment.get("GITHUB_RUN_ATTEMPT", "1")))
     body = f"<!-- modelplan-review id={name} run={own.number}.{own.attempt} -->\n{report}"
     if mode == "never":
         return "none comments are switched off", body
@@ -93,12 +93,12 @@ def comment(review: Mapping[str, Any], report: str, comments: Sequence[Mapping[s
     return ("create" if wanted else "none there is nothing to tell"), body
 
 
-def _ours(comments: Sequence[Mapping[str, Any]], name: str) -> Iterator[tuple[Mapping[str, Any], Run]]:
+def _ours(comments: Sequence[Mapping[str, Any]], name: str) -> Iterator[tuple[Mapping[str, Any], WorkflowRun]]:
     for one in comments:
         first = str(one.get("body") or "").split("\n", 1)[0].strip()
         marker = _MARKER.fullmatch(first)
         if marker and marker["id"] == name and (one.get("user") or {}).get("type") == "Bot":
-            yield one, Run(int(marker["run"]), int(marker["attempt"]))
+            yield one, WorkflowRun(int(marker["run"]), int(marker["attempt"]))
 
 
 def pages(text: str) -> list[Mapping[str, Any]]:

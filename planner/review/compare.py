@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from planner.report.columns import FIGURES, METHODS
-from planner.report.records import Planned
+from planner.report.planned import Planned
 from planner.review import findings as rules
-from planner.review.findings import Held
+from planner.review.attribution import Attribution, attribute, changes, figures, plan, same
+from planner.review.findings import CheckedModel
 from planner.review.policy import Policy
-from planner.review.records import Figures, Finding, FormulaChange, Model, Review, Row, Status
-from planner.review.side import Side
-from planner.review.why import Movers, changes, figures, movers, plan, same
+from planner.review.review import Figures, Finding, FormulaChange, Review, ReviewedModel, ReviewedScenario, Status
+from planner.review.snapshot import Snapshot
 from planner.spec.records import Place, Spec
 
 
@@ -29,7 +29,7 @@ class Terms:
     notes: tuple[str, ...] = ()
 
 
-def compare(base: Side, head: Side, terms: Terms) -> Review:
+def compare(base: Snapshot, head: Snapshot, terms: Terms) -> Review:
     """Return the review of the head against the base."""
     unreadable = {problem.place.file for problem in head.problems}
     renamed = _renamed(base, head)
@@ -57,7 +57,7 @@ def compare(base: Side, head: Side, terms: Terms) -> Review:
     )
 
 
-def _renamed(base: Side, head: Side) -> dict[str, str]:
+def _renamed(base: Snapshot, head: Snapshot) -> dict[str, str]:
     """Return new names with the old ones of models that are otherwise as they were, where there is no doubt which is which."""
     unreadable = {problem.place.file for problem in head.problems}
     gone = [spec for name, spec in base.specs.items() if name not in head.specs and spec.path not in unreadable]
@@ -68,46 +68,48 @@ def _renamed(base: Side, head: Side) -> dict[str, str]:
     }
 
 
-def _model(name: str, old: Spec | None, new: Spec | None, base: Side, terms: Terms) -> Model:
+def _model(name: str, old: Spec | None, new: Spec | None, base: Snapshot, terms: Terms) -> ReviewedModel:
     if old is not None and new is not None:
         moved = old.path if old.path != new.path else ""
         if same(old, new):
             status: Status = "unchanged" if old.name == new.name else "renamed"
-            return Model(name, status, new.path, moved_from="" if _is_saved(base) else moved)
+            return ReviewedModel(name, status, new.path, moved_from="" if _is_saved(base) else moved)
         return _changed(name, old, new, moved="" if _is_saved(base) else moved, terms=terms)
     saved = {scenario: values for (model, scenario), values in base.saved.items() if model == name}
     before = figures(old) if old else saved
     after = figures(new) if new else {}
-    rows = tuple(_row(scenario, before.get(scenario), after.get(scenario), Movers((), ())) for scenario in {**after, **before})
+    rows = tuple(_row(scenario, before.get(scenario), after.get(scenario), Attribution((), ())) for scenario in {**after, **before})
     if old is None and new is not None and saved:
         status = "changed" if any(row.status != "unchanged" for row in rows) else "unchanged"
-        return Model(name, status, new.path, rows, note="the saved report has its figures but not its spec, so nothing was computed anew")
-    return Model(name, "new" if new else "removed", new.path if new else old.path if old else "", rows)
+        return ReviewedModel(
+            name, status, new.path, rows, note="the saved report has its figures but not its spec, so nothing was computed anew"
+        )
+    return ReviewedModel(name, "new" if new else "removed", new.path if new else old.path if old else "", rows)
 
 
-def _is_saved(base: Side) -> bool:
+def _is_saved(base: Snapshot) -> bool:
     return bool(base.saved)
 
 
-def _changed(name: str, old: Spec, new: Spec, moved: str, terms: Terms) -> Model:
+def _changed(name: str, old: Spec, new: Spec, moved: str, terms: Terms) -> ReviewedModel:
     was = {one.name: one.training for one in old.scenarios}
     touched = {one.name for one in new.scenarios if new.model != old.model or was.get(one.name) != one.training}
     gone = [one.name for one in old.scenarios if one.name not in {other.name for other in new.scenarios}]
     before, after = figures(old, {*touched, *gone}), figures(new, touched)
     shared = [scenario for scenario in after if scenario in before]
-    moved_by = movers(old, new, shared, terms.from_root)
+    moved_by = attribute(old, new, shared, terms.from_root)
     rows = tuple(_row(scenario, before.get(scenario), after.get(scenario), moved_by) for scenario in [*after, *gone])
-    return Model(name, "changed", new.path, rows, moved_by.edits, moved)
+    return ReviewedModel(name, "changed", new.path, rows, moved_by.edits, moved)
 
 
-def _row(scenario: str, before: Figures | None, after: Figures | None, moved: Movers) -> Row:
+def _row(scenario: str, before: Figures | None, after: Figures | None, moved: Attribution) -> ReviewedScenario:
     if before is None or after is None:
-        return Row(scenario, "new" if before is None else "removed", before, after)
+        return ReviewedScenario(scenario, "new" if before is None else "removed", before, after)
     found = changes(before, after, scenario, moved)
-    return Row(scenario, "changed" if found else "unchanged", before, after, found)
+    return ReviewedScenario(scenario, "changed" if found else "unchanged", before, after, found)
 
 
-def _is_held(model: Model, base: Side, head: Side, terms: Terms) -> bool:
+def _is_held(model: ReviewedModel, base: Snapshot, head: Snapshot, terms: Terms) -> bool:
     """Whether a model is held against the policy: it changed, or what is claimed, waived or demanded of it did."""
     if model.status != "unchanged" or terms.policy_changed:
         return True
@@ -120,7 +122,7 @@ def _demands(spec: Spec) -> tuple[object, ...]:
     return claims, [(waiver.budget, waiver.until) for waiver in spec.waivers], spec.tags
 
 
-def _held(spec: Spec, model: Model, terms: Terms) -> Held:
+def _held(spec: Spec, model: ReviewedModel, terms: Terms) -> CheckedModel:
     before = {row.scenario: row.before for row in model.rows if row.before is not None}
     planned = Planned(spec, tuple(plan(spec, scenario) for scenario in spec.scenarios))
     if model.status in ("unchanged", "renamed"):
@@ -128,10 +130,10 @@ def _held(spec: Spec, model: Model, terms: Terms) -> Held:
     for scenario in spec.scenarios:  # a scenario without a row is as it was
         if model.status == "changed" and scenario.name not in {row.scenario for row in model.rows}:
             before |= figures(spec, {scenario.name})
-    return Held(planned, before, _places(spec, model, terms))
+    return CheckedModel(planned, before, _places(spec, model, terms))
 
 
-def _places(spec: Spec, model: Model, terms: Terms) -> dict[str, Place]:
+def _places(spec: Spec, model: ReviewedModel, terms: Terms) -> dict[str, Place]:
     """Return where a finding about a figure is shown: at the edit that moved it most, else at the model."""
 
     def named(place: Place) -> Place:
@@ -147,15 +149,15 @@ def _places(spec: Spec, model: Model, terms: Terms) -> dict[str, Place]:
     return places
 
 
-def _rank(model: Model, found: tuple[Finding, ...]) -> tuple[bool, bool, str]:
+def _rank(model: ReviewedModel, found: tuple[Finding, ...]) -> tuple[bool, bool, str]:
     return model.name not in {finding.model for finding in found}, model.status == "unchanged", model.name
 
 
-def _base_notes(base: Side) -> list[str]:
+def _base_notes(base: Snapshot) -> list[str]:
     return [f"in the base, {problem.place.file} cannot be read: {problem.message}" for problem in base.problems]
 
 
-def _formulas(base: Side) -> tuple[FormulaChange, ...]:
+def _formulas(base: Snapshot) -> tuple[FormulaChange, ...]:
     """Return the figures of a saved report that come out otherwise when its specs are computed with today's code."""
     found = []
     for spec in base.specs.values():

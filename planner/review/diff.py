@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from planner.review import git, policy, side
+from planner.review import git, policy, snapshot
 from planner.review.compare import Terms, compare
 from planner.review.git import GitError, Repository
-from planner.review.records import Review
-from planner.review.side import POLICY, ReportError, Side
+from planner.review.review import Review
+from planner.review.snapshot import POLICY, ReportError, Snapshot
 from planner.spec.problems import Problem
 from planner.spec.source import LIMIT
 
@@ -53,26 +53,26 @@ def _repository(request: Request, folder: Path) -> Repository:
 def _review(request: Request, folder: Path, repo: Repository) -> Review:
     rules, wrong = policy.read(repo.root / POLICY, POLICY)
     patterns = [_from_root(repo.root, folder, path) for path in request.specs] or list(rules.specs)
-    head = side.work_tree(repo.root, request.specs or [os.path.relpath(repo.root / path, folder) for path in patterns])
+    head = snapshot.work_tree(repo.root, request.specs or [os.path.relpath(repo.root / path, folder) for path in patterns])
     nowhere = [problem for problem in head.problems if problem.code in _NOWHERE]
     head = replace(head, problems=(*wrong, *(problem for problem in head.problems if problem not in nowhere)))
     if request.base_report is None:
         commit, named = git.base_commit(repo, request.base)
-        tree = git.tree(repo, commit, lambda path: side.is_spec(path, patterns), LIMIT)
-        base = side.revision(tree.files, patterns, head.specs, _unchanged(repo.root, tree.files), rules.specs)
+        tree = git.tree(repo, commit, lambda path: snapshot.is_spec(path, patterns), LIMIT)
+        base = snapshot.revision(tree.files, patterns, head.specs, _unchanged(repo.root, tree.files), rules.specs)
         policy_changed, notes = _differs(repo.root / POLICY, tree.files.get(POLICY)), tree.notes
     else:
-        base, named, policy_changed, notes = side.saved_report(request.base_report), f"the report {request.base_report}", True, ()
-        base = replace(base, paths=frozenset(side.selected(base.paths, patterns)))
+        base, named, policy_changed, notes = snapshot.saved_report(request.base_report), f"the report {request.base_report}", True, ()
+        base = replace(base, paths=frozenset(snapshot.selected(base.paths, patterns)))
     base = _meant(base, head)
-    nowhere = [problem for problem in nowhere if not side.selected(base.paths, [problem.place.file])]
+    nowhere = [problem for problem in nowhere if not snapshot.selected(base.paths, [problem.place.file])]
     if nowhere:
         raise ReviewError(_told(nowhere, by_default=not request.specs))
-    terms = Terms(rules, policy_changed, request.today, named, lambda file: side.from_root(repo.root, file), notes)
+    terms = Terms(rules, policy_changed, request.today, named, lambda file: snapshot.from_root(repo.root, file), notes)
     return compare(base, head, terms)
 
 
-def _meant(base: Side, head: Side) -> Side:
+def _meant(base: Snapshot, head: Snapshot) -> Snapshot:
     """Leave out models that the request does not name in the base and that the head has not got either."""
     specs = {name: spec for name, spec in base.specs.items() if spec.path in base.paths or name in head.specs}
     saved = {key: figures for key, figures in base.saved.items() if key[0] in specs or key[0] in head.specs}
@@ -86,7 +86,9 @@ def _from_root(root: Path, folder: Path, pattern: str) -> str:
 def _unchanged(root: Path, files: dict[str, bytes]) -> frozenset[str]:
     """Return the names of the files that the work tree has as they are, and that need no other file to be read."""
     return frozenset(
-        side.shown(Path(name)) for name, content in files.items() if side.stands_alone(content) and not _differs(root / name, content)
+        snapshot.shown(Path(name))
+        for name, content in files.items()
+        if snapshot.stands_alone(content) and not _differs(root / name, content)
     )
 
 

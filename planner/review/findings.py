@@ -11,10 +11,10 @@ from fractions import Fraction
 from planner.capacity.records import Plan
 from planner.report import claims, quantity, units
 from planner.report.columns import CLAIMABLE
-from planner.report.records import Planned
+from planner.report.planned import Planned
 from planner.review.policy import SIZE_LABEL, Budget, Limit, Policy
-from planner.review.records import Figures, Finding, Severity, Standing
 from planner.review.remedies import Remedy, find_remedies
+from planner.review.review import BudgetStatus, Figures, Finding, Severity
 from planner.spec.problems import Problem
 from planner.spec.records import Place, Spec, Waiver
 
@@ -25,7 +25,7 @@ _SIZES = {"m": 10**6, "b": 10**9}
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class CheckedModel:
     """A model that is held against a policy: its plans, and its figures in the base where it was there, by scenario."""
 
     planned: Planned
@@ -34,17 +34,17 @@ class Held:
 
 
 def findings(
-    held: Iterable[Held], policy: Policy, today: date, from_root: Callable[[str], str]
-) -> tuple[tuple[Finding, ...], tuple[Standing, ...]]:
+    held: Iterable[CheckedModel], policy: Policy, today: date, from_root: Callable[[str], str]
+) -> tuple[tuple[Finding, ...], tuple[BudgetStatus, ...]]:
     """Return everything that is not allowed about models, most grave first, and how each stands to each budget that is for it."""
     found: list[Finding] = []
-    standings: list[Standing] = []
+    standings: list[BudgetStatus] = []
     for model in held:
         spec = model.planned.spec
         for budget, plan, broken in _budgets(model, policy, remedies=sum(map(_is_of_budget, found)) < REMEDIES):
             told = [_waived(finding, spec, today) for finding in broken]
             worst = min((finding.severity for finding in told), key=_SEVERITIES.index, default=None)
-            standings.append(Standing(spec.name, plan.scenario, budget.name, worst or "kept"))
+            standings.append(BudgetStatus(spec.name, plan.scenario, budget.name, worst or "kept"))
             found += told
         found += [_waived(finding, spec, today) for finding in _labels(model, policy)]
         found += [*_claims(model, from_root), *_unknown_waivers(model, policy, from_root)]
@@ -63,7 +63,7 @@ def _is_of_budget(finding: Finding) -> bool:
     return finding.rule.startswith("budget:")
 
 
-def _budgets(model: Held, policy: Policy, *, remedies: bool) -> Iterator[tuple[Budget, Plan, list[Finding]]]:
+def _budgets(model: CheckedModel, policy: Policy, *, remedies: bool) -> Iterator[tuple[Budget, Plan, list[Finding]]]:
     """Yield each budget that is for a scenario, with its limits that are broken."""
     for plan in model.planned.plans:
         for budget in policy.budgets:
@@ -71,7 +71,7 @@ def _budgets(model: Held, policy: Policy, *, remedies: bool) -> Iterator[tuple[B
                 yield budget, plan, list(_broken(model, plan, budget, remedies=remedies))
 
 
-def _broken(model: Held, plan: Plan, budget: Budget, *, remedies: bool) -> Iterator[Finding]:
+def _broken(model: CheckedModel, plan: Plan, budget: Budget, *, remedies: bool) -> Iterator[Finding]:
     value = CLAIMABLE[budget.figure].read(plan)
     was = model.before.get(plan.scenario, {}).get(budget.figure)
     for limit in budget.limits:
@@ -121,13 +121,13 @@ def _said(remedies: tuple[Remedy, ...]) -> str:
     return f"no value of {', '.join(one.setting for one in remedies)} alone makes it fit" if remedies else ""
 
 
-def _claims(model: Held, from_root: Callable[[str], str]) -> Iterator[Finding]:
+def _claims(model: CheckedModel, from_root: Callable[[str], str]) -> Iterator[Finding]:
     for problem in claims.broken(model.planned):
         place = replace(problem.place, file=from_root(problem.place.file))
         yield replace(of_problem(problem), model=model.planned.spec.name, scenario="base", place=place)
 
 
-def _labels(model: Held, policy: Policy) -> Iterator[Finding]:
+def _labels(model: CheckedModel, policy: Policy) -> Iterator[Finding]:
     """Yield a finding where the size in a model's name (``7b``, ``124m``, ``a3b`` for active parameters) is not what it counts."""
     if policy.label_severity == "off":
         return
@@ -167,7 +167,7 @@ def _waived(finding: Finding, spec: Spec, today: date) -> Finding:
     return replace(finding, severity="waived", waiver=waiver)
 
 
-def _unknown_waivers(model: Held, policy: Policy, from_root: Callable[[str], str]) -> Iterator[Finding]:
+def _unknown_waivers(model: CheckedModel, policy: Policy, from_root: Callable[[str], str]) -> Iterator[Finding]:
     known = {SIZE_LABEL, *(budget.name for budget in policy.budgets)}
     for waiver in model.planned.spec.waivers:
         if waiver.budget not in known:

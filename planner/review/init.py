@@ -9,7 +9,7 @@ from pathlib import Path
 from planner.importer.files import first_problem, import_file, locate
 from planner.importer.reader import UnsupportedConfigError
 from planner.importer.write import spec_text
-from planner.review.side import POLICY
+from planner.review.snapshot import POLICY
 from planner.spec.language import schema
 from planner.spec.problems import SpecError, render
 

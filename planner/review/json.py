@@ -8,8 +8,8 @@ from datetime import date
 from typing import TypeAlias
 
 from planner.report.columns import FIGURES, METHODS
-from planner.review import telling
-from planner.review.records import Review
+from planner.review import wording
+from planner.review.review import Review
 
 VERSION = 1  # of this format; raised when a key changes its meaning or goes
 
@@ -21,7 +21,7 @@ def json(review: Review) -> str:
     told: Json = {
         "version": VERSION,
         "base": review.base,
-        "summary": telling.summary(review),
+        "summary": wording.summary(review),
         "changed": len(review.changed),
         "failed": review.failed,
         "models": _plain(review.models),

@@ -16,8 +16,8 @@ from urllib.parse import quote
 from planner.report import quantity, units
 from planner.report.columns import FIGURES, OVERVIEW
 from planner.report.markdown import escape
-from planner.review import telling
-from planner.review.records import Edit, Finding, Model, Review, Row
+from planner.review import wording
+from planner.review.review import Edit, Finding, Review, ReviewedModel, ReviewedScenario
 from planner.spec.records import Place
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ T = TypeVar("T")
 LIMIT = 65_000  # GitHub takes 65,536 characters
 _RESERVE = 700  # for the last line, and for what closes a table
 _UNIT = re.compile(r"(?<=\d) (?=[A-Za-z%])| (?=→)")
-_AS_IT_WAS = Row("base", "unchanged", {}, {})  # of a model without rows
+_AS_IT_WAS = ReviewedScenario("base", "unchanged", {}, {})  # of a model without rows
 _MARKS = {"error": "❌", "warning": "⚠️", "waived": "🔕", "kept": "✅"}
 
 
@@ -54,7 +54,7 @@ def markdown(review: Review, blob: str = "", limit: int = LIMIT) -> str:
     """Write the comment; it ends with a line feed. ``blob`` is where the files of this revision are on the web, and makes places links."""
     head = [*_head(review)]
     room = _Room(limit - sum(_size(line) + 1 for line in head) - _RESERVE)
-    figures, standings = telling.headlines(review), telling.standings(review)
+    figures, standings = wording.headlines(review), wording.standings(review)
     rows_of = ((model, row) for model in review.changed for row in model.rows or (_AS_IT_WAS,))
     half = _Room(room.left // 2, room.missing)
     findings = half.fit(review.findings, lambda finding: _finding(finding, blob), "findings")
@@ -85,7 +85,7 @@ def _size(text: str) -> int:
 def _head(review: Review) -> Iterator[str]:
     yield "## Model capacity"
     yield ""
-    yield f"**{escape(telling.summary(review))}** {escape(telling.verdict(review))}".rstrip()
+    yield f"**{escape(wording.summary(review))}** {escape(wording.verdict(review))}".rstrip()
     yield ""
     yield f"Compared with {escape(review.base)}. B is 10⁹, GiB is 2³⁰ bytes, a multiply-add is 2 FLOPs; memory is that of one device."
 
@@ -95,25 +95,25 @@ def _section(title: str, parts: Sequence[str], gap: str = "\n") -> str:
 
 
 def _finding(finding: Finding, blob: str) -> str:
-    return _line((_MARKS[finding.severity], escape(telling.finding(finding)), _place(finding.place, blob)))
+    return _line((_MARKS[finding.severity], escape(wording.finding(finding)), _place(finding.place, blob)))
 
 
-def _heading(figures: Sequence[str], standings: telling.Standings) -> Iterator[str]:
+def _heading(figures: Sequence[str], standings: wording.Standings) -> Iterator[str]:
     budget = ("budget",) if standings else ()
     yield _line(("model", *budget, *(OVERVIEW[figure].heading for figure in figures)))
     yield _line(("---", *("---" for _ in budget), *("--:" for _ in figures)))
 
 
-def _overview(model: Model, row: Row, figures: Sequence[str], standings: telling.Standings) -> str:
+def _overview(model: ReviewedModel, row: ReviewedScenario, figures: Sequence[str], standings: wording.Standings) -> str:
     plain = model.status in ("changed", "new", "removed") and not model.note and not model.moved_from
-    name = f"**{escape(telling.label(model, row))}**" + ("" if plain else f"<br>{escape(telling.status(model))}")
+    name = f"**{escape(wording.label(model, row))}**" + ("" if plain else f"<br>{escape(wording.status(model))}")
     budgets = (f"{_MARKS[state]} {escape(budget)}" for budget, state in standings.get((model.name, row.scenario), ()))
-    cells = (telling.cell(row, figure) for figure in figures)
+    cells = (wording.cell(row, figure) for figure in figures)
     figures_told = (_whole(f"{cell.figure}<br>{cell.change}" if cell.change else cell.figure) for cell in cells)
     return _line((name, *(("<br>".join(budgets),) if standings else ()), *figures_told))
 
 
-def _why(model: Model, blob: str) -> Iterator[str]:
+def _why(model: ReviewedModel, blob: str) -> Iterator[str]:
     """Yield what moved the figures of a changed model, as a list."""
     yield f"**{escape(model.name)}**"
     yield ""
@@ -121,18 +121,18 @@ def _why(model: Model, blob: str) -> Iterator[str]:
         yield from (f"- {_edit(edit, blob)}: no figure changed" for edit in model.edits)
     for row in model.rows:
         scenario = f" ({escape(row.scenario)})" if row.scenario != "base" else ""
-        for reason in telling.reasons(model, row, {name: column.heading for name, column in OVERVIEW.items()}):
+        for reason in wording.reasons(model, row, {name: column.heading for name, column in OVERVIEW.items()}):
             said = " and ".join(_edit(edit, blob) for edit in reason.edits) or "only together"
             moves = ", ".join(f"{name} {_whole(by)}" for name, by in reason.moves)
             yield f"- {said}{scenario}: {moves}"
 
 
 def _edit(edit: Edit, blob: str) -> str:
-    setting, values, _ = telling.edit(edit)
+    setting, values, _ = wording.edit(edit)
     return f"<code>{escape(setting)}</code> {escape(values)}{f', {_place(edit.place, blob)}' if edit.place else ''}"
 
 
-def _details(model: Model) -> Iterator[str]:
+def _details(model: ReviewedModel) -> Iterator[str]:
     """Yield every figure of a changed model, folded."""
     yield "<details>"
     yield f"<summary>{escape(model.name)}, figure by figure</summary>"
@@ -151,7 +151,7 @@ def _details(model: Model) -> Iterator[str]:
     yield "</details>"
 
 
-def _figures(row: Row) -> Iterator[str]:
+def _figures(row: ReviewedScenario) -> Iterator[str]:
     if row.before is None or row.after is None:
         yield _line(("figure", row.status, "exactly"))
         yield _line(("---", "--:", "--:"))
@@ -163,18 +163,18 @@ def _figures(row: Row) -> Iterator[str]:
     yield _line(("---", "--:", "--:", "--:", "---"))
     for change in row.changes:
         before, after = quantity.pair(FIGURES[change.figure], change.before, change.after)
-        moved = telling.moved_by(change)
-        yield _line((change.figure, *map(_whole, (before, after, telling.said(change), moved))))
+        moved = wording.moved_by(change)
+        yield _line((change.figure, *map(_whole, (before, after, wording.said(change), moved))))
 
 
 def _notes(review: Review) -> Iterator[str]:
-    yield from (f"- 🔕 {escape(telling.waiver(*waiver))}" for waiver in review.waivers)
-    yield from (f"- A formula changed, not the model: {escape(telling.formula(formula))}" for formula in review.formulas)
+    yield from (f"- 🔕 {escape(wording.waiver(*waiver))}" for waiver in review.waivers)
+    yield from (f"- A formula changed, not the model: {escape(wording.formula(formula))}" for formula in review.formulas)
     yield from (f"- {escape(note)}" for note in review.notes)
 
 
 def _unchanged(review: Review) -> Iterator[str]:
-    same = telling.unchanged(review)
+    same = wording.unchanged(review)
     if same and review.changed:
         yield f"<details>\n<summary>{len(same)} unchanged</summary>\n\n{', '.join(map(escape, same))}\n\n</details>"
 
@@ -196,5 +196,5 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _place(place: Place, blob: str) -> str:
-    shown = escape(telling.where(place))
+    shown = escape(wording.where(place))
     return f'<a href="{blob}/{quote(place.file)}#L{place.line}">{shown}</a>' if blob and place.line else shown

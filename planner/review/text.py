@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from planner.report import quantity
 from planner.report.columns import FIGURES
 from planner.report.terminal import PLAIN, Style, printable, table
-from planner.review import telling
-from planner.review.records import Model, Review, Row
+from planner.review import wording
+from planner.review.review import Review, ReviewedModel, ReviewedScenario
 
 
 def text(review: Review, style: Style = PLAIN) -> str:
@@ -17,8 +17,8 @@ def text(review: Review, style: Style = PLAIN) -> str:
 
 
 def _lines(review: Review, style: Style) -> Iterator[str]:
-    yield f"Against {printable(review.base)}: {telling.summary(review)} {telling.verdict(review)}".rstrip()
-    standings = telling.standings(review)
+    yield f"Against {printable(review.base)}: {wording.summary(review)} {wording.verdict(review)}".rstrip()
+    standings = wording.standings(review)
     for model in review.changed:
         yield ""
         yield from _model(model, standings, style)
@@ -26,12 +26,12 @@ def _lines(review: Review, style: Style) -> Iterator[str]:
         yield ""
         yield style.bold("Findings")
         for finding in review.findings:
-            yield printable(f"  {telling.line(finding)}")
-    yield from _list("Waivers", [telling.waiver(*waiver) for waiver in review.waivers], style)
-    yield from _list("Changed formulas: the same spec, counted otherwise", list(map(telling.formula, review.formulas)), style)
+            yield printable(f"  {wording.line(finding)}")
+    yield from _list("Waivers", [wording.waiver(*waiver) for waiver in review.waivers], style)
+    yield from _list("Changed formulas: the same spec, counted otherwise", list(map(wording.formula, review.formulas)), style)
     yield from _list("Notes", list(review.notes), style)
     if review.changed:
-        yield from _list("Unchanged", telling.unchanged(review), style)
+        yield from _list("Unchanged", wording.unchanged(review), style)
 
 
 def _list(title: str, lines: list[str], style: Style) -> Iterator[str]:
@@ -41,10 +41,10 @@ def _list(title: str, lines: list[str], style: Style) -> Iterator[str]:
         yield from (printable(f"  {line}") for line in lines)
 
 
-def _model(model: Model, standings: telling.Standings, style: Style) -> Iterator[str]:
-    yield style.bold(printable(f"{model.name} ({model.path}): {telling.status(model)}"))
+def _model(model: ReviewedModel, standings: wording.Standings, style: Style) -> Iterator[str]:
+    yield style.bold(printable(f"{model.name} ({model.path}): {wording.status(model)}"))
     for number, edit in enumerate(model.edits, 1):
-        setting, values, place = telling.edit(edit)
+        setting, values, place = wording.edit(edit)
         yield printable(f"  {number}. {setting} {values}{f', {place}' if place else ''}")
     for row in model.rows:
         if row.status == "unchanged":
@@ -59,7 +59,7 @@ def _model(model: Model, standings: telling.Standings, style: Style) -> Iterator
         yield "  no figure changed"
 
 
-def _table(row: Row) -> tuple[Sequence[str], str, list[Sequence[str]]]:
+def _table(row: ReviewedScenario) -> tuple[Sequence[str], str, list[Sequence[str]]]:
     lines: list[Sequence[str]] = []
     if row.before is None or row.after is None:
         values = row.after or row.before or {}
@@ -67,6 +67,6 @@ def _table(row: Row) -> tuple[Sequence[str], str, list[Sequence[str]]]:
         return ("figure", "", ""), "lrl", lines
     for change in row.changes:
         before, after = quantity.pair(FIGURES[change.figure], change.before, change.after)
-        lines.append((change.figure, before, "→", after, telling.said(change), telling.moved_by(change)))
+        lines.append((change.figure, before, "→", after, wording.said(change), wording.moved_by(change)))
     moved = "moved by" if any(line[-1] for line in lines) else ""
     return ("figure", "before", "", "after", "change", moved), "lrlrll", lines

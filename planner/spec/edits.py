@@ -18,13 +18,13 @@ _SECTIONS = ("model", "training", "scenarios")  # what moves figures; the rest o
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ByName:
     """A step into a list of mappings: the one with this name."""
 
     name: str
 
 
-Step: TypeAlias = "str | int | Entry"
+Step: TypeAlias = "str | int | ByName"
 Path: TypeAlias = tuple[Step, ...]
 
 
@@ -64,9 +64,9 @@ def _differences(path: Path, before: Node | None, after: Node | None) -> Iterato
 
 def _entries(path: Path, before: dict[str, Node], after: dict[str, Node]) -> Iterator[Difference]:
     for key in (*after, *(key for key in before if key not in after)):
-        step = Entry(key) if path == ("scenarios",) else key
+        step = ByName(key) if path == ("scenarios",) else key
         inner = (*path, step)
-        if isinstance(step, Entry) and (key not in before or key not in after):
+        if isinstance(step, ByName) and (key not in before or key not in after):
             yield Difference(inner, before.get(key), after.get(key))
         else:
             yield from _differences(inner, before.get(key), after.get(key))
@@ -113,7 +113,7 @@ def _laid(node: Node, path: Path, after: Node | None) -> Node:
     inner = tuple(rest)
     if isinstance(step, str):
         items, keys = dict(node.items()), dict(node.keys)
-        laid = after if not inner else _laid(items.get(step) or Node(node.mark, [] if isinstance(inner[0], Entry) else {}), inner, after)
+        laid = after if not inner else _laid(items.get(step) or Node(node.mark, [] if isinstance(inner[0], ByName) else {}), inner, after)
         if laid is None:
             items.pop(step, None)
         else:
@@ -129,11 +129,11 @@ def _laid(node: Node, path: Path, after: Node | None) -> Node:
 
 
 def _is_at(step: Step, number: int, element: Node) -> bool:
-    if isinstance(step, Entry):
+    if isinstance(step, ByName):
         name = element.items().get("name")
         return name is not None and name.value == step.name
     return step == number
 
 
 def _name(step: Step) -> str:
-    return step.name if isinstance(step, Entry) else str(step)
+    return step.name if isinstance(step, ByName) else str(step)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from planner.spec.records import Model, Scenario, Spec, Training
-    from planner.verify.records import Check, LossMeasured, Measured, OptimizerMeasured, Row
+    from planner.verify.measured import Check, Compared, LossMeasured, Measured, OptimizerMeasured
 
 __all__ = [
     "CannotMeasureError",
@@ -47,7 +47,7 @@ def torch_problem() -> str | None:
     return None
 
 
-def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check], config: Path | None = None) -> Iterator[Row]:
+def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check], config: Path | None = None) -> Iterator[Compared]:
     """Yield the planner's figures beside PyTorch's, check by check."""
     from planner.verify.comparison import compare as run
 

@@ -20,7 +20,7 @@ from planner.verify import (
     transformers_parameters,
     twin,
 )
-from planner.verify.records import CHECKPOINT, Check, Measured, Row, pattern
+from planner.verify.measured import CHECKPOINT, Check, Compared, Measured, pattern
 
 # How far a peak may be from the measured one: the order in which an engine frees and allocates inside a layer is not all modelled.
 PEAK_ALLOWED, PEAK_ALLOWED_RECOMPUTED = 0.005, 0.01
@@ -29,7 +29,7 @@ LOSS_ALLOWED = 0.02  # of ln V: random weights say a little, not nothing
 TWIN_BATCH, TWIN_LENGTH = 2, 16
 
 
-def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check] = ("parameters",), config: Path | None = None) -> Iterator[Row]:
+def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check] = ("parameters",), config: Path | None = None) -> Iterator[Compared]:
     """Yield the rows of each check, parameters first. The check config reads the config.json given.
 
     Parameters, kept tensors, FLOPs and the step are those of the model at full size: on a made-up GPU or, where the training's device is
@@ -79,14 +79,14 @@ def _small(spec: Spec, scenario: Scenario) -> Plan:
     return capacity.plan(replace(spec, model=twin(spec.model)), replace(scenario, training=training))
 
 
-def _rows(plan: Plan, check: Check, unit: str) -> Callable[..., Row]:
-    def row(figure: str, ours: float | str | None, pytorch: float | str | None, allowed: float = 0.0) -> Row:
-        return Row(plan.name, plan.scenario, check, figure, unit, ours, pytorch, allowed)
+def _rows(plan: Plan, check: Check, unit: str) -> Callable[..., Compared]:
+    def row(figure: str, ours: float | str | None, pytorch: float | str | None, allowed: float = 0.0) -> Compared:
+        return Compared(plan.name, plan.scenario, check, figure, unit, ours, pytorch, allowed)
 
     return row
 
 
-def compare_parameters(plan: Plan, check: Check, theirs: dict[str, tuple[int, ...]]) -> Iterator[Row]:
+def compare_parameters(plan: Plan, check: Check, theirs: dict[str, tuple[int, ...]]) -> Iterator[Compared]:
     """Yield the total, then every tensor that only one of the two has, or has in another shape or number."""
     row = _rows(plan, check, "params")
     counts = Counter((pattern(name), shape) for name, shape in theirs.items())
@@ -114,7 +114,7 @@ def shape_text(shape: Iterable[int]) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
-def compare_kept(plan: Plan, measured: Measured) -> Iterator[Row]:
+def compare_kept(plan: Plan, measured: Measured) -> Iterator[Compared]:
     """Yield the sum, then the sums of each module and dtype where they differ."""
     row = _rows(plan, "kept", "bytes")
     yield row("kept for backward", plan.memory.activations_bytes, measured.saved_bytes)
@@ -136,7 +136,7 @@ def kind(dtype: str) -> str:
     return dtype if "float" in dtype else "integers"
 
 
-def compare_flops(plan: Plan, measured: Measured) -> Iterator[Row]:
+def compare_flops(plan: Plan, measured: Measured) -> Iterator[Compared]:
     """Yield forward and backward FLOPs of one micro-batch, what PyTorch's counter leaves out added."""
     row = _rows(plan, "flops", "FLOPs")
     hardware: FlopsCount = next(count for count in plan.flops.by_convention if count.convention == "hardware")
@@ -148,7 +148,7 @@ def compare_flops(plan: Plan, measured: Measured) -> Iterator[Row]:
     yield row("backward", backward, measured.flops_backward + left_out["backward"])
 
 
-def compare_step(plan: Plan, measured: Measured) -> Iterator[Row]:
+def compare_step(plan: Plan, measured: Measured) -> Iterator[Compared]:
     """Yield live bytes between the phases of a step, and its peak, whole and by phase; PyTorch's forward phase is our forward and loss."""
     row = _rows(plan, "step", "bytes")
     memory = plan.memory
@@ -164,14 +164,14 @@ def compare_step(plan: Plan, measured: Measured) -> Iterator[Row]:
     yield row("peak of the first step", memory.first_step_peak_bytes, measured.first_peak.bytes, allowed)
 
 
-def compare_gpu(spec: Spec, scenario: Scenario) -> Iterator[Row]:
+def compare_gpu(spec: Spec, scenario: Scenario) -> Iterator[Compared]:
     """Yield the peak of a real step on the GPU in this machine, whose allocator rounds up."""
     plan = capacity.plan(spec, replace(scenario, training=replace(scenario.training, round_allocations=True)))
     row = _rows(plan, "device", "bytes")
     yield row("peak on the GPU", plan.memory.peak_bytes, measure_gpu(plan.model, plan.training), GPU_ALLOWED)
 
 
-def compare_optimizer(plan: Plan) -> Iterator[Row]:
+def compare_optimizer(plan: Plan) -> Iterator[Compared]:
     """Yield what the optimizer of a small twin holds."""
     row = _rows(plan, "optimizer", "bytes")
     measured = measure_optimizer(plan.model, plan.training)
@@ -180,7 +180,7 @@ def compare_optimizer(plan: Plan) -> Iterator[Row]:
     yield row("gradients of a small twin", plan.memory.gradients_bytes, measured.gradient_bytes)
 
 
-def compare_loss(plan: Plan) -> Iterator[Row]:
+def compare_loss(plan: Plan) -> Iterator[Compared]:
     """Yield the logits' shape and the first loss of a small twin."""
     measured = measure_loss(plan.model, plan.training)
     logits = (plan.training.batch_size, plan.training.sequence_length, plan.model.padded_vocab_size)
@@ -188,5 +188,5 @@ def compare_loss(plan: Plan) -> Iterator[Row]:
     yield _rows(plan, "loss", "nats")("first loss of a small twin", plan.initial_loss, measured.loss, LOSS_ALLOWED)
 
 
-STEPS: dict[Check, Callable[[Plan, Measured], Iterator[Row]]] = {"kept": compare_kept, "flops": compare_flops, "step": compare_step}
-TWINS: dict[Check, Callable[[Plan], Iterator[Row]]] = {"optimizer": compare_optimizer, "loss": compare_loss}
+STEPS: dict[Check, Callable[[Plan, Measured], Iterator[Compared]]] = {"kept": compare_kept, "flops": compare_flops, "step": compare_step}
+TWINS: dict[Check, Callable[[Plan], Iterator[Compared]]] = {"optimizer": compare_optimizer, "loss": compare_loss}

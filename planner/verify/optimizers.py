@@ -23,8 +23,8 @@ from planner.capacity.states import muon_takes
 from planner.spec.precision import AVERAGES, GRADIENTS, RECIPES, separate_gradients
 from planner.spec.records import Model, Optimizer, OptimizerKernel, Training
 from planner.trace.decoder import trace
+from planner.verify.measured import State, pattern
 from planner.verify.modules import UnbuildableError
-from planner.verify.records import State, pattern
 
 MATRIX = 2  # dimensions
 LEARNING_RATE = 1e-3

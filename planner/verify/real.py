@@ -7,9 +7,9 @@ from torch.nn import functional as F  # noqa: N812 - the name that every PyTorch
 
 from planner.spec.records import Model, Training
 from planner.verify import CannotMeasureError
+from planner.verify.measured import LossMeasured, OptimizerMeasured
 from planner.verify.modules import CausalLM
 from planner.verify.optimizers import bytes_of
-from planner.verify.records import LossMeasured, OptimizerMeasured
 from planner.verify.step import Step, autocast, dtype_of_weights, quiet
 
 SEED = 0

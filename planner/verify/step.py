@@ -20,9 +20,9 @@ from planner.verify import huggingface, pretend
 from planner.verify.engine import backward
 from planner.verify.live import Live, Made
 from planner.verify.losses import loss_of
+from planner.verify.measured import CHECKPOINT, Measured, Phase, SavedStorage
 from planner.verify.modules import CausalLM, UnbuildableError
 from planner.verify.optimizers import Trainer, muon_names
-from planner.verify.records import CHECKPOINT, Measured, Phase, Saved
 
 LOSS = "loss"  # the path of what runs in no module, or in the whole model itself
 MICRO_STEPS = 2  # of one step: those after the second are like it, with all gradients there from the start
@@ -53,7 +53,7 @@ class Keeper:
     def __init__(self, model: nn.Module, names: Callable[[str], str]) -> None:
         self.paths = {module: names(name) or LOSS for name, module in model.named_modules()}
         self.stack = [LOSS]
-        self.saved: dict[int, tuple[weakref.ref[UntypedStorage], Saved]] = {}
+        self.saved: dict[int, tuple[weakref.ref[UntypedStorage], SavedStorage]] = {}
         self.ignored = {id(tensor.untyped_storage()) for tensor in (*model.parameters(), *model.buffers())}
         self.functions = Functions()
 
@@ -64,7 +64,7 @@ class Keeper:
         if id(storage) not in self.ignored and (known is None or known[0]() is not storage):
             dtype = str(tensor.dtype).removeprefix("torch.")
             function = self.functions.running or CHECKPOINT
-            saved = Saved(self.stack[-1], function, tuple(tensor.shape), dtype, storage.nbytes())
+            saved = SavedStorage(self.stack[-1], function, tuple(tensor.shape), dtype, storage.nbytes())
             self.saved[id(storage)] = weakref.ref(storage), saved
         return tensor.detach()  # a result saved as itself would keep itself alive
 
@@ -178,7 +178,7 @@ class Step:
             phases=peaks,
         )
 
-    def step(self, keeper: Keeper | None) -> tuple[tuple[Phase, ...], tuple[int, ...], tuple[Saved, ...]]:
+    def step(self, keeper: Keeper | None) -> tuple[tuple[Phase, ...], tuple[int, ...], tuple[SavedStorage, ...]]:
         """One training step: its phases, live bytes before and after each, and, if a keeper watches, what is kept for backward."""
         phases: list[Phase] = []
         for _ in range(min(self.training.gradient_accumulation, MICRO_STEPS) - 1):
@@ -214,7 +214,7 @@ class Step:
         phases.append(Phase(name, live.peak_operator, live.peak_bytes, live.flops, tuple(sorted(live.flops_left_out.items()))))
         points.append(live.bytes)
 
-    def kept(self, keeper: Keeper, known: set[int], loss: Tensor, output: tuple[Tensor, ...]) -> tuple[Saved, ...]:
+    def kept(self, keeper: Keeper, known: set[int], loss: Tensor, output: tuple[Tensor, ...]) -> tuple[SavedStorage, ...]:
         """All storages that stay for backward: what was saved, and what else is still alive, such as checkpoints' inputs.
 
         Gradients that a chunked loss makes in the forward pass are results and no inputs of the backward pass: they do not count.
@@ -223,4 +223,4 @@ class Step:
         ours = known | saved.keys() | {id(tensor.untyped_storage()) for tensor in (loss, *output)}
         ours |= {key for key, (_, made) in self.live.storages.items() if made.operator == MAKES_GRADIENTS}
         others: list[Made] = [made for key, (_, made) in self.live.storages.items() if key not in ours]
-        return (*saved.values(), *(Saved("model", CHECKPOINT, made.shape, made.dtype, made.bytes) for made in others))
+        return (*saved.values(), *(SavedStorage("model", CHECKPOINT, made.shape, made.dtype, made.bytes) for made in others))

@@ -10,30 +10,30 @@ from planner.report import markdown as md
 from planner.report import units
 from planner.report.terminal import PLAIN, Style
 from planner.report.terminal import table as aligned
-from planner.verify.records import Row
+from planner.verify.measured import Compared
 
 _HEADINGS = ("model", "check", "figure", "planner", "PyTorch", "difference", "")
 _ALIGN = "lllrrrl"
 
 
-def text(rows: Sequence[Row], style: Style = PLAIN, width: int | None = None) -> str:
+def text(rows: Sequence[Compared], style: Style = PLAIN, width: int | None = None) -> str:
     """Write a table for a terminal, and the summary below it."""
     lines = aligned(_HEADINGS, _ALIGN, map(_cells, rows), style, width) if rows else ()
     return "\n".join([*lines, "", summary(rows), ""])
 
 
-def markdown(rows: Sequence[Row]) -> str:
+def markdown(rows: Sequence[Compared]) -> str:
     """Write a table for GitHub, and the summary above it."""
     return "\n".join([summary(rows), "", *md.table(_HEADINGS, _ALIGN, map(_cells, rows)), ""])
 
 
-def as_json(rows: Sequence[Row]) -> str:
+def as_json(rows: Sequence[Compared]) -> str:
     """Write a list with one object per row, numbers exact."""
     objects = [asdict(row) | {"difference": row.difference, "agrees": row.agrees} for row in rows]
     return json.dumps(objects, ensure_ascii=False, indent=2) + "\n"
 
 
-def summary(rows: Sequence[Row]) -> str:
+def summary(rows: Sequence[Compared]) -> str:
     """Say in one line how many figures were compared and how many differ."""
     equal = sum(row.ours == row.pytorch for row in rows)
     near = sum(row.agrees for row in rows) - equal
@@ -50,7 +50,7 @@ def _number(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: Compared) -> tuple[str, ...]:
     name = row.model if row.scenario == "base" else f"{row.model} · {row.scenario}"
     state = "equal" if row.ours == row.pytorch else "near" if row.agrees else "DIFFERS"
     return (name, row.check, f"{row.figure}, {row.unit}", _value(row.ours), _value(row.pytorch), _difference(row), state)
@@ -64,7 +64,7 @@ def _value(value: float | str | None) -> str:
     return units.loss(value) if isinstance(value, float) else value
 
 
-def _difference(row: Row) -> str:
+def _difference(row: Compared) -> str:
     difference = row.difference
     if not difference:
         return ""

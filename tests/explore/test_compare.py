@@ -40,7 +40,7 @@ def test_json_is_exact() -> None:
     assert set(made["sources"]) == {fit.name for fit in optimal.FITS}
 
 
-def loss(fit: optimal.Fit, N: float, D: float) -> float:
+def loss(fit: optimal.LossFit, N: float, D: float) -> float:
     """Return what Hoffmann et al. 2022 fit to the loss, without its constant."""
     value: float = fit.A / N**fit.alpha + fit.B / D**fit.beta
     return value
@@ -48,7 +48,7 @@ def loss(fit: optimal.Fit, N: float, D: float) -> float:
 
 @pytest.mark.parametrize("fit", optimal.FITS, ids=lambda fit: fit.name)
 @pytest.mark.parametrize("params", [10**8, 7 * 10**9, 7 * 10**10])
-def test_optimal_tokens_are_where_the_loss_of_a_budget_is_lowest(fit: optimal.Fit, params: int) -> None:
+def test_optimal_tokens_are_where_the_loss_of_a_budget_is_lowest(fit: optimal.LossFit, params: int) -> None:
     tokens = optimal.tokens(fit, params)
     here = loss(fit, params, tokens)
     for factor in (0.9, 0.99, 1.01, 1.1):  # more parameters for fewer tokens, at the same 6·N·D

@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 from planner.capacity.records import ByteSum, Flops, FlopsCount, Kept, LiveBytes, Memory, Parameters, PhasePeak, Plan, ShapeLine, Weight
-from planner.report.records import Planned
+from planner.report.planned import Planned
 from planner.spec.records import Attention, FeedForward, Layer, Model, Run, Scenario, Spec, Training
 
 # V 100 padded to 104, context 8, d_model 4, 3 equal layers of one bias-free feed-forward of 16 and an attention of 4; tied.

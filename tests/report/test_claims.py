@@ -7,7 +7,7 @@ import pytest
 from planner import spec as spec_room
 from planner.report.claims import broken
 from planner.report.columns import CLAIMABLE
-from planner.report.records import Planned
+from planner.report.planned import Planned
 from planner.spec.records import Claim, Place
 
 PLACE = Place("specs/tiny.yaml", 30, 17)

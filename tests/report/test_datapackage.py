@@ -17,7 +17,7 @@ from planner.report import csv as report_csv
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS
 from planner.report.datapackage import datapackage
 from planner.report.files import files
-from planner.report.records import Planned
+from planner.report.planned import Planned
 from planner.report.write import write
 
 MODEL = {"vocab_size": 200, "context_length": 32, "d_model": 64, "n_layers": 2, "n_heads": 4}

@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 
 from planner.report import markdown
 from planner.report.breakdown import byte_sum
-from planner.report.records import Planned
+from planner.report.planned import Planned
 from planner.spec.records import Scenario
 
 EVIL = "| x | `a` <b>&amp; *c* _d_ [e](javascript:f) ![g](h) @octocat #712 $x^2$ ~~i~~ \\j\n# k\n\n</details>\n<script>"

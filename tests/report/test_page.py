@@ -19,7 +19,7 @@ from planner.report.csv import capacity, components
 from planner.report.curves import _around
 from planner.report.files import files
 from planner.report.html.markup import link
-from planner.report.records import BudgetLimit, Planned
+from planner.report.planned import BudgetLimit, Planned
 
 ROOT = Path(__file__).parent.parent.parent
 EVIL = '</style><script>alert(1)</script><img src=x onerror=alert(2)>" onmouseover=alert(3) x="&amp;'

@@ -15,7 +15,7 @@ import pytest
 import planner
 from planner.report import page
 from planner.report.csv import capacity, components
-from planner.report.records import Planned
+from planner.report.planned import Planned
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="the page in a browser: selenium is not installed")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -19,7 +19,7 @@ import planner
 from planner import spec as specs_room
 from planner.report import workbook
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, component_rows, row
-from planner.report.records import BudgetLimit, Planned
+from planner.report.planned import BudgetLimit, Planned
 from planner.spec.records import Spec
 from planner.trace.sizes import Size, divide_up, spreadsheet, symbol
 

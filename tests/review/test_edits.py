@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from planner.report.columns import FIGURES
 from planner.review import policy
-from planner.review.why import changes, figures, movers, same
+from planner.review.attribution import attribute, changes, figures, same
 from planner.spec import read
 from planner.spec.edits import differences, edited
 from planner.spec.records import Spec
@@ -76,7 +76,7 @@ def test_edits_are_all_there_is_between_two_specs(tmp_path: Path, one: dict[str,
 
     shared = {one.name for one in base.scenarios} & {one.name for one in head.scenarios}
     before, after = figures(base, shared), figures(head, shared)
-    moved = movers(base, head, shared, str)
+    moved = attribute(base, head, shared, str)
     for scenario in shared:
         for change in changes(before[scenario], after[scenario], scenario, moved):
             assert change.figure in FIGURES

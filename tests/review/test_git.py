@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.review.side import is_spec, selected
+from planner.review.snapshot import is_spec, selected
 from planner.spec.find import find
 
 from .conftest import LAYER_PARAMS, TINY_PARAMS, MakeRepo, Repo, figures, git, spec

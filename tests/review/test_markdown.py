@@ -12,7 +12,7 @@ from cmarkgfm.cmark import Options  # type: ignore[import-untyped]
 
 from planner.report.columns import CLAIMABLE, FIGURES
 from planner.review.markdown import LIMIT, markdown
-from planner.review.records import Change, Edit, Finding, Model, Move, Review, Row, Standing
+from planner.review.review import BudgetStatus, Change, Edit, Finding, Move, Review, ReviewedModel, ReviewedScenario
 from planner.spec.records import Place, Waiver
 
 from .conftest import Repo, spec
@@ -156,15 +156,15 @@ def many(models: int, findings: int = 0, name: str = "model-with-a-rather-long-n
     changes = tuple(Change(figure, figures[figure], after[figure], (Move((0,), 12345),)) for figure in FIGURES)
     place = Place("specs/a/rather/long/path/to/a/spec.yaml", 23, 5)
     edits = (Edit("training.batch_size", "8", "16", place), Edit("model.n_layers", "8", "9", place))
-    rows = (Row("base", "changed", figures, after, changes),)
+    rows = (ReviewedScenario("base", "changed", figures, after, changes),)
     return Review(
         base="main",
         models=(
-            *(Model(f"{name}-{n}", "changed", place.file, rows, edits) for n in range(models)),
-            *(Model(f"same-{n}", "unchanged", place.file) for n in range(50)),
+            *(ReviewedModel(f"{name}-{n}", "changed", place.file, rows, edits) for n in range(models)),
+            *(ReviewedModel(f"same-{n}", "unchanged", place.file) for n in range(50)),
         ),
         findings=tuple(Finding("budget:cap", "error", "is 🤖 too much", place, f"{name}-{n}") for n in range(findings)),
-        standings=tuple(Standing(f"{name}-{n}", "base", "cap", "error") for n in range(findings)),
+        standings=tuple(BudgetStatus(f"{name}-{n}", "base", "cap", "error") for n in range(findings)),
         waivers=tuple((f"{name}-{n}", Waiver("cap", "a reason", date(2027, 1, 31), place)) for n in range(20)),
     )
 

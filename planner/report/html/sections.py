@@ -14,11 +14,11 @@ from planner.capacity.symbols import named
 from planner.report import units
 from planner.report.curves import Curves
 from planner.report.curves import activations as curves_of
-from planner.report.html import formulas, picture
-from planner.report.html.formulas import Formulas
+from planner.report.html import formula_list, picture
+from planner.report.html.formula_list import FormulaList
 from planner.report.html.markup import row, table, text
 from planner.report.html.picture import Curve, Stack
-from planner.report.records import BudgetLimit
+from planner.report.planned import BudgetLimit
 from planner.spec.records import Scenario, Spec
 from planner.trace.decoder import trace
 from planner.trace.refusal import NotModelledError
@@ -50,7 +50,7 @@ class Facts:
     @cached_property
     def explained(self) -> Mapping[str, Explanation]:
         """What is behind each figure: the model and its training computed once more, over symbols."""
-        return formulas.of(self.spec, self.scenario)
+        return formula_list.of(self.spec, self.scenario)
 
     @cached_property
     def other_head(self) -> int | None:
@@ -86,7 +86,7 @@ class Subject:
     """What is told of a plan, and the formulas told so far."""
 
     facts: Facts
-    formulas: Formulas
+    formulas: FormulaList
 
     @property
     def plan(self) -> Plan:
@@ -99,7 +99,7 @@ class Subject:
         return text(label) if one is None else self.formulas.behind(label, figure, one.formula)
 
 
-def model(facts: Sequence[Facts], known: Formulas) -> Iterator[str]:
+def model(facts: Sequence[Facts], known: FormulaList) -> Iterator[str]:
     """Yield everything about a model: its parameters, and what each scenario takes, the base scenario first."""
     for number, one in enumerate(facts):
         if number == 0:

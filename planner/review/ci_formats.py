@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
 
-from planner.review import telling
-from planner.review.records import Finding, Review
+from planner.review import wording
+from planner.review.review import Finding, Review
 
 _COMMANDS = {"error": "error", "warning": "warning", "waived": "notice"}
 _LEVELS = {"error": "error", "warning": "warning", "waived": "note"}
@@ -21,7 +21,7 @@ def github(review: Review) -> str:
     """Write a workflow command per finding, which GitHub shows at its line, and what a comparison comes to as a notice."""
     lines = [_command(finding) for finding in review.findings]
     if review.base:
-        lines.append(f"::notice title=Model capacity::{_data(telling.summary(review))}")
+        lines.append(f"::notice title=Model capacity::{_data(wording.summary(review))}")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -29,7 +29,7 @@ def _command(finding: Finding) -> str:
     place = finding.place
     line = f",line={place.line},col={place.column}" if place.line else ""
     title = _property(f"{finding.rule}: {finding.model}" if finding.model else finding.rule)
-    return f"::{_COMMANDS[finding.severity]} file={_property(place.file)}{line},title={title}::{_data(telling.finding(finding))}"
+    return f"::{_COMMANDS[finding.severity]} file={_property(place.file)}{line},title={title}::{_data(wording.finding(finding))}"
 
 
 def _data(text: str) -> str:
@@ -60,7 +60,7 @@ def _result(finding: Finding, rules: Sequence[str]) -> dict[str, object]:
         "ruleId": finding.rule,
         "ruleIndex": rules.index(finding.rule),
         "level": _LEVELS[finding.severity],
-        "message": {"text": telling.finding(finding)},
+        "message": {"text": wording.finding(finding)},
         "locations": [{"physicalLocation": location}],
     }
     if finding.waiver:
@@ -91,7 +91,7 @@ def _case(name: str, found: Sequence[Finding]) -> str:
 
 
 def _lines(found: Iterable[Finding]) -> str:
-    return escape(_xml("\n".join(map(telling.line, found))))
+    return escape(_xml("\n".join(map(wording.line, found))))
 
 
 def _attribute(text: str) -> str:

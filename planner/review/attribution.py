@@ -10,14 +10,14 @@ from planner import capacity
 from planner.capacity.records import Plan
 from planner.report import settings
 from planner.report.columns import CLAIMABLE, FIGURES
-from planner.review.records import Change, Edit, Figures, Move
+from planner.review.review import Change, Edit, Figures, Move
 from planner.spec.edits import Difference, differences, edited
 from planner.spec.nodes import Node
 from planner.spec.records import Place, Scenario, Spec
 
 
 @dataclass(frozen=True, slots=True)
-class Movers:
+class Attribution:
     """The edits that matter, and for groups of them what the base becomes by the group alone."""
 
     edits: tuple[Edit, ...]
@@ -42,25 +42,25 @@ def same(one: Spec, other: Spec) -> bool:
     return one.model == other.model and set(one.scenarios) == set(other.scenarios)
 
 
-def movers(base: Spec, head: Spec, scenarios: Iterable[str], from_root: Callable[[str], str]) -> Movers:
+def attribute(base: Spec, head: Spec, scenarios: Iterable[str], from_root: Callable[[str], str]) -> Attribution:
     """Return what moved the base to the head in the scenarios that both have."""
     if base.written is None or head.written is None:
-        return Movers((), ())
-    trials = _Trials(base, differences(base.written, head.written))
+        return Attribution((), ())
+    trials = _Ablations(base, differences(base.written, head.written))
     relevant = [index for index in trials.all if len(trials.all) == 1 or trials.matters(index, head)]
     number = {index: place for place, index in enumerate(relevant)}
     edits = tuple(_edit(trials.every[index], base, head, from_root) for index in relevant)
     groups = [(tuple(number[index] for index in sorted(group)), spec) for group, spec in trials.groups(frozenset(relevant))]
     if len(groups) == 1:
-        return Movers(edits, ((groups[0][0], {}),))  # it did everything: nothing to compute
+        return Attribution(edits, ((groups[0][0], {}),))  # it did everything: nothing to compute
     wanted = tuple(scenarios)
-    return Movers(edits, tuple((group, figures(spec, wanted)) for group, spec in sorted(groups, key=lambda one: one[0])))
+    return Attribution(edits, tuple((group, figures(spec, wanted)) for group, spec in sorted(groups, key=lambda one: one[0])))
 
 
 Group = frozenset[int]  # indices of edits
 
 
-class _Trials:
+class _Ablations:
     """Edits made on the base, some at a time; each combination is read once."""
 
     def __init__(self, base: Spec, every: Sequence[Difference]) -> None:
@@ -146,12 +146,12 @@ def _written(node: Node) -> str:
     return node.text or str(node.value)
 
 
-def changes(before: Figures, after: Figures, scenario: str, moved: Movers) -> tuple[Change, ...]:
+def changes(before: Figures, after: Figures, scenario: str, moved: Attribution) -> tuple[Change, ...]:
     """Return the figures that differ, with the moves that explain them."""
     return tuple(_change(name, before, after.get(name), scenario, moved) for name in FIGURES if before.get(name) != after.get(name))
 
 
-def _change(name: str, base: Figures, after: int | None, scenario: str, moved: Movers) -> Change:
+def _change(name: str, base: Figures, after: int | None, scenario: str, moved: Attribution) -> Change:
     before = base.get(name)
     if before is None or after is None:
         return Change(name, before, after)

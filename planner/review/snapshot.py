@@ -16,7 +16,7 @@ from typing import Any
 from planner import spec as specs_room
 from planner.importer.convert import as_spec
 from planner.report.columns import CLAIMABLE
-from planner.review.records import Figures
+from planner.review.review import Figures
 from planner.spec import catalogue
 from planner.spec.find import SUFFIXES, find
 from planner.spec.problems import Problem
@@ -28,7 +28,7 @@ REPORT_LIMIT = 2**28  # bytes of a saved report
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class Snapshot:
     """Specs by name, what is wrong with the others, and figures that were saved with them."""
 
     specs: Mapping[str, Spec]
@@ -43,7 +43,7 @@ def is_spec(path: str, patterns: Iterable[str] = ()) -> bool:
     return path.endswith(SUFFIXES) or (path.endswith(".json") and any(fnmatchcase(path, pattern) for pattern in patterns))
 
 
-def work_tree(root: Path, paths: Sequence[str]) -> Side:
+def work_tree(root: Path, paths: Sequence[str]) -> Snapshot:
     """Read the specs that the paths name. One that is, or that is a link to, a file outside the root is a problem and is not read."""
     files, problems = find(paths)
     real = os.path.realpath(root)
@@ -53,7 +53,7 @@ def work_tree(root: Path, paths: Sequence[str]) -> Side:
     read, wrong = specs_room.read([file for file, name in names.items() if name != POLICY], convert=as_spec)
     found = {spec.name: replace(spec, path=names[spec.path]) for spec in read}
     told = tuple(_placed(problem, lambda file: from_root(root, file)) for problem in (*problems, *refused, *wrong))
-    return Side(found, told, frozenset(names.values()))
+    return Snapshot(found, told, frozenset(names.values()))
 
 
 def from_root(root: Path, file: str) -> str:
@@ -80,7 +80,7 @@ def shown(path: Path) -> str:
 
 def revision(
     files: Mapping[str, bytes], patterns: Iterable[str], head: Mapping[str, Spec], unchanged: frozenset[str], others: Iterable[str] = ()
-) -> Side:
+) -> Snapshot:
     """Read the specs among a revision's files. ``patterns`` name them from the root; those that name nothing there are no problem.
 
     ``unchanged`` are paths of files that are the same in the work tree and stand for themselves alone, whose ``head`` specs are taken over.
@@ -98,7 +98,7 @@ def revision(
         strays = tuple(whole_file(path, "extends", "extends a file that the revision has not got") for path in astray)
         told = tuple(_placed(problem, lambda file: _relative(file, folder), folder) for problem in (*problems, *strays))
     taken = {known[name].name: known[name] for name in map(shown, map(Path, chosen)) if name in known}
-    return Side({**taken, **own}, told, frozenset(map(shown, map(Path, meant))))
+    return Snapshot({**taken, **own}, told, frozenset(map(shown, map(Path, meant))))
 
 
 def selected(files: Collection[str], patterns: Iterable[str]) -> list[str]:
@@ -130,7 +130,7 @@ class ReportError(Exception):
     """A saved report that cannot be read, and why, in a sentence."""
 
 
-def saved_report(path: Path) -> Side:
+def saved_report(path: Path) -> Snapshot:
     """Read a ``capacity.json``: its specs, to be computed anew, and its figures. Raises ReportError."""
     plans = _plans(path)
     try:
@@ -142,7 +142,7 @@ def saved_report(path: Path) -> Side:
     files = {f"{number}.yaml": text for number, text in enumerate(texts.values())}
     read = revision(files, files, {}, frozenset())
     unplaced = {name: replace(spec, path=paths[name]) for name, spec in read.specs.items()}
-    return Side(
+    return Snapshot(
         specs=unplaced,
         paths=frozenset(spec.path for spec in unplaced.values()),
         saved={(name, scenario): figures for name, scenario, figures, _, _ in entries},

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from planner.report import quantity
 from planner.report.columns import FIGURES, OVERVIEW
-from planner.review.records import Change, Edit, Finding, FormulaChange, Model, Review, Row
+from planner.review.review import Change, Edit, Finding, FormulaChange, Review, ReviewedModel, ReviewedScenario
 from planner.spec.records import Place, Waiver
 
 
@@ -58,12 +58,12 @@ def unchanged(review: Review) -> list[str]:
     return [f"{model.name} (moved from {model.moved_from})" if model.moved_from else model.name for model in same]
 
 
-def label(model: Model, row: Row) -> str:
+def label(model: ReviewedModel, row: ReviewedScenario) -> str:
     """Name a row: the model, and the scenario where that is not the base."""
     return model.name if row.scenario == "base" else f"{model.name} · {row.scenario}"
 
 
-def status(model: Model) -> str:
+def status(model: ReviewedModel) -> str:
     """Say what became of a model and its file."""
     said = {"renamed": f"renamed, was {model.renamed_from}", "unreadable": "cannot be read"}.get(model.status, model.status)
     moved = f", moved from {model.moved_from}" if model.moved_from else ""
@@ -83,7 +83,7 @@ def headlines(review: Review) -> tuple[str, ...]:
     return tuple(figure for figure in OVERVIEW if figure in changed or figure == "params_total")
 
 
-def cell(row: Row, figure: str) -> Cell:
+def cell(row: ReviewedScenario, figure: str) -> Cell:
     """Tell a figure of a row: before → after and the change; ``new`` and ``removed`` instead of a change."""
     column = FIGURES[figure]
     if row.before is None or row.after is None:
@@ -125,7 +125,7 @@ def where(place: Place) -> str:
     return f"{place.file}:{place.line}" if place.line else place.file
 
 
-def reasons(model: Model, row: Row, figures: Mapping[str, str]) -> tuple[Reason, ...]:
+def reasons(model: ReviewedModel, row: ReviewedScenario, figures: Mapping[str, str]) -> tuple[Reason, ...]:
     """Return what moved the given figures of a row, by the edits that moved them; figures have the names to be told by."""
     by_edits: dict[tuple[int, ...], list[tuple[str, str]]] = {}
     together: list[tuple[str, str]] = []

@@ -9,8 +9,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from planner.review import gates
-from planner.review.records import Finding, Model, Review
+from planner.review import ci_formats
+from planner.review.review import Finding, Review, ReviewedModel
 from planner.spec.records import Place
 
 from .conftest import Repo, spec
@@ -19,7 +19,9 @@ AWKWARD = "50 %, a:b\r\n::error::injected\x1b[31m <&\"'>\ud800"
 
 
 def review(*findings: Finding) -> Review:
-    return Review("main", (Model("tiny", "changed", "specs/tiny.yaml"), Model("fine", "unchanged", "specs/fine.yaml")), findings)
+    return Review(
+        "main", (ReviewedModel("tiny", "changed", "specs/tiny.yaml"), ReviewedModel("fine", "unchanged", "specs/fine.yaml")), findings
+    )
 
 
 def finding(severity: str = "error", message: str = AWKWARD) -> Finding:
@@ -35,7 +37,7 @@ def unescape(text: str, *, is_property: bool) -> str:
 
 
 def test_a_workflow_command_is_one_line_that_gives_back_what_it_says() -> None:
-    command, notice, end = gates.github(review(finding())).split("\n")
+    command, notice, end = ci_formats.github(review(finding())).split("\n")
     assert notice == "::notice title=Model capacity::1 changed model; 1 unchanged."
     assert end == ""
     parsed = re.fullmatch(r"::(\w+) (.*?)::(.*)", command)
@@ -49,13 +51,13 @@ def test_a_workflow_command_is_one_line_that_gives_back_what_it_says() -> None:
 
 @pytest.mark.parametrize(("severity", "command"), [("error", "error"), ("warning", "warning"), ("waived", "notice")])
 def test_how_grave_a_finding_is(severity: str, command: str) -> None:
-    assert gates.github(review(finding(severity))).startswith(f"::{command} file=")
-    level = json.loads(gates.sarif(review(finding(severity))))["runs"][0]["results"][0]["level"]
+    assert ci_formats.github(review(finding(severity))).startswith(f"::{command} file=")
+    level = json.loads(ci_formats.sarif(review(finding(severity))))["runs"][0]["results"][0]["level"]
     assert level == {"error": "error", "warning": "warning", "waived": "note"}[severity]
 
 
 def test_sarif_says_what_its_readers_need() -> None:
-    log = json.loads(gates.sarif(review(finding(), finding("warning", "other"))))
+    log = json.loads(ci_formats.sarif(review(finding(), finding("warning", "other"))))
     assert (log["version"], log["$schema"]) == ("2.1.0", "https://json.schemastore.org/sarif-2.1.0.json")
     (run,) = log["runs"]
     rules = run["tool"]["driver"]["rules"]
@@ -69,7 +71,7 @@ def test_sarif_says_what_its_readers_need() -> None:
 
 
 def test_junit_counts_a_case_per_model_and_only_errors_as_failures() -> None:
-    text = gates.junit(review(finding(), finding("warning", "careful")))
+    text = ci_formats.junit(review(finding(), finding("warning", "careful")))
     suite = ET.fromstring(text.encode())[0]  # noqa: S314 - our own
     assert {key: suite.get(key) for key in ("tests", "failures", "errors")} == {"tests": "2", "failures": "1", "errors": "0"}
     tiny, fine = suite

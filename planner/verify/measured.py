@@ -18,7 +18,7 @@ def pattern(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedStorage:
     """One storage that autograd holds between the forward and the backward pass."""
 
     path: str  # the module that saved it first: "model.layers.0.mlp.up_proj"
@@ -55,7 +55,7 @@ class Measured:
     """Two training steps on one device; bytes are those of live storages, FLOPs those of one forward and one backward pass."""
 
     params: int  # elements, a tied tensor once
-    kept: tuple[Saved, ...]
+    kept: tuple[SavedStorage, ...]
     saved_bytes: int  # the sum over kept
     flops_forward: int  # by the formulas of torch.utils.flop_counter
     flops_backward: int  # the same; recomputation included
@@ -100,7 +100,7 @@ class LossMeasured:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Compared:
     """One figure beside PyTorch's. ``allowed`` is how far they may be apart, as a part of PyTorch's: 0 where they must be equal."""
 
     model: str

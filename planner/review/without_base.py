@@ -8,13 +8,13 @@ from datetime import date
 from math import ceil, floor
 from pathlib import Path
 
-from planner.report.records import BudgetLimit, Planned
+from planner.report.planned import BudgetLimit, Planned
 from planner.review import findings as rules
 from planner.review import policy
-from planner.review.findings import Held
+from planner.review.findings import CheckedModel
 from planner.review.policy import Policy
-from planner.review.records import Finding, Model, Review
-from planner.review.side import POLICY, from_root
+from planner.review.review import Finding, Review, ReviewedModel
+from planner.review.snapshot import POLICY, from_root
 from planner.spec.problems import Problem
 from planner.spec.records import Place, Spec
 
@@ -27,7 +27,7 @@ def findings(models: Iterable[Planned], folder: Path, today: date) -> tuple[Find
     read, problems = policy.read(home / POLICY, POLICY)
     if problems:
         return tuple(map(rules.of_problem, problems))
-    held = [Held(model, {}, dict.fromkeys(("", "name"), _place(model))) for model in models]
+    held = [CheckedModel(model, {}, dict.fromkeys(("", "name"), _place(model))) for model in models]
     found, _ = rules.findings(held, read, today, str)
     return tuple(finding for finding in found if finding.rule != "expect")  # told before anything is written
 
@@ -51,7 +51,7 @@ def validation(specs: Iterable[Spec], problems: Iterable[Problem], folder: Path)
     """Return the reading of specs as a review without a base, for the formats of gates."""
     home = _home(folder)
     placed = (replace(problem, place=replace(problem.place, file=from_root(home, problem.place.file))) for problem in problems)
-    models = tuple(Model(spec.name, "unchanged", from_root(home, spec.path)) for spec in specs)
+    models = tuple(ReviewedModel(spec.name, "unchanged", from_root(home, spec.path)) for spec in specs)
     return Review("", models, tuple(map(rules.of_problem, placed)))
 
 

@@ -23,7 +23,7 @@ DETAILS = (Detail(), Detail(full=False), *(Detail(full=False, longest=longest) f
 
 
 @dataclass(slots=True)
-class Formulas:
+class FormulaList:
     """The formulas and shapes asked for so far, numbered in that order. With ``links`` a label leads to its formula."""
 
     links: bool = True

@@ -48,7 +48,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReviewedScenario:
     """One scenario of a model, before and after."""
 
     scenario: str
@@ -59,13 +59,13 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ReviewedModel:
     """One model, before and after. ``rows`` is empty where nothing about it changed."""
 
     name: str
     status: Status
     path: str  # from the repository's root; where it was if it is removed
-    rows: tuple[Row, ...] = ()
+    rows: tuple[ReviewedScenario, ...] = ()
     edits: tuple[Edit, ...] = ()
     moved_from: str = ""  # its path in the base, where that is another
     renamed_from: str = ""  # its name in the base, where that is another
@@ -87,7 +87,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BudgetStatus:
     """How a scenario of a model stands to one limit of a budget."""
 
     model: str
@@ -114,15 +114,15 @@ class Review:
     """All that ``planner diff`` has to say. Models with findings come first, then changed ones, then the others, by name."""
 
     base: str  # what was compared with, for people
-    models: tuple[Model, ...]
+    models: tuple[ReviewedModel, ...]
     findings: tuple[Finding, ...]
-    standings: tuple[Standing, ...] = ()  # of the models that were held against budgets
+    standings: tuple[BudgetStatus, ...] = ()  # of the models that were held against budgets
     waivers: tuple[tuple[str, Waiver], ...] = ()  # of all models, by model
     notes: tuple[str, ...] = ()
     formulas: tuple[FormulaChange, ...] = ()
 
     @property
-    def changed(self) -> tuple[Model, ...]:
+    def changed(self) -> tuple[ReviewedModel, ...]:
         """The models that are not as they were."""
         return tuple(model for model in self.models if model.status != "unchanged")
 

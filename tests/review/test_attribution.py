@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planner.review.side import work_tree
-from planner.spec.edits import Difference, Entry, differences
+from planner.review.snapshot import work_tree
+from planner.spec.edits import ByName, Difference, differences
 
 from .conftest import LAYER_PARAMS, Repo, Review, figures, spec
 
@@ -160,4 +160,4 @@ def test_a_shorthand_and_its_mapping_are_compared_as_wholes(repo: Repo) -> None:
 
 def test_how_settings_are_named() -> None:
     assert Difference(("model", "layers", 0, "count"), None, None).setting == "model.layers[0].count"
-    assert Difference(("scenarios", Entry("long"), "batch_size"), None, None).setting == "scenarios.long.batch_size"
+    assert Difference(("scenarios", ByName("long"), "batch_size"), None, None).setting == "scenarios.long.batch_size"
