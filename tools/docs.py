@@ -25,7 +25,7 @@ from planner.spec.language import inlined  # noqa: E402
 from planner.spec.records import Scenario, Spec  # noqa: E402
 from planner.trace.decoder import trace  # noqa: E402
 from planner.trace.sizes import text  # noqa: E402
-from planner.trace.tape import Node, Operation  # noqa: E402
+from planner.trace.tape import Operation, operations  # noqa: E402
 
 DOCS = ROOT / "docs"
 WRITTEN = "<!-- Written by tools/docs.py from the code: change it there, then `make docs`. -->"
@@ -156,7 +156,7 @@ def operator_reference() -> Iterator[str]:
     for spec in sorted(_catalogue(), key=lambda spec: sum(len(run.layers) for run in spec.model.runs)):  # examples from uniform models
         names = named(spec.model, spec.scenarios[0].training)
         forward = trace(names.model, names.training)
-        for operation in _operations(forward.nodes):
+        for operation, _ in operations(forward.nodes):
             if operation.by is not None:
                 by = operation.by
                 key = (by.__module__.removeprefix("planner."), by.__name__)
@@ -179,14 +179,6 @@ def operator_reference() -> Iterator[str]:
     yield from (f"- `{name}`: {what}" for name, what in DESCRIPTIONS.items())
     yield from ("", "## Formulas of weights", "")
     yield from table(("formula", "example"), sorted(weights.items()))
-
-
-def _operations(nodes: Iterable[Node]) -> Iterator[Operation]:
-    for node in nodes:
-        if isinstance(node, Operation):
-            yield node
-        else:
-            yield from _operations(node.body)
 
 
 def _operator(name: str, by: Callable[..., object], model: str, operation: Operation) -> Iterator[str]:

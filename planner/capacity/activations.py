@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from planner.trace.sizes import Size, maximum
-from planner.trace.tape import Checkpoint, Node, Operation, Repeat
+from planner.trace.tape import Checkpoint, Node, Operation, Repeat, Visitor
 from planner.trace.tensor import Storage, Tensor
 
 OWN_LINES = ("inputs", "logits", "loss")
@@ -46,35 +46,31 @@ def kept(nodes: Iterable[Node]) -> KeptStorages:
     A parameter's own storage is never kept. Where a repeated stretch keeps its input, that is the real input once and the output of every
     copy but the last.
     """
-    collector = _Collector({}, {}, {})
-    for node in nodes:
-        collector.collect(node)
+    collector = _Collector()
+    collector.go(nodes)
     times = {storage: keeping.times for storage, keeping in collector.found.items()}
     activations = [keeping for keeping in collector.found.values() if keeping.component != EARLY_GRADIENTS]
     return KeptStorages(activations, {**times, **collector.entering})
 
 
-@dataclass(frozen=True, slots=True)
-class _Collector:
-    found: dict[Storage, Keeping]
-    same: dict[Storage, Storage]  # the last output of a repeated stretch, where all its outputs are kept inside already
-    entering: dict[Storage, Size]
+class _Collector(Visitor):
+    def __init__(self) -> None:
+        self.found: dict[Storage, Keeping] = {}
+        self.same: dict[Storage, Storage] = {}  # the last output of equal layers, where the outputs of all are kept inside already
+        self.entering: dict[Storage, Size] = {}
 
-    def collect(self, node: Node) -> None:
-        if isinstance(node, Operation):
-            for saved in node.saved:
-                self.keep(saved.tensor, node.path, f"{saved.what} of {node.name}", node.component)
-        elif isinstance(node, Checkpoint):
-            for tensor in node.inputs:
-                self.keep(tensor, node.path, "input of a recomputed stretch", node.component)
-        else:
-            self.collect_repeat(node)
+    def operation(self, node: Operation) -> None:
+        for saved in node.saved:
+            self.keep(saved.tensor, node.path, f"{saved.what} of {node.name}", node.component)
 
-    def collect_repeat(self, node: Repeat) -> None:
-        for inner in node.body:
-            self.collect(inner)
-        made, last = node.carry.made.parts[0][0], node.carry.last.parts[0][0]
-        entering = self.found.pop(node.carry.inside.parts[0][0], None)
+    def checkpoint(self, node: Checkpoint) -> None:
+        for tensor in node.inputs:
+            self.keep(tensor, node.path, "input of a recomputed stretch", node.component)
+
+    def repeat(self, node: Repeat) -> None:
+        self.go(node.body)
+        made, last = node.carry.made.storage, node.carry.last.storage
+        entering = self.found.pop(node.carry.inside.storage, None)
         if made in self.found:
             self.same[last] = made
         elif entering is not None:

@@ -16,7 +16,7 @@ from planner.capacity.symbols import Named, named
 from planner.spec.records import Scenario, Spec
 from planner.trace.decoder import trace
 from planner.trace.sizes import Size, evaluate, text
-from planner.trace.tape import Node, Operation, Repeat
+from planner.trace.tape import Node, Operation, operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def _explanations(names: Named) -> Iterator[Explanation]:
     yield line("model states", "model_states_bytes", "bytes", model_states.total, "the sum of the parts", total=True)
 
     keepings = kept(forward.nodes).keepings
-    keepers = dict(_keepers(forward.nodes))
+    keepers = _keepers(forward.nodes)
     for keeping in keepings:
         figure = f"{keeping.path or 'model'}: {keeping.what}"
         yield line("activations", figure, "bytes", keeping.bytes, keepers.get((keeping.path, keeping.what), "kept by a recomputed stretch"))
@@ -67,8 +67,10 @@ def _explanations(names: Named) -> Iterator[Explanation]:
     yield line("activations", "activations_bytes", "bytes", sum(by_component.values()), "each kept storage once", total=True)
 
     counts = flops(forward.nodes, counted, names.model, names.training)
-    for path, name, size, source in _products(forward.nodes, 1):
-        yield line("flops", f"{path}: {name}, forward", "FLOPs", size, source)
+    products = [(operation, copies) for operation, copies in operations(forward.nodes) if operation.flops.why]
+    for operation, copies in products:
+        size = copies * operation.flops.full
+        yield line("flops", f"{operation.path}: {operation.name}, forward", "FLOPs", size, _source(operation))
     for figure, size, source in _flops_totals(counts):
         yield line("flops", figure, "FLOPs", size, source, total=True)
 
@@ -80,23 +82,10 @@ def _explanations(names: Named) -> Iterator[Explanation]:
         yield line("peak", f"{phase}, at {moments[top].operator}", "bytes", moments[top].bytes, source, total=True)
 
 
-def _keepers(nodes: tuple[Node, ...]) -> Iterator[tuple[tuple[str, str], str]]:
-    """Yield (path, what) of each kept tensor with the docstring of the operator that keeps it."""
-    for node in nodes:
-        if isinstance(node, Operation):
-            for saved in node.saved:
-                yield (node.path, f"{saved.what} of {node.name}"), _source(node)
-        else:
-            yield from _keepers(node.body)
-
-
-def _products(nodes: tuple[Node, ...], copies: Size) -> Iterator[tuple[str, str, Size, str]]:
-    for node in nodes:
-        if isinstance(node, Operation):
-            if node.flops.why:
-                yield node.path, node.name, copies * node.flops.full, _source(node)
-        else:
-            yield from _products(node.body, copies * node.count if isinstance(node, Repeat) else copies)
+def _keepers(nodes: tuple[Node, ...]) -> dict[tuple[str, str], str]:
+    """Return for the path of each kept tensor, and what it is, the docstring of the operator that keeps it."""
+    keepers = [(operation, saved) for operation, _ in operations(nodes) for saved in operation.saved]
+    return {(operation.path, f"{saved.what} of {operation.name}"): _source(operation) for operation, saved in keepers}
 
 
 def _flops_totals(counts: Flops[Size]) -> Iterator[tuple[str, Size, str]]:

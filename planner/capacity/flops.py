@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from planner.capacity.peak import recomputed
 from planner.capacity.records import COMPONENTS, Component, Flops, FlopsCount, Parameters
 from planner.spec.records import FlopsConvention, LatentAttention, Layer, Model, Training
 from planner.trace.sizes import Size
-from planner.trace.tape import Checkpoint, Node, Operation, Repeat
+from planner.trace.tape import Checkpoint, Node, operations, visit
 
 DESCRIPTIONS: dict[FlopsConvention, str] = {
     "matmul": "all matrix products, the full attention square (of a window of W keys 2·n·W - W² pairs); training is three forward passes",
@@ -45,17 +45,17 @@ def flops(nodes: Sequence[Node], parameters: Parameters[Size], model: Model, tra
     attention = sum(run.count * queries(layer) for run in model.runs for layer in run.layers) * training.sequence_length
     N = parameters.active
     kaplan = N - sum(weight.active_each * weight.copies for weight in parameters.weights if weight.component in TABLES)
-    runs, full, causal = (forward(nodes, count) for count in (_runs, _full, _causal))
+    full, causal = total(nodes, "full"), total(nodes, "causal")
     passes = {
         "matmul": Counted(full, 2 * full),
         "matmul-causal": Counted(causal, 2 * causal),
         "6nd": Counted(2 * N * tokens, 4 * N * tokens),
         "6nd-kaplan": Counted(2 * kaplan * tokens, 4 * kaplan * tokens),
         "palm": Counted((2 * N + 4 * attention) * tokens, (4 * N + 8 * attention) * tokens),
-        "hardware": Counted(runs, backward(nodes)),
+        "hardware": Counted(total(nodes, "forward"), total(nodes, "backward") + recomputed(nodes)),
     }
     counts = {convention: _count(convention, passes[convention], tokens, training) for convention in DESCRIPTIONS}
-    return Flops(counts[training.flops_convention], tuple(counts.values()), {name: _of_component(nodes, name) for name in COMPONENTS})
+    return Flops(counts[training.flops_convention], tuple(counts.values()), _by_component(nodes))
 
 
 def queries(layer: Layer) -> Size:
@@ -67,45 +67,24 @@ def queries(layer: Layer) -> Size:
     return width
 
 
-def forward(nodes: Iterable[Node], count: Callable[[Operation], Size]) -> Size:
-    """Sum a count over the operations of a forward pass."""
-    total: Size = 0
-    for node in nodes:
-        if isinstance(node, Operation):
-            total = total + count(node)
-        else:
-            inner = forward(node.body, count)
-            total = total + (node.count * inner if isinstance(node, Repeat) else inner)
-    return total
+def total(nodes: Iterable[Node], count: Literal["forward", "full", "causal", "backward"]) -> Size:
+    """Sum a count of FLOPs over the operators of a pass."""
+    counted: Size = sum(copies * getattr(operation.flops, count) for operation, copies in operations(nodes))
+    return counted
 
 
-def _of_component(nodes: Sequence[Node], name: Component) -> Size:
-    return forward(nodes, lambda op: op.flops.full if op.component == name else 0)
+def recomputed(nodes: Iterable[Node]) -> Size:
+    """Sum the FLOPs of what the backward pass runs again."""
+    return sum(copies * total(node.again, "forward") for node, copies in visit(nodes) if isinstance(node, Checkpoint))
 
 
-def _runs(operation: Operation) -> Size:
-    return operation.flops.forward
-
-
-def _full(operation: Operation) -> Size:
-    return operation.flops.full
-
-
-def _causal(operation: Operation) -> Size:
-    return operation.flops.causal
-
-
-def backward(nodes: Iterable[Node]) -> Size:
-    """Sum the backward FLOPs, and those of what is computed again."""
-    total: Size = 0
-    for node in nodes:
-        if isinstance(node, Operation):
-            total = total + node.flops.backward
-        elif isinstance(node, Checkpoint):
-            total = total + backward(node.body) + forward(recomputed(node), _runs)
-        else:
-            total = total + node.count * backward(node.body)
-    return total
+def _by_component(nodes: Iterable[Node]) -> dict[Component, Size]:
+    by_component: dict[Component, Size] = dict.fromkeys(COMPONENTS, 0)
+    for operation, copies in operations(nodes):
+        for component in COMPONENTS:
+            if operation.component == component:
+                by_component[component] = by_component[component] + copies * operation.flops.full
+    return by_component
 
 
 def _count(convention: FlopsConvention, counted: Counted, tokens: Size, training: Training) -> FlopsCount[Size]:

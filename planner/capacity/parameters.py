@@ -10,7 +10,7 @@ from planner.trace.tape import operations
 
 def parameters(trace: Trace) -> Parameters[Size]:
     """Count the elements of every stored tensor; a tied head reads the token table and stores nothing."""
-    factors = {tensor for operation in operations(trace.nodes) if operation.flops.why for tensor in operation.inputs[:2]}
+    factors = {tensor for operation, _ in operations(trace.nodes) if operation.flops.why for tensor in operation.inputs[:2]}
     weights = tuple(
         Weight(
             stored.name,

@@ -6,6 +6,7 @@ trace is one walk over a small tree, whatever the depth of the model.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -68,6 +69,11 @@ class Operation:
     added: Tensor | None = None
     by: Callable[..., object] | None = None
 
+    @property
+    def held(self) -> tuple[Tensor, ...]:
+        """The tensors that stay for the backward pass because of this."""
+        return tuple(saved.tensor for saved in self.saved)
+
 
 @dataclass(frozen=True, slots=True)
 class Carry:
@@ -90,6 +96,21 @@ class Repeat:
     body: tuple[Node, ...]
     carry: Carry
 
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """What enters the first copy, and what enters each other one."""
+        return (self.carry.first, self.carry.made)
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The stand-ins for what enters a copy and for what the last one makes."""
+        return (self.carry.inside, self.carry.last)
+
+    @property
+    def held(self) -> tuple[Tensor, ...]:
+        """The tensors that stay for the backward pass because of one copy."""
+        return tuple(tensor for node in self.body for tensor in node.held)
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -104,18 +125,68 @@ class Checkpoint:
     path: str
     component: str
     whole: bool
+    outputs: tuple[Tensor, ...] = ()  # those of its body are what it makes
+
+    @property
+    def held(self) -> tuple[Tensor, ...]:
+        """The tensors that stay for the backward pass because of this."""
+        return self.inputs
+
+    @property
+    def again(self) -> tuple[Node, ...]:
+        """What the backward pass runs again: all, or with PyTorch's early stop what leads to the last kept tensor.
+
+        An operator that keeps only its inputs hands them over before its kernel runs, so that the last one's kernel is spared.
+        """
+        if self.whole:
+            return self.body
+        last = max(number for number, node in enumerate(self.body) if node.held)
+        made = {storage for tensor in self.body[last].outputs for storage, _ in tensor.parts}
+        keeps_output = any(storage in made for tensor in self.body[last].held for storage, _ in tensor.parts)
+        return self.body[: last + keeps_output]
 
 
 Node: TypeAlias = "Operation | Repeat | Checkpoint"
 
 
-def operations(nodes: Iterable[Node]) -> Iterator[Operation]:
-    """Yield every operator of a trace in order, those of equal layers once."""
+def visit(nodes: Iterable[Node], copies: Size = 1) -> Iterator[tuple[Node, Size]]:
+    """Yield every node of a trace in order, each before what it holds, with the number of times that the forward pass runs it."""
     for node in nodes:
-        if isinstance(node, Operation):
-            yield node
-        else:
-            yield from operations(node.body)
+        yield node, copies
+        if not isinstance(node, Operation):
+            yield from visit(node.body, copies * node.count if isinstance(node, Repeat) else copies)
+
+
+def operations(nodes: Iterable[Node]) -> Iterator[tuple[Operation, Size]]:
+    """Yield every operator of a trace in order, with the number of times that the forward pass runs it."""
+    return ((node, copies) for node, copies in visit(nodes) if isinstance(node, Operation))
+
+
+class Visitor(ABC):
+    """Does something at each node of a trace, and itself decides when to go on to what a node holds."""
+
+    def go(self, nodes: Iterable[Node]) -> None:
+        """Do it at each of the nodes, in their order."""
+        for node in nodes:
+            match node:
+                case Operation():
+                    self.operation(node)
+                case Repeat():
+                    self.repeat(node)
+                case Checkpoint():
+                    self.checkpoint(node)
+
+    @abstractmethod
+    def operation(self, node: Operation) -> None:
+        """Do it at an operator."""
+
+    @abstractmethod
+    def repeat(self, node: Repeat) -> None:
+        """Do it at equal layers."""
+
+    @abstractmethod
+    def checkpoint(self, node: Checkpoint) -> None:
+        """Do it at a recomputed stretch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +372,6 @@ class Tape:
         outer, self.nodes = self.nodes, []
         result = body(*inputs)
         nodes, self.nodes = self.nodes, outer
-        keeps = any(isinstance(node, Operation) and node.saved for node in nodes)
+        keeps = any(node.held for node in nodes)
         self.nodes += [Checkpoint(inputs, tuple(nodes), self.path, self.component, whole)] if keeps else nodes
         return result

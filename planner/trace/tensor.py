@@ -51,7 +51,12 @@ class Tensor:
     @property
     def leaf(self) -> bool:
         """Whether this is a parameter itself, not a copy of one."""
-        return self.parts[0][0].leaf
+        return self.storage.leaf
+
+    @property
+    def storage(self) -> Storage:
+        """The storage in which it lies, or may lie: the first."""
+        return self.parts[0][0]
 
     @property
     def bytes(self) -> Size:

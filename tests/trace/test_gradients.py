@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from planner.capacity.activations import kept
-from planner.capacity.flops import backward, forward
+from planner.capacity.flops import total
 from planner.spec.precision import Dtype
 from planner.spec.records import Attention, FeedForward, Layer, Model, Run, Training
 from planner.trace import primitives as op
@@ -127,7 +127,7 @@ def ours(case: Case, needs: tuple[bool, ...]) -> tuple[bool, int, int, int]:
     t = new_tape(MODEL, Training(B, n, precision=precision, gradient_dtype="bf16" if precision == "bf16" else "fp32", device=device))  # type: ignore[arg-type] # names of devices
     inputs = [t.tensor(shape, case.dtype, needs_grad=need) for shape, need in zip(case.shapes, needs, strict=True)]
     made = case.ours(t, *inputs)
-    counts = sum(keeping.bytes for keeping in kept(t.nodes).keepings), forward(t.nodes, lambda node: node.flops.forward), backward(t.nodes)
+    counts = sum(keeping.bytes for keeping in kept(t.nodes).keepings), total(t.nodes, "forward"), total(t.nodes, "backward")
     return made.needs_grad, *(int(count) for count in counts)  # type: ignore[arg-type, return-value] # sizes of integers are integers
 
 

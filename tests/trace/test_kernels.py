@@ -11,7 +11,7 @@ import pytest
 from planner.spec.records import Attention, FeedForward, Layer, Model, Norm, Positions, Run, Training
 from planner.trace.decoder import trace
 from planner.trace.refusal import NotModelledError
-from planner.trace.tape import Node, Operation
+from planner.trace.tape import Node, operations
 
 PLAIN = Training(batch_size=2, sequence_length=16, precision="bf16", gradient_dtype="bf16")
 FP32 = {"precision": "fp32", "gradient_dtype": "fp32"}
@@ -24,11 +24,9 @@ def model(n_heads: int = 4, n_kv_heads: int = 4, head_dim: int = 16, positions: 
 
 
 def kernels(nodes: tuple[Node, ...]) -> Iterator[str]:
-    for node in nodes:
-        if not isinstance(node, Operation):
-            yield from kernels(node.body)
-        elif "attention" in node.name or (node.name == "matmul" and node.path.endswith("self_attn")):
-            yield node.name
+    for operation, _ in operations(nodes):
+        if "attention" in operation.name or (operation.name == "matmul" and operation.path.endswith("self_attn")):
+            yield operation.name
 
 
 @pytest.mark.parametrize(
