@@ -51,7 +51,7 @@ def explanations(explained: Sequence[Explanation], style: Style = PLAIN) -> str:
 
 
 def _group(name: str, members: Iterable[Explanation], style: Style) -> Iterator[str]:
-    yield style.bold(f"Where {printable(name)} come from")
+    yield style.bold(f"Formulas: {printable(name)}")
     yield ""
     for one in members:
         yield style.bold(f"{printable(one.figure)} = {units.exact(one.value)} {printable(one.unit)}")

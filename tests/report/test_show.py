@@ -55,7 +55,7 @@ def test_a_spec_cannot_steer_the_terminal(spec: Spec, plan: Plan) -> None:
 def test_an_explanation_is_formula_numbers_and_source() -> None:
     one = Explanation("parameters", "params_total", 1028, "params", "V·d_model + …", "104·4 + …", "the sum of all weights", is_total=True)
     assert explanations([one]).splitlines() == [
-        "Where parameters come from",
+        "Formulas: parameters",
         "",
         "params_total = 1,028 params",
         "│  formula  V·d_model + …",
