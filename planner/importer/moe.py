@@ -355,7 +355,8 @@ def glm_moe_dsa(c: Reader) -> SpecModel:
     model = latent_model(c, context=202752, q_rank=2048, nope=192, v=256)
     n = model["n_layers"]
     indexer = {"latent_attention": {"indexer": indexer_of(c, n_heads=32)}}
-    full = [{} if kind == "shared" else indexer for kind in c.each("indexer_types", n, ("full", "shared"), _indexer_types(c, n))]
+    shared = {"latent_attention": {"selected_keys": indexer["latent_attention"]["indexer"]["top_k"]}}
+    full = [shared if kind == "shared" else indexer for kind in c.each("indexer_types", n, ("full", "shared"), _indexer_types(c, n))]
     c.each("layer_types", n, ("indexed_attention",), ["indexed_attention"] * n)
     model = with_prediction(c, model, "num_nextn_predict_layers")
     return deepseek_like(c, model, dense=3, layers=full)

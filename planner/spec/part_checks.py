@@ -120,6 +120,13 @@ def group_divisors(settings: Settings) -> Problems:
             yield settings.problem(f"{group}.{small}", "divides", message, f"make {large} a multiple of {small}")
 
 
+def selected_keys(settings: Settings) -> Problems:
+    """Keys are chosen by the layer's own indexer, or by an earlier layer's."""
+    key = "latent_attention.selected_keys"
+    if settings.get_or_none(key) is not None and settings.on("latent_attention.indexer"):
+        yield settings.problem(key, "indexer", "selected_keys belongs to layers without an indexer of their own", "leave it out")
+
+
 def latent_positions(settings: Settings) -> Problems:
     """Latent attention rotates rope_dim channels of each head, in pairs, and knows no other positions in the scores."""
     if "latent_attention" not in names(settings):
@@ -323,6 +330,7 @@ LAYER: tuple[Callable[[Settings], Problems], ...] = (
     mixer_list,
     group_divisors,
     latent_positions,
+    selected_keys,
     window,
     reused_keys,
     differential_heads,

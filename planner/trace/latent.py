@@ -7,7 +7,8 @@ from planner.trace import blocks
 from planner.trace import primitives as op
 from planner.trace.attention import heads_mixed
 from planner.trace.positions import Places
-from planner.trace.tape import Tape
+from planner.trace.sizes import minimum, product
+from planner.trace.tape import Flops, Tape
 from planner.trace.tensor import Tensor
 
 
@@ -40,9 +41,11 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, places: Place
         queries.by_head = keys.by_head = True
         if kind.indexer:
             indexer(t, kind.indexer, x, source)
+        seen = kind.indexer.top_k if kind.indexer else kind.selected_keys
         t.show("queries by head", queries)
         t.show("scores", Tensor((B, H, n, n), queries.dtype, ()))
-        mixed = heads_mixed(t, queries, keys, v, places.bias(layer), softcap=False)
+        with t.limited_to(seen):
+            mixed = heads_mixed(t, queries, keys, v, places.bias(layer), softcap=False)
         out = blocks.linear(t, t.show("heads joined", mixed), d, "o_proj", bias=kind.bias)
         return t.implementation.drop(t, out)
 
@@ -58,14 +61,30 @@ def rotate_pairs(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def indexer(t: Tape, kind: Indexer, x: Tensor, queries: Tensor) -> None:
-    """Store the projections that score keys for sparse attention; their products with the scores are the user's ``extra`` to declare."""
-    with t.at("indexer"):
-        for name, source, outputs in (
-            ("wq_b", queries, kind.n_heads * kind.head_dim),
-            ("wk", x, kind.head_dim),
-            ("weights_proj", x, kind.n_heads),
-        ):
-            blocks.linear(t, source, outputs, name, bias=False)
-        with t.at("k_norm", "norm"):
-            t.weight("weight", (kind.head_dim,), "scale of a norm")
-            t.weight("bias", (kind.head_dim,), "shift of a norm")
+    """Score all keys before each query and choose ``top_k`` of them: the indexer of DeepSeek-V3.2 (arXiv:2512.02556, section 2.1).
+
+    A token's scores are those of several small query heads with one key head, projected from x [B, n, d] and the compressed queries. Its
+    inputs are detached from the model and it has a loss of its own; in transformers 5.24 (models/deepseek_v32, models/glm_moe_dsa) it runs
+    without gradients, which is what is traced.
+    """
+    B, n, _ = x.shape
+    with t.at("indexer"), t.without_gradients():
+        q = blocks.linear(t, queries, kind.n_heads * kind.head_dim, "wq_b", bias=False)
+        k = blocks.norm(t, Norm(), blocks.linear(t, x, kind.head_dim, "wk", bias=False), "k_norm")
+        weights = blocks.linear(t, x, kind.n_heads, "weights_proj", bias=False)
+        choose(t, kind, q.view(B, n, kind.n_heads, kind.head_dim), k, weights)
+    t.note("what the indexer of sparse attention holds while it scores, and the loss that trains it: its products and what they keep")
+
+
+def choose(t: Tape, kind: Indexer, q: Tensor, k: Tensor, weights: Tensor) -> Tensor:
+    """Return the places of the keys with the largest sums over heads of weight · relu(q · k), at most ``top_k`` for each query.
+
+    2·B·heads·n²·head_dim FLOPs for q [B, n, heads, h] and k [B, n, h], over pairs (query, key). The sum over heads is no matrix product in
+    the kernel that the authors ship (deepseek-ai/DeepSeek-V3.2-Exp, inference/model.py: fp8_index).
+    """
+    B, n = k.shape[:2]
+    places = t.tensor((B, n, minimum(n, kind.top_k)), "int32", needs_grad=False)
+    square = 2 * product(q.shape) * n
+    flops = Flops(square, square, square // 2, 2 * square, "2 · B · heads · n² · head_dim")
+    t.record("index scores", [q, k, weights], [places], flops=flops, by=choose)
+    return places

@@ -249,6 +249,7 @@ class Tape:
     path: str = ""
     component: str = "other"
     notes: list[str] = field(default_factory=list)  # what the figures leave out
+    grad: bool = True  # whether what is traced may be run backward
     returned: list[Tensor] = field(default_factory=list)  # what a layer's function names until it ends, beside the layer's own tensors
     precision: Recipe = field(init=False)
 
@@ -275,6 +276,13 @@ class Tape:
         precision, self.precision = self.precision, replace(self.precision, autocast=None)
         yield
         self.precision = precision
+
+    @contextmanager
+    def without_gradients(self) -> Iterator[None]:
+        """Keep nothing for backward of what is traced inside, as under torch.no_grad."""
+        self.grad = False
+        yield
+        self.grad = True
 
     @contextmanager
     def limited_to(self, window: Size | None, *, chunked: bool = False) -> Iterator[None]:
@@ -330,7 +338,7 @@ class Tape:
         by: Callable[..., object] | None = None,
     ) -> None:
         """Write down one operator. Where none of its inputs needs a gradient, nor do its outputs, and it keeps nothing for backward."""
-        if not any(tensor.needs_grad for tensor in inputs):
+        if not self.grad or not any(tensor.needs_grad for tensor in inputs):
             saved, flops = (), replace(flops, backward=0)
             for tensor in outputs:
                 tensor.needs_grad = False

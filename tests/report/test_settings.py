@@ -65,7 +65,7 @@ EVERY_SWITCH = Layer(
     norm=Norm("rmsnorm", bias=False, unit_offset=True),
 )
 MIXERS: tuple[Mixer, ...] = (
-    LatentAttention(4, 8, 6, 4, 6, indexer=Indexer(2, 8, 16)),
+    LatentAttention(4, 8, 6, 4, 6, indexer=Indexer(2, 8, 16), selected_keys=3),
     Mamba(96, 16, 4, 3),
     Mamba2(96, 16, 8, 2, 4),
     GatedDeltaNet(2, 4, 8, 8, 4),

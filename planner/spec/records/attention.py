@@ -77,4 +77,6 @@ class LatentAttention:
     q_rank: int | None = key("Width of the compressed queries.", "channels", default=None, none="no compression of queries", example=1536,
         aliases="q_lora_rank")
     bias: bool = key("Bias of the compressing projections and the output projection.", default=False)
+    selected_keys: int | None = key("Keys per query where an earlier layer's indexer selected them, as in GLM-5.2.", "tokens",
+        default=None, none="all keys, or those that the layer's own indexer selects", quiet=True, example=2048)
     indexer: Indexer | None = group(form="none", default=None, kind=Indexer)
