@@ -83,6 +83,7 @@ def comparable(spec: Spec) -> bool:
         any(layer.feed_forward and layer.feed_forward.activation == "gelu_new" for layer in layers)
         or training.optimizer_kernel == "for-loop"
         or (spec.model.logit_softcap and (training.loss.startswith("linear") or training.loss == "cross_entropy_shifted"))
+        or (spec.model.positions.type == "alibi" and training.precision.startswith("bf16") and training.recompute == "full")
         or (training.optimizer == "adafactor" and training.device == "cpu")
         or (low_gradients and training.optimizer in ("sgd-momentum", "adafactor", "muon"))
         or (low_gradients and training.optimizer_kernel != "fused")  # which PyTorch does not run
