@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint unit verify bench readme docs catalogue format clean
+.PHONY: help run test lint unit sweep verify bench readme docs catalogue format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -23,6 +23,9 @@ lint: $(VENV)/dev ## run ruff and mypy
 
 unit: $(VENV)/dev ## run only the tests
 	$(BIN)/pytest
+
+sweep: $(VENV)/dev ## draw many more random specs than the tests do
+	SHAPES=2000 SEEDS=0:200 $(BIN)/pytest tests/test_random_specs.py tests/verify/test_random_shapes.py
 
 verify: $(VENV)/dev ## compare every spec's parameters with PyTorch
 	$(BIN)/planner verify specs/*.yaml

@@ -82,11 +82,10 @@ def test_padding_is_rows_of_the_table_and_the_head(seed: int) -> None:
 def under_each(spec: Spec) -> Iterator[tuple[str, Plan]]:
     """Yield the spec's plan under every implementation that takes it, all else being what each of them has."""
     (base,) = spec.scenarios
-    model = replace(spec.model, prediction=None)
     for name in get_args(Implementation):
         plain = replace(base.training, implementation=name, attention_kernel="auto", kv_cache=False, loss="default", device="a100")
         try:
-            yield name, planner.plan(replace(spec, model=model, scenarios=(replace(base, training=plain),)))
+            yield name, planner.plan(replace(spec, scenarios=(replace(base, training=plain),)))
         except NotModelledError:
             continue
 
