@@ -1,25 +1,24 @@
-"""What every subcommand states about itself, and the exit codes."""
+"""The interface of a subcommand, and the exit codes."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Protocol
 
 FINE, FINDING, FAILURE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 
 
-class Command(NamedTuple):
-    """A subcommand. Not a dataclass, whose import alone would double the time of ``planner --version``."""
+class Command(Protocol):
+    """A file of this package. The first line of its docstring is its help in the list of commands, all of it its description."""
 
-    name: str
-    doc: str | None  # its file's docstring: the first line is its help, all of it the description; None under python -OO
-    examples: tuple[tuple[str, str], ...]  # command lines, each with what it does
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
+    __doc__: str | None
 
     @property
-    def help(self) -> str:
-        """The first line of the docstring, as it reads in a list."""
-        summary = (self.doc or "").partition("\n")[0].removesuffix(".")
-        return summary[:1].lower() + summary[1:]
+    def EXAMPLES(self) -> tuple[tuple[str, str], ...]:
+        """Command lines, each with what it does."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments."""
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Run the command and return its exit code."""

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from planner.cli import compare, completion, diff, fit, import_, init, list_, run, schema, show, size, sweep, validate, verify
 from planner.cli.command import Command
 
-COMMANDS: tuple[Command, ...] = (
-    run.COMMAND,
-    validate.COMMAND,
-    show.COMMAND,
-    verify.COMMAND,
-    diff.COMMAND,
-    init.COMMAND,
-    import_.COMMAND,
-    list_.COMMAND,
-    sweep.COMMAND,
-    fit.COMMAND,
-    compare.COMMAND,
-    size.COMMAND,
-    schema.COMMAND,
-    completion.COMMAND,
-)
+COMMANDS: Mapping[str, Command] = {
+    "run": run,
+    "validate": validate,
+    "show": show,
+    "verify": verify,
+    "diff": diff,
+    "init": init,
+    "import": import_,
+    "list": list_,
+    "sweep": sweep,
+    "fit": fit,
+    "compare": compare,
+    "size": size,
+    "schema": schema,
+    "completion": completion,
+}

@@ -10,19 +10,23 @@ import argparse
 import sys
 
 from planner.cli.arguments import add_format, add_set, add_specs
-from planner.cli.command import FINE, Command
+from planner.cli.command import FINE
 from planner.cli.specs import read
 from planner.cli.streams import fail, width
 
+EXAMPLES = (("planner compare specs/gpt2-*.yaml", "compare specs, with compute-optimal token counts"),)
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
     add_specs(parser)
     parser.add_argument("--scenario", metavar="NAME", help="scenario to compare (default: all)")
     add_format(parser, "md")
     add_set(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
     from planner import capacity
     from planner.explore import compare
     from planner.report import terminal
@@ -39,12 +43,3 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         sys.stdout.write(compare.as_markdown(plans) if arguments.format == "md" else compare.as_json(plans))
     return FINE
-
-
-COMMAND = Command(
-    "compare",
-    __doc__,
-    (("planner compare specs/gpt2-*.yaml", "compare specs, with compute-optimal token counts"),),
-    _add_arguments,
-    _run,
-)

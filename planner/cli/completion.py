@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from planner.cli.command import FINE, Command
+from planner.cli.command import FINE
+
+EXAMPLES = ()
 
 
 class _Words(NamedTuple):
@@ -19,11 +21,13 @@ class _Words(NamedTuple):
     choices: Mapping[str, tuple[str, ...]]  # of options that have some; "" for the words that are no options
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
     parser.add_argument("shell", choices=tuple(_SCRIPTS), help="target shell")
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
     from planner.cli import commands, program
 
     sys.stdout.write(_SCRIPTS[arguments.shell](tuple(_subcommands(program.parser(commands.COMMANDS)))))
@@ -110,11 +114,3 @@ def _quoted(text: str) -> str:
 
 
 _SCRIPTS: Mapping[str, Callable[[tuple[_Words, ...]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
-
-COMMAND = Command(
-    "completion",
-    __doc__,
-    (),
-    _add_arguments,
-    _run,
-)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from planner.cli.arguments import CI_FORMATS, today
-from planner.cli.command import FINDING, FINE, Command
+from planner.cli.command import FINDING, FINE
 from planner.cli.streams import fail
 
 if TYPE_CHECKING:
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
 _FORMATS = ("text", "md", "json", *CI_FORMATS)
 
+EXAMPLES = (("planner diff --base origin/main", "what a spec change costs, why, and which budgets it exceeds"),)
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
     parser.add_argument("specs", metavar="SPEC", nargs="*", help="files, folders or globs (default: the specs that planner.yaml lists)")
     base = parser.add_mutually_exclusive_group()
     base.add_argument(
@@ -60,7 +63,8 @@ def _date(text: str) -> date:
         raise argparse.ArgumentTypeError(f"invalid date {text!r}; use YYYY-MM-DD") from None
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
     from functools import partial
 
     from planner.report import terminal
@@ -83,12 +87,3 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.exit_zero:
         return FINE
     return FINDING if made.failed or (arguments.exit_code and made.changed) else FINE
-
-
-COMMAND = Command(
-    "diff",
-    __doc__,
-    (("planner diff --base origin/main", "what a spec change costs, why, and which budgets it exceeds"),),
-    _add_arguments,
-    _run,
-)

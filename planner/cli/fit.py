@@ -9,12 +9,15 @@ import argparse
 import sys
 
 from planner.cli.arguments import add_format, add_scenario, add_set, add_spec
-from planner.cli.command import FINDING, FINE, Command
+from planner.cli.command import FINDING, FINE
 from planner.cli.specs import read_one
 from planner.cli.streams import fail
 
+EXAMPLES = (("planner fit specs/gpt2-small.yaml --memory 80GiB", "the largest batch, sequence, depth and width that fit"),)
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
     add_spec(parser)
     parser.add_argument("--memory", required=True, help="device memory or a device, e.g. 80GiB, 80GB or h100-80gb")
     parser.add_argument(
@@ -29,7 +32,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_set(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
     from planner import capacity
     from planner.explore import fit
     from planner.report import quantity, terminal
@@ -51,12 +55,3 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         sys.stdout.write(fit.text(spec, arguments.scenario, memory, found, terminal.style(sys.stdout)))
     return FINE if all(one.largest for one in found) else FINDING
-
-
-COMMAND = Command(
-    "fit",
-    __doc__,
-    (("planner fit specs/gpt2-small.yaml --memory 80GiB", "the largest batch, sequence, depth and width that fit"),),
-    _add_arguments,
-    _run,
-)

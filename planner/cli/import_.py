@@ -11,12 +11,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from planner.cli.command import FINDING, FINE, Command
+from planner.cli.command import FINDING, FINE
 from planner.cli.specs import report
 from planner.cli.streams import fail, note
 
+EXAMPLES = (("planner import config.json -o specs/mine.yaml", "convert a Hugging Face, Megatron-LM, LitGPT or nanoGPT config"),)
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
     parser.add_argument("config", metavar="CONFIG", help="file, folder with a config.json, or - for standard input")
     parser.add_argument("-o", "--output", metavar="SPEC", type=Path, help="spec file to write (default: standard output)")
     parser.add_argument("--name", metavar="NAME", help="model name (default: from the file or folder)")
@@ -24,7 +27,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite an existing spec")
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
     from planner.importer.files import first_problem, import_file, locate, name_of
     from planner.importer.reader import UnsupportedConfigError
     from planner.importer.write import spec_text
@@ -56,12 +60,3 @@ def _run(arguments: argparse.Namespace) -> int:
     write(output.parent, {output.name: text.encode()})
     note(f"wrote {output.as_posix()}")
     return FINE
-
-
-COMMAND = Command(
-    "import",
-    __doc__,
-    (("planner import config.json -o specs/mine.yaml", "convert a Hugging Face, Megatron-LM, LitGPT or nanoGPT config"),),
-    _add_arguments,
-    _run,
-)

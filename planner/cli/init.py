@@ -9,11 +9,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from planner.cli.command import FINE, Command
+from planner.cli.command import FINE
 from planner.cli.streams import fail, note
 
+EXAMPLES = (("planner init my-model --from llama", "a first spec, budgets and hooks; --ci github adds a workflow"),)
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
     parser.add_argument("name", metavar="NAME", nargs="?", default="my-model", help="model name and spec file name (default: my-model)")
     parser.add_argument(
         "--from", metavar="ORIGIN", dest="origin", default="gpt2", help="starting point: gpt2, llama, or a config.json (default: gpt2)"
@@ -23,7 +26,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
     from planner.review import init
 
     folder = Path.cwd()
@@ -41,12 +45,3 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.ci and arguments.action.startswith("OWNER/"):
         note("in the workflow, replace OWNER/modelplan with the repository that hosts the action")
     return FINE
-
-
-COMMAND = Command(
-    "init",
-    __doc__,
-    (("planner init my-model --from llama", "a first spec, budgets and hooks; --ci github adds a workflow"),),
-    _add_arguments,
-    _run,
-)

@@ -9,16 +9,20 @@ import argparse
 import sys
 
 from planner.cli.arguments import add_format
-from planner.cli.command import FINDING, FINE, Command
+from planner.cli.command import FINDING, FINE
 from planner.cli.streams import note, width
 
+EXAMPLES = (("planner list llama", "catalog models; start from one with extends: catalog/NAME"),)
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
     parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="", help="part of a model name or family (default: all)")
     add_format(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
     import json
 
     from planner.report import terminal, units
@@ -41,12 +45,3 @@ def _run(arguments: argparse.Namespace) -> int:
     for line in terminal.table(("name", "params", "active", "model"), "lrrl", rows):
         sys.stdout.write(f"{line if cells is None else terminal.shorten(line, cells)}\n")
     return FINE
-
-
-COMMAND = Command(
-    "list",
-    __doc__,
-    (("planner list llama", "catalog models; start from one with extends: catalog/NAME"),),
-    _add_arguments,
-    _run,
-)

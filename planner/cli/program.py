@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import planner
 from planner.cli.command import CLOSED_PIPE, FAILURE, INTERRUPTED, Command
@@ -57,7 +57,7 @@ def _dispatch(argv: Sequence[str] | None) -> int:
     return code
 
 
-def parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
+def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     """Make the parser of the program with these subcommands."""
     made = argparse.ArgumentParser(
         prog="planner",
@@ -68,13 +68,15 @@ def parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
     )
     made.add_argument("--version", action="version", version=f"planner {planner.__version__}")
     subparsers = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in commands:
-        subparser = subparsers.add_parser(command.name, help=command.help, description=command.doc, allow_abbrev=False)
+    for name, command in commands.items():
+        summary = (command.__doc__ or "").partition("\n")[0].removesuffix(".")  # python -OO drops docstrings
+        summary = summary[:1].lower() + summary[1:]
+        subparser = subparsers.add_parser(name, help=summary, description=command.__doc__, allow_abbrev=False)
         command.add_arguments(subparser)
         subparser.set_defaults(run=command.run)
     return made
 
 
-def _examples(commands: Sequence[Command]) -> str:
-    examples = [example for command in commands for example in command.examples]
+def _examples(commands: Mapping[str, Command]) -> str:
+    examples = [example for command in commands.values() for example in command.EXAMPLES]
     return "".join(f"  {line:<48}  {what}".rstrip() + "\n" for line, what in examples)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from planner.cli.arguments import add_output, add_set, add_specs, today
-from planner.cli.command import FINDING, FINE, Command
+from planner.cli.command import FINDING, FINE
 from planner.cli.specs import read, report
 from planner.cli.streams import fail, note, width
 
@@ -23,8 +23,16 @@ if TYPE_CHECKING:
 
 _FORMATS = ("csv", "md", "json", "xlsx", "html")
 
+EXAMPLES = (
+    ("planner run specs/*.yaml", "plan every spec, write reports/, print a table"),
+    ("planner run specs --format csv,md,json", "folders work too; also write capacity.json"),
+    ("planner run specs --format html", "a self-contained page with charts"),
+    ("planner run specs/*.yaml --check", "in CI: check that the committed reports are up to date"),
+)
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
     add_specs(parser)
     add_output(parser)
     parser.add_argument(
@@ -47,7 +55,8 @@ def _formats(text: str) -> tuple[str, ...]:
     return tuple(name for name in _FORMATS if name in named)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
     from planner import capacity
     from planner.report import claims, overview, terminal
     from planner.report.files import files
@@ -98,17 +107,3 @@ def _check_budgets(models: Sequence[Planned]) -> int:
     for finding in found:
         sys.stderr.write(f"{printable(wording.line(finding))}\n")
     return FINDING if any(finding.severity == "error" for finding in found) else FINE
-
-
-COMMAND = Command(
-    "run",
-    __doc__,
-    (
-        ("planner run specs/*.yaml", "plan every spec, write reports/, print a table"),
-        ("planner run specs --format csv,md,json", "folders work too; also write capacity.json"),
-        ("planner run specs --format html", "a self-contained page with charts"),
-        ("planner run specs/*.yaml --check", "in CI: check that the committed reports are up to date"),
-    ),
-    _add_arguments,
-    _run,
-)

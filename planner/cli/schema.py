@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 
-from planner.cli.command import FINE, Command
+from planner.cli.command import FINE
+
+EXAMPLES = (("planner schema > spec.schema.json", "the JSON Schema, for editors"),)
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
     parser.add_argument(
         "of",
         choices=("spec", "policy", "csv"),
@@ -18,7 +21,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
     import json
 
     if arguments.of == "csv":
@@ -30,12 +34,3 @@ def _run(arguments: argparse.Namespace) -> int:
 
     sys.stdout.write(json.dumps(spec.schema(arguments.of), indent=2, ensure_ascii=False) + "\n")
     return FINE
-
-
-COMMAND = Command(
-    "schema",
-    __doc__,
-    (("planner schema > spec.schema.json", "the JSON Schema, for editors"),),
-    _add_arguments,
-    _run,
-)

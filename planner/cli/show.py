@@ -9,12 +9,18 @@ import argparse
 import sys
 
 from planner.cli.arguments import add_format, add_scenario, add_set, add_spec
-from planner.cli.command import FINE, Command
+from planner.cli.command import FINE
 from planner.cli.specs import read_one
 from planner.cli.streams import width
 
+EXAMPLES = (
+    ("planner show specs/gpt2-small.yaml --explain", "one model, with the formula behind each number"),
+    ("planner show specs/gpt2-small.yaml --set training.batch_size=16", "with another batch size"),
+)
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
     add_spec(parser)
     add_scenario(parser)
     parser.add_argument("--explain", action="store_true", help="show each number's formula, substituted values and source")
@@ -25,7 +31,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_set(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
     from planner import capacity
     from planner.report import breakdown, show, terminal
     from planner.report import json as as_json
@@ -45,15 +52,3 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.explain:
         sys.stdout.write("\n" + show.explanations(capacity.explain(spec, scenario), style))
     return FINE
-
-
-COMMAND = Command(
-    "show",
-    __doc__,
-    (
-        ("planner show specs/gpt2-small.yaml --explain", "one model, with the formula behind each number"),
-        ("planner show specs/gpt2-small.yaml --set training.batch_size=16", "with another batch size"),
-    ),
-    _add_arguments,
-    _run,
-)

@@ -11,12 +11,15 @@ import argparse
 import sys
 
 from planner.cli.arguments import add_format
-from planner.cli.command import FINE, Command
+from planner.cli.command import FINE
 from planner.cli.specs import read
 from planner.cli.streams import fail
 
+EXAMPLES = (("planner size --params 7e9 --like llama", "configurations with about 7 B parameters"),)
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--params", metavar="N", help="target parameter count, e.g. 7e9 or 7B")
     target.add_argument("--flops", metavar="C", help="target training compute in FLOPs, e.g. 1e21 or 1ZFLOP")
@@ -27,7 +30,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
     from planner.explore import size
     from planner.report import quantity, terminal
 
@@ -47,12 +51,3 @@ def _run(arguments: argparse.Namespace) -> int:
         return fail(f"size: {error}")
     sys.stdout.write(size.as_json(found) if arguments.format == "json" else size.text(found, target, terminal.style(sys.stdout)))
     return FINE
-
-
-COMMAND = Command(
-    "size",
-    __doc__,
-    (("planner size --params 7e9 --like llama", "configurations with about 7 B parameters"),),
-    _add_arguments,
-    _run,
-)

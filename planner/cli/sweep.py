@@ -11,12 +11,17 @@ import argparse
 import sys
 
 from planner.cli.arguments import add_format, add_output
-from planner.cli.command import FINE, Command
+from planner.cli.command import FINE
 from planner.cli.specs import report
 from planner.cli.streams import Bar, fail, note, progress
 
+EXAMPLES = (
+    ("planner sweep specs/gpt2-small.yaml --set training.batch_size=1..64 --set training.precision=fp32,bf16", "a table and a chart"),
+)
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
     parser.add_argument("spec", metavar="SPEC", help="spec file")
     parser.add_argument(
         "--set",
@@ -36,7 +41,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format(parser, "md")
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
     from planner.explore import axes, sweep, view
     from planner.report import terminal
     from planner.report.write import write
@@ -64,12 +70,3 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         sys.stdout.write(view.as_markdown(made, figure) if arguments.format == "md" else view.as_json(made))
     return FINE
-
-
-COMMAND = Command(
-    "sweep",
-    __doc__,
-    (("planner sweep specs/gpt2-small.yaml --set training.batch_size=1..64 --set training.precision=fp32,bf16", "a table and a chart"),),
-    _add_arguments,
-    _run,
-)

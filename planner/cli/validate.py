@@ -8,17 +8,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from planner.cli.arguments import CI_FORMATS, add_format, add_specs
-from planner.cli.command import Command
 from planner.cli.specs import exit_code, read
 from planner.cli.streams import note
 
+EXAMPLES = (("planner validate specs/*.yaml", "validate specs without computing anything"),)
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
     add_specs(parser)
     add_format(parser, *CI_FORMATS)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
     if arguments.format == "json":
         return _as_json(arguments.specs)
     if arguments.format != "text":
@@ -60,12 +63,3 @@ def _as_json(paths: Sequence[str]) -> int:
     ]
     sys.stdout.write(json.dumps({"valid": [one.path for one in specs], "problems": reported}, ensure_ascii=False, indent=2) + "\n")
     return exit_code(problems)
-
-
-COMMAND = Command(
-    "validate",
-    __doc__,
-    (("planner validate specs/*.yaml", "validate specs without computing anything"),),
-    _add_arguments,
-    _run,
-)

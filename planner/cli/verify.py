@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from planner.cli.arguments import add_format, add_set, add_specs
-from planner.cli.command import FINDING, FINE, Command
+from planner.cli.command import FINDING, FINE
 from planner.cli.specs import read
 from planner.cli.streams import fail, progress, width
 
@@ -28,8 +28,14 @@ _CHECKS: dict[Check, str] = {
     "loss": "compare the logits' shape and initial loss of a scaled-down copy",
 }
 
+EXAMPLES = (
+    ("planner verify specs/*.yaml", "compare parameters with PyTorch"),
+    ("planner verify specs/gpt2-small.yaml --all", "also saved tensors, FLOPs, peak memory, optimizer state"),
+)
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
     add_specs(parser)
     for check, what in _CHECKS.items():
         parser.add_argument(
@@ -46,7 +52,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_set(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
     from planner import verify
     from planner.report import terminal
     from planner.trace.refusal import NotModelledError
@@ -85,15 +92,3 @@ def _of_the_model(arguments: argparse.Namespace, config: Path | None) -> tuple[C
     if config:
         return ("config",)
     return ("parameters", "transformers") if arguments.against else ("parameters",)
-
-
-COMMAND = Command(
-    "verify",
-    __doc__,
-    (
-        ("planner verify specs/*.yaml", "compare parameters with PyTorch"),
-        ("planner verify specs/gpt2-small.yaml --all", "also saved tensors, FLOPs, peak memory, optimizer state"),
-    ),
-    _add_arguments,
-    _run,
-)

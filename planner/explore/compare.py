@@ -112,7 +112,7 @@ def _width(rows: Sequence[Sequence[str]]) -> int:
 
 def _notes(plans: Sequence[Plan]) -> Iterator[str]:
     conventions = ", ".join(sorted({plan.flops.chosen.convention for plan in plans}))
-    yield f"In parentheses: against {printable(title(plans[0]))}. GiB is 2³⁰ bytes; FLOPs convention: {conventions}."
+    yield f"In parentheses: change from {printable(title(plans[0]))}. GiB is 2³⁰ bytes; FLOPs convention: {conventions}."
     for fit in optimal.FITS:
         yield f"{fit.name}: {fit.source}."
 

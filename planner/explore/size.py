@@ -50,7 +50,7 @@ def path_of(like: str) -> str:
     found = catalogue.paths().get(LIKE.get(like.lower(), like).removeprefix(catalogue.PREFIX))
     if found is None:
         near = ", ".join((*LIKE, *catalogue.nearest(like)))
-        raise SizeError(f"there is no file and no model of the catalogue named {like!r}; there are {near}")
+        raise SizeError(f"no spec file or catalog model named {like!r}; similar: {near}")
     return str(found)
 
 
@@ -62,11 +62,11 @@ def shapes(spec: Spec, target: int, *, of: str, tokens: int | None = None, most:
     made = formulas(spec, spec.scenarios[0])
     missing = [name for name in _NEEDED if name not in made.values]
     if missing or "layers.count" in made.values or any(f"{name}_2" in made.values for name in _NEEDED):
-        raise SizeError(f"{spec.name} has not one size of each kind ({', '.join(_NEEDED)}) in all its layers")
+        raise SizeError(f"{spec.name} cannot be used as a reference: its layers differ in {', '.join(_NEEDED)}, or lack one of them")
     candidates = (shape for values in _widths(made.values) if (shape := _closest(made, values, target, of, tokens)) is not None)
     found = sorted(candidates, key=lambda shape: (abs(shape.off), shape.d_model))[:most]
     if not found:
-        raise SizeError(f"no shape with {FLATTEST} to {STEEPEST} of d_model for each layer comes near the target")
+        raise SizeError(f"no configuration with d_model / n_layers between {FLATTEST} and {STEEPEST} is close to the target")
     return tuple(found)
 
 
@@ -117,7 +117,7 @@ def _shape(made: Formulas, values: dict[str, int], target: int, of: str, tokens:
 
 def text(found: Sequence[Shape], target: int, style: Style = PLAIN) -> str:
     """Write the proposals for a terminal."""
-    heads = ("d_model", "layers", "heads", "kv", "head_dim", "d_ff", "params", "off", "train FLOPs")
+    heads = ("d_model", "layers", "heads", "kv", "head_dim", "d_ff", "params", "vs target", "train FLOPs")
     rows = [
         (
             *map(str, (shape.d_model, shape.n_layers, shape.n_heads, shape.n_kv_heads, shape.head_dim, shape.d_ff)),

@@ -92,9 +92,9 @@ def sweep(
     for axis in axes:
         points *= len(axis.values)
         if axis.key in _STEP and not (axis.is_numeric and min(map(int, axis.values)) > 0):
-            raise SweepError(f"{axis.key} takes whole numbers from 1")
+            raise SweepError(f"{axis.key} must be a list of positive integers")
     if points > MOST:
-        raise SweepError(f"the grid has {points:,} points; {MOST:,} are the most")
+        raise SweepError(f"the grid has {points:,} points; the limit is {MOST:,}")
     blocks: list[Block] = []
     name = ""
     each = points // max(1, len(list(product(*(axis.values for axis in others)))))

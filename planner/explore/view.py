@@ -104,7 +104,7 @@ def text(made: Sweep, figure: str, style: Style = PLAIN) -> str:
 
 def as_markdown(made: Sweep, figure: str) -> str:
     """Write the pivot as Markdown."""
-    lines = [f"# {markdown.escape(made.model)}: {figure}", "", f"{units.exact(made.points)} points, every one of them in `sweep.csv`."]
+    lines = [f"# {markdown.escape(made.model)}: {figure}", "", f"{units.exact(made.points)} points; all of them are in `sweep.csv`."]
     for what, heads, rows in _tables(made, figure, "md"):
         lines += ["", *([f"**{markdown.escape(what)}**", ""] if what else [])]
         lines += markdown.table(heads, "r" * len(heads), rows)
@@ -118,7 +118,7 @@ def _omitted(made: Sweep, figure: str, form: Literal["md", "text"]) -> list[str]
         tables *= len(axis.values)
     across = len(laid.across.values) if laid.across else 1
     fits = len(laid.down.values) <= _ROWS and across <= _COLUMNS[form] and tables <= _TABLES
-    return [] if fits else ["", "Some of the points, evenly picked; sweep.csv has all."]
+    return [] if fits else ["", "An even selection of the points; sweep.csv has all of them."]
 
 
 def as_json(made: Sweep) -> str:
@@ -163,7 +163,7 @@ def chart(made: Sweep, figure: str) -> str:
 
 def _drawn(curves: Sequence[Sequence[tuple[int, int]]], names: Sequence[str], figure: str) -> Iterator[str]:
     if not curves or len(curves[0]) < 2:  # noqa: PLR2004 - a curve has two ends
-        yield f'<text x="{_LEFT}" y="{_TOP + 20}">nothing to draw: one point</text>'
+        yield f'<text x="{_LEFT}" y="{_TOP + 20}">only one point; no chart</text>'
         return
     low, high = min(y for curve in curves for _, y in curve), max(y for curve in curves for _, y in curve)
     first, last = curves[0][0][0], curves[0][-1][0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
+from datetime import date
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -25,7 +26,7 @@ def report(plans: Iterable[Plan], specs: Iterable[Spec] = (), explained: Iterabl
     A plan of one of ``specs`` holds the spec too, whole, so that a later version can compute it anew. ``explained`` is of every plan.
     """
     written = {spec.name: _spec(spec) for spec in specs}
-    more: dict[str, Json] = {} if explained is None else {"explained": _plain(tuple(explained))}
+    more: dict[str, Json] = {} if explained is None else {"explained": plain(tuple(explained))}
     return json.dumps([{**_plan(plan, written.get(plan.name)), **more} for plan in plans], ensure_ascii=False, indent=2) + "\n"
 
 
@@ -37,15 +38,15 @@ def _plan(plan: Plan, spec: Json) -> dict[str, Json]:
         "initial_loss": units.number(plan.initial_loss),
         "tokens_per_parameter": None if tokens is None else units.number(tokens / plan.parameters.total),
         "components": {group.name: dict(group.read(plan)) for group in GROUPS},
-        "model": _plain(plan.model),
-        "training": _plain(plan.training),
-        "weights": _plain(plan.parameters.weights),
-        "model_states": _plain(plan.memory.states),
-        "kept": _plain(plan.memory.kept),
-        "phases": _plain(plan.memory.phases),
-        "flops": _plain(plan.flops.by_convention),
-        "shapes": _plain(plan.shapes),
-        "not_counted": _plain(plan.not_counted),
+        "model": plain(plan.model),
+        "training": plain(plan.training),
+        "weights": plain(plan.parameters.weights),
+        "model_states": plain(plan.memory.states),
+        "kept": plain(plan.memory.kept),
+        "phases": plain(plan.memory.phases),
+        "flops": plain(plan.flops.by_convention),
+        "shapes": plain(plan.shapes),
+        "not_counted": plain(plan.not_counted),
         "spec": spec,
     }
 
@@ -64,21 +65,26 @@ def _node(node: Node, schema: Schema) -> Json:
     if isinstance(node.value, dict):
         own = {key: _node(inner, properties(schema).get(key, {})) for key, inner in node.value.items()}
         return own if node.rest is None else {**_rest(node.rest, properties(schema)), **own}
-    return float(node.value) if isinstance(node.value, Fraction) else _plain(node.value)
+    return float(node.value) if isinstance(node.value, Fraction) else plain(node.value)
 
 
 def _rest(shorthand: Node, keys: dict[str, Schema]) -> dict[str, Json]:
     """Write out a shorthand for the keys that a mapping on top of it leaves out, where it is not their default."""
-    return {key: _plain(shorthand.value) for key, inner in keys.items() if inner.get("default") != shorthand.value}
+    return {key: plain(shorthand.value) for key, inner in keys.items() if inner.get("default") != shorthand.value}
 
 
-def _plain(value: object) -> Json:
+def plain(value: object) -> Json:
+    """Return records, tuples, mappings, fractions and dates as JSON has them."""
     if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, dict):
+        return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, (tuple, list)):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     if isinstance(value, Fraction):
         return units.decimal(value)
+    if isinstance(value, date):
+        return value.isoformat()
     if value is None or isinstance(value, (str, int, float)):
         return value
     raise TypeError(f"a report has no JSON for {type(value).__name__}")

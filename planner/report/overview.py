@@ -13,9 +13,14 @@ _SUMMARY = tuple(column for column in OVERVIEW.values() if column.tier == "summa
 _SHORT = {"parameters": "params", "train FLOPs per token": "train/token"}
 
 
+def label(model: str, scenario: str) -> str:
+    """Name a scenario of a model: the model alone for the spec's own training."""
+    return model if scenario == "base" else f"{model} · {scenario}"
+
+
 def title(plan: Plan) -> str:
-    """Name a plan: the model, and the scenario unless it is the spec's own."""
-    return plan.name if plan.scenario == "base" else f"{plan.name} · {plan.scenario}"
+    """Name a plan."""
+    return label(plan.name, plan.scenario)
 
 
 def cells(plan: Plan, columns: Iterable[Column] = OVERVIEW.values()) -> tuple[str, ...]:

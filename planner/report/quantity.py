@@ -57,13 +57,13 @@ def parse(text: str | int, unit: str, *, share: bool = False, bare: bool = True)
     if not found and unit == "bytes" and (near := devices.nearest(str(text))):
         raise ValueError(f"unknown device; did you mean {' or '.join(near)}?")
     if not found or not (found["unit"] or bare):
-        raise ValueError(f"write a number and a unit, for example {example}")
+        raise ValueError(f"use a number and a unit, for example {example}")
     number, named = Fraction(found["number"]), found["unit"]
     if named == "%" and share:
         return Amount(str(text), number / 100, share=True)
     sizes = _UNITS.get(unit, _COUNT)
     if named and named not in sizes:
-        raise ValueError(f"the figure is in {unit}: write for example {example}")
+        raise ValueError(f"the unit must be {unit}, for example {example}")
     return Amount(str(text), number * sizes.get(named, 1))
 
 

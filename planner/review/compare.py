@@ -38,9 +38,9 @@ def compare(base: Snapshot, head: Snapshot, terms: Terms) -> Review:
         old = base.specs.get(renamed.get(name, name))
         model = _model(name, old, head.specs.get(name), base, terms)
         if model.status == "removed" and model.path in unreadable:
-            model = replace(model, status="unreadable", rows=(), note="the spec cannot be read as it is now")
+            model = replace(model, status="unreadable", rows=(), note="the spec has errors on this branch")
         elif model.status == "new" and model.path in {problem.place.file for problem in base.problems}:
-            model = replace(model, note="its spec in the base cannot be read, so there is nothing to compare with")
+            model = replace(model, note="no comparison: the spec has errors at the base")
         models.append(replace(model, renamed_from=renamed.get(name, "")) if name in renamed else model)
         if name in head.specs and _is_held(model, base, head, terms):
             held.append(_held(head.specs[name], model, terms))
@@ -82,7 +82,7 @@ def _model(name: str, old: Spec | None, new: Spec | None, base: Snapshot, terms:
     if old is None and new is not None and saved:
         status = "changed" if any(row.status != "unchanged" for row in rows) else "unchanged"
         return ReviewedModel(
-            name, status, new.path, rows, note="the saved report has its figures but not its spec, so nothing was computed anew"
+            name, status, new.path, rows, note="the saved report contains its metrics but not its spec, so they were not recomputed"
         )
     return ReviewedModel(name, "new" if new else "removed", new.path if new else old.path if old else "", rows)
 
@@ -154,7 +154,7 @@ def _rank(model: ReviewedModel, found: tuple[Finding, ...]) -> tuple[bool, bool,
 
 
 def _base_notes(base: Snapshot) -> list[str]:
-    return [f"in the base, {problem.place.file} cannot be read: {problem.message}" for problem in base.problems]
+    return [f"{problem.place.file} has errors at the base: {problem.message}" for problem in base.problems]
 
 
 def _formulas(base: Snapshot) -> tuple[FormulaChange, ...]:

@@ -98,27 +98,27 @@ def _worth(limit: Limit, before: int | None) -> Fraction | None:
 
 
 def _message(budget: Budget, limit: Limit, value: int, worth: Fraction) -> str:
-    """Say by how much a figure is beyond its limit, in a unit that shows it."""
+    """Describe by how much a figure exceeds its limit, in a unit that shows it."""
     column = CLAIMABLE[budget.figure]
     whole = -(-worth.numerator // worth.denominator) if limit.kind == "min" else worth.numerator // worth.denominator
     said, allowed = quantity.pair(column, value, whole)
     beyond = quantity.say(column, abs(value - whole))
     decimal = column.unit == "bytes" and not limit.amount.text.endswith(("iB", "bytes")) and not limit.amount.text.isdecimal()
-    written = f"{limit.amount.text} ({allowed})" if decimal else limit.amount.text  # not powers of 1,000 beside GiB
+    written = f"{limit.amount.text} = {allowed}" if decimal else limit.amount.text  # not powers of 1,000 beside GiB
     what = {
-        "max": f"{beyond} more than the {written} that {budget.name} allows",
-        "min": f"{beyond} less than the {written} that {budget.name} asks for",
-        "max_increase": f"{beyond} more than {allowed}, an increase of {limit.amount.text}, which is the most that {budget.name} allows",
+        "max": f"exceeds budget {budget.name} ({written}) by {beyond}",
+        "min": f"is below budget {budget.name} ({written}) by {beyond}",
+        "max_increase": f"exceeds budget {budget.name} (an increase of {limit.amount.text}, to {allowed}) by {beyond}",
     }[limit.kind]
-    return f"{budget.figure} is {said}, {what} ({limit.place.file}:{limit.place.line})"
+    return f"{budget.figure} {said} {what} ({limit.place.file}:{limit.place.line})"
 
 
 def _said(remedies: tuple[Remedy, ...]) -> str:
-    """Say the ways out: ``what fits, all else as it is: batch_size 7, n_layers 28``."""
-    fitting = [f"{one.setting} {units.exact(one.largest)}" for one in remedies if one.largest is not None]
+    """Describe remedies: ``to fit, lower one of: batch_size to 7, n_layers to 28``."""
+    fitting = [f"{one.setting} to {units.exact(one.largest)}" for one in remedies if one.largest is not None]
     if fitting:
-        return f"the largest that fits, all else as it is: {' or '.join(fitting)}"
-    return f"no value of {', '.join(one.setting for one in remedies)} alone makes it fit" if remedies else ""
+        return f"to fit, lower {'one of: ' if len(fitting) > 1 else ''}{', '.join(fitting)}"
+    return f"lowering {' or '.join(one.setting for one in remedies)} alone is not enough" if remedies else ""
 
 
 def _claims(model: CheckedModel, from_root: Callable[[str], str]) -> Iterator[Finding]:
@@ -144,7 +144,7 @@ def _labels(model: CheckedModel, policy: Policy) -> Iterator[Finding]:
             yield Finding(
                 rule=SIZE_LABEL,
                 severity=policy.label_severity,
-                message=f"the name says {active}{number}{unit}, but {column.name} is {_off(quantity.say(column, counted), label, counted)}",
+                message=f"name suggests {active}{number}{unit}, but {column.name} is {_off(quantity.say(column, counted), label, counted)}",
                 place=model.places["name"],
                 model=spec.name,
                 scenario="base",
@@ -154,7 +154,7 @@ def _labels(model: CheckedModel, policy: Policy) -> Iterator[Finding]:
 
 def _off(said: str, label: Fraction, counted: int) -> str:
     by = units.share(abs(counted - int(label)), int(label))
-    return f"{said}, {by} {'more' if counted > label else 'less'}"
+    return f"{said} ({by} {'more' if counted > label else 'less'})"
 
 
 def _waived(finding: Finding, spec: Spec, today: date) -> Finding:
@@ -163,7 +163,7 @@ def _waived(finding: Finding, spec: Spec, today: date) -> Finding:
     if waiver is None:
         return finding
     if today > waiver.until:
-        return replace(finding, hint="; ".join(filter(None, (f"its waiver ended on {waiver.until}", finding.hint))))
+        return replace(finding, hint="; ".join(filter(None, (f"its waiver expired on {waiver.until}", finding.hint))))
     return replace(finding, severity="waived", waiver=waiver)
 
 
@@ -172,8 +172,8 @@ def _unknown_waivers(model: CheckedModel, policy: Policy, from_root: Callable[[s
     for waiver in model.planned.spec.waivers:
         if waiver.budget not in known:
             place = replace(waiver.place, file=from_root(waiver.place.file))
-            message = f"the waiver is for {waiver.budget!r}, and planner.yaml has no such budget"
-            hint = "remove it, or name the budget as planner.yaml does"
+            message = f"waiver for unknown budget {waiver.budget!r}"
+            hint = "remove it, or use a budget name from planner.yaml"
             yield Finding("waiver", "warning", message, place, model.planned.spec.name, hint=hint)
 
 

@@ -17,7 +17,7 @@ _SAFE = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "protocol.allow=nev
 _LINK = "120000"
 _MISSING_HISTORY = "fetch its history: git fetch --unshallow; in GitHub Actions, give actions/checkout fetch-depth: 0"
 
-_PARTIAL = "git has not got all files of the base; if this clone is partial, fetch what it lacks: git fetch --refetch --no-filter"
+_PARTIAL = "git is missing files of the base; if this clone is partial, fetch them: git fetch --refetch --no-filter"
 
 
 class GitError(Exception):
@@ -46,7 +46,7 @@ def repository(folder: Path) -> Repository:
     if told.returncode:
         reason = _reason(told)
         if "not a git repository" in reason:
-            raise GitError("this is no git repository; run it in one, or compare with a saved report: --base-report FILE")
+            raise GitError("not a git repository; run inside one, or use --base-report FILE")
         raise GitError(f"git cannot read this repository: {reason}")
     root, shallow = os.fsdecode(told.stdout).removesuffix("\n").rsplit("\n", 1)
     return Repository(Path(root), shallow == "true")
@@ -60,12 +60,12 @@ def base_commit(repo: Repository, ref: str | None) -> tuple[str, str]:
     if ref is None:
         main = _main(repo)
         if main is None:
-            raise _refusal(repo, f"there is no main branch to compare with: none of {', '.join(MAIN)}", "name a base: --base REF")
+            raise _refusal(repo, f"no main branch to compare with: none of {', '.join(MAIN)}", "choose a base with --base REF")
         return _merge_base(repo, *main)
     name = ref.removesuffix("...")
     commit = _commit(repo, name)
     if commit is None:
-        raise _refusal(repo, f"there is no revision {name!r}", "name a branch, a tag or a commit")
+        raise _refusal(repo, f"unknown revision {name!r}", "give a branch, tag or commit")
     return _merge_base(repo, name, commit) if ref.endswith("...") else (commit, f"{name} ({commit[:12]})")
 
 
@@ -81,7 +81,7 @@ def _merge_base(repo: Repository, name: str, commit: str) -> tuple[str, str]:
     told = _git(repo.root, "merge-base", "HEAD", commit)
     found = told.stdout.decode("ascii", "replace").split()
     if told.returncode or not found:
-        raise _refusal(repo, f"HEAD and {name} have no common commit", "name a base: --base REF")
+        raise _refusal(repo, f"HEAD and {name} have no commit in common", "choose a base with --base REF")
     return found[0], f"the merge base with {name} ({found[0][:12]})"
 
 
@@ -95,7 +95,7 @@ def _commit(repo: Repository, ref: str) -> str | None:
 def _refusal(repo: Repository, what: str, otherwise: str) -> GitError:
     if repo.shallow:
         return GitError(f"{what}, but this clone is shallow; {_MISSING_HISTORY}")
-    return GitError(f"{what}; {otherwise}" if _commit(repo, "HEAD") else "there is no commit yet to compare with")
+    return GitError(f"{what}; {otherwise}" if _commit(repo, "HEAD") else "the repository has no commits yet")
 
 
 def tree(repo: Repository, commit: str, wanted: Callable[[str], bool], limit: int) -> Tree:

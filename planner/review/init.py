@@ -25,7 +25,7 @@ class InitError(Exception):
 def files(name: str, origin: str, ci: str | None, action: str) -> dict[str, str]:
     """Return the files by their path: a spec, the policy, hooks, schemas for editors, and with ``ci`` the workflow. Raises InitError."""
     if not _NAME.fullmatch(name):
-        raise InitError(f"{name!r} is no name for a file: take letters, digits, dots, hyphens and underscores")
+        raise InitError(f"invalid name {name!r}: use letters, digits, dots, hyphens and underscores")
     made = {
         spec_file(name): _spec(name, origin),
         POLICY: _template("planner"),
@@ -48,7 +48,7 @@ def _spec(name: str, origin: str) -> str:
     if origin in ORIGINS:
         return _template(origin).replace("name: NAME", f"name: {json.dumps(name)}")
     if not Path(origin).exists():
-        raise InitError(f"{origin}: there is no such file; --from takes {', '.join(ORIGINS)} or a config.json")
+        raise InitError(f"{origin}: no such file; --from accepts {', '.join(ORIGINS)} or a config.json")
     try:
         imported, _ = import_file(locate(origin))
         text = spec_text(imported, name, schema="../.planner/spec.schema.json")

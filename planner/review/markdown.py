@@ -16,6 +16,7 @@ from urllib.parse import quote
 from planner.report import quantity, units
 from planner.report.columns import FIGURES, OVERVIEW
 from planner.report.markdown import escape
+from planner.report.overview import label
 from planner.review import wording
 from planner.review.review import Edit, Finding, Review, ReviewedModel, ReviewedScenario
 from planner.spec.records import Place
@@ -87,7 +88,7 @@ def _head(review: Review) -> Iterator[str]:
     yield ""
     yield f"**{escape(wording.summary(review))}** {escape(wording.verdict(review))}".rstrip()
     yield ""
-    yield f"Compared with {escape(review.base)}. B is 10⁹, GiB is 2³⁰ bytes, a multiply-add is 2 FLOPs; memory is that of one device."
+    yield f"Compared with {escape(review.base)}. Memory is per device; B = 10⁹, GiB = 2³⁰ bytes, 1 multiply-add = 2 FLOPs."
 
 
 def _section(title: str, parts: Sequence[str], gap: str = "\n") -> str:
@@ -106,7 +107,7 @@ def _heading(figures: Sequence[str], standings: wording.Standings) -> Iterator[s
 
 def _overview(model: ReviewedModel, row: ReviewedScenario, figures: Sequence[str], standings: wording.Standings) -> str:
     plain = model.status in ("changed", "new", "removed") and not model.note and not model.moved_from
-    name = f"**{escape(wording.label(model, row))}**" + ("" if plain else f"<br>{escape(wording.status(model))}")
+    name = f"**{escape(label(model.name, row.scenario))}**" + ("" if plain else f"<br>{escape(wording.status(model))}")
     budgets = (f"{_MARKS[state]} {escape(budget)}" for budget, state in standings.get((model.name, row.scenario), ()))
     cells = (wording.cell(row, figure) for figure in figures)
     figures_told = (_whole(f"{cell.figure}<br>{cell.change}" if cell.change else cell.figure) for cell in cells)
@@ -118,11 +119,11 @@ def _why(model: ReviewedModel, blob: str) -> Iterator[str]:
     yield f"**{escape(model.name)}**"
     yield ""
     if not any(row.changes for row in model.rows):
-        yield from (f"- {_edit(edit, blob)}: no figure changed" for edit in model.edits)
+        yield from (f"- {_edit(edit, blob)}: no metric changed" for edit in model.edits)
     for row in model.rows:
         scenario = f" ({escape(row.scenario)})" if row.scenario != "base" else ""
         for reason in wording.reasons(model, row, {name: column.heading for name, column in OVERVIEW.items()}):
-            said = " and ".join(_edit(edit, blob) for edit in reason.edits) or "only together"
+            said = " and ".join(_edit(edit, blob) for edit in reason.edits) or "interaction of the changes above"
             moves = ", ".join(f"{name} {_whole(by)}" for name, by in reason.moves)
             yield f"- {said}{scenario}: {moves}"
 
@@ -135,7 +136,7 @@ def _edit(edit: Edit, blob: str) -> str:
 def _details(model: ReviewedModel) -> Iterator[str]:
     """Yield every figure of a changed model, folded."""
     yield "<details>"
-    yield f"<summary>{escape(model.name)}, figure by figure</summary>"
+    yield f"<summary>{escape(model.name)}, all metrics</summary>"
     if model.edits:
         yield ""
         yield from (f"{number}. {_edit(edit, '')}" for number, edit in enumerate(model.edits, 1))
@@ -153,13 +154,13 @@ def _details(model: ReviewedModel) -> Iterator[str]:
 
 def _figures(row: ReviewedScenario) -> Iterator[str]:
     if row.before is None or row.after is None:
-        yield _line(("figure", row.status, "exactly"))
+        yield _line(("metric", row.status, "exact value"))
         yield _line(("---", "--:", "--:"))
         for name, value in (row.after or row.before or {}).items():
             if value and name in FIGURES:
                 yield _line((name, _whole(quantity.say(FIGURES[name], value)), units.exact(value)))
         return
-    yield _line(("figure", "before", "after", "change", "moved by"))
+    yield _line(("metric", "before", "after", "change", "cause"))
     yield _line(("---", "--:", "--:", "--:", "---"))
     for change in row.changes:
         before, after = quantity.pair(FIGURES[change.figure], change.before, change.after)
@@ -169,7 +170,7 @@ def _figures(row: ReviewedScenario) -> Iterator[str]:
 
 def _notes(review: Review) -> Iterator[str]:
     yield from (f"- 🔕 {escape(wording.waiver(*waiver))}" for waiver in review.waivers)
-    yield from (f"- A formula changed, not the model: {escape(wording.formula(formula))}" for formula in review.formulas)
+    yield from (f"- Formula update, not a model change: {escape(wording.formula(formula))}" for formula in review.formulas)
     yield from (f"- {escape(note)}" for note in review.notes)
 
 
@@ -183,7 +184,7 @@ def _missing(missing: dict[str, int]) -> str:
     if not missing:
         return ""
     said = ", ".join(f"{units.exact(number)} {what}" for what, number in missing.items())
-    return f"_Left out to stay under GitHub's limit: {said}. All of it is in the JSON that the run keeps, and in that of `planner diff`._"
+    return f"_Omitted to fit GitHub's comment limit: {said}. The full review is in the run's artifact (review.json) and in `planner diff`._"
 
 
 def _whole(text: str) -> str:

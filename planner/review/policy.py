@@ -95,7 +95,7 @@ def _problems(tree: Node) -> list[Problem]:
             continue
         if figure.value not in CLAIMABLE:
             hint = value_hint("figure", figure.value, figure.text, CLAIMABLE)
-            found.append(figure.mark.problem("value", f"there is no figure '{figure.value}'", hint))
+            found.append(figure.mark.problem("value", f"unknown metric '{figure.value}'", hint))
             continue
         for kind in _LIMITS:
             node = items.get(kind)
@@ -105,7 +105,7 @@ def _problems(tree: Node) -> list[Problem]:
     tolerance = label.items().get("tolerance") if label else None
     if tolerance is not None and isinstance(tolerance.value, str) and not tolerance.value.endswith("%"):
         found.append(
-            tolerance.mark.problem("amount", f"size_label.tolerance cannot be '{tolerance.value}'", "write percent, for example 10%")
+            tolerance.mark.problem("amount", f"invalid value '{tolerance.value}' for size_label.tolerance", "use a percentage, e.g. 10%")
         )
     elif tolerance is not None and isinstance(tolerance.value, str):
         found += _amount_problem("max_increase", tolerance, "params_total")
@@ -118,15 +118,15 @@ def _name_problem(name: Node | None, names: dict[str, int]) -> list[Problem]:
     line = names.setdefault(name.value, name.mark.line + 1)
     if line == name.mark.line + 1:
         return []
-    whose = f"is the name of the budget on line {line} too" if line else "is what waivers call the check of size labels"
-    return [name.mark.problem("duplicate-name", f"'{name.value}' {whose}", "give each budget its own name")]
+    whose = f"is also the name of the budget on line {line}" if line else "is reserved for the size-label check"
+    return [name.mark.problem("duplicate-name", f"'{name.value}' {whose}", "budget names must be unique")]
 
 
 def _amount_problem(kind: str, node: Node, figure: str) -> list[Problem]:
     try:
         quantity.parse(node.text, CLAIMABLE[figure].unit, share=kind == "max_increase")
     except ValueError as error:
-        return [node.mark.problem("amount", f"{kind} cannot be '{node.text}'", str(error))]
+        return [node.mark.problem("amount", f"invalid value '{node.text}' for {kind}", str(error))]
     return []
 
 

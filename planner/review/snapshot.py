@@ -95,7 +95,7 @@ def revision(
         read, problems = specs_room.read([folder / file for file in unread], convert=as_spec)
         own = {spec.name: _relocated(spec, folder) for spec in read if _within(spec, folder)}
         astray = (spec.path for spec in read if not _within(spec, folder))
-        strays = tuple(whole_file(path, "extends", "extends a file that the revision has not got") for path in astray)
+        strays = tuple(whole_file(path, "extends", "extends a file that does not exist at that revision") for path in astray)
         told = tuple(_placed(problem, lambda file: _relative(file, folder), folder) for problem in (*problems, *strays))
     taken = {known[name].name: known[name] for name in map(shown, map(Path, chosen)) if name in known}
     return Snapshot({**taken, **own}, told, frozenset(map(shown, map(Path, meant))))
@@ -164,7 +164,7 @@ def _plans(path: Path) -> list[Any]:
     return plans
 
 
-_NO_REPORT = "is no capacity.json; write one with planner run --format json"
+_NO_REPORT = "is not a capacity.json; create one with `planner run --format json`"
 
 _Entry = tuple[str, str, Figures, Mapping[str, str], object]
 

@@ -28,7 +28,7 @@ def _lines(review: Review, style: Style) -> Iterator[str]:
         for finding in review.findings:
             yield printable(f"  {wording.line(finding)}")
     yield from _list("Waivers", [wording.waiver(*waiver) for waiver in review.waivers], style)
-    yield from _list("Changed formulas: the same spec, counted otherwise", list(map(wording.formula, review.formulas)), style)
+    yield from _list("Formula updates (same spec, new result)", list(map(wording.formula, review.formulas)), style)
     yield from _list("Notes", list(review.notes), style)
     if review.changed:
         yield from _list("Unchanged", wording.unchanged(review), style)
@@ -48,15 +48,15 @@ def _model(model: ReviewedModel, standings: wording.Standings, style: Style) -> 
         yield printable(f"  {number}. {setting} {values}{f', {place}' if place else ''}")
     for row in model.rows:
         if row.status == "unchanged":
-            yield f"  {printable(row.scenario)}: no figure changed"
+            yield f"  {printable(row.scenario)}: no metric changed"
             continue
         if len(model.rows) > 1 or row.scenario != "base":
             yield printable(f"  scenario {row.scenario}")
         yield from (f"  {line}" for line in table(*_table(row), style))
         for budget, state in standings.get((model.name, row.scenario), ()):
-            yield printable(f"  budget {budget}: {'kept' if state == 'kept' else f'exceeded ({state})'}")
+            yield printable(f"  budget {budget}: {'ok' if state == 'kept' else f'exceeded ({state})'}")
     if not model.rows and model.edits:
-        yield "  no figure changed"
+        yield "  no metric changed"
 
 
 def _table(row: ReviewedScenario) -> tuple[Sequence[str], str, list[Sequence[str]]]:
@@ -64,9 +64,9 @@ def _table(row: ReviewedScenario) -> tuple[Sequence[str], str, list[Sequence[str
     if row.before is None or row.after is None:
         values = row.after or row.before or {}
         lines += [(name, quantity.say(FIGURES[name], value), row.status) for name, value in values.items() if value and name in FIGURES]
-        return ("figure", "", ""), "lrl", lines
+        return ("metric", "", ""), "lrl", lines
     for change in row.changes:
         before, after = quantity.pair(FIGURES[change.figure], change.before, change.after)
         lines.append((change.figure, before, "→", after, wording.said(change), wording.moved_by(change)))
-    moved = "moved by" if any(line[-1] for line in lines) else ""
-    return ("figure", "before", "", "after", "change", moved), "lrlrll", lines
+    moved = "cause" if any(line[-1] for line in lines) else ""
+    return ("metric", "before", "", "after", "change", moved), "lrlrll", lines

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from planner.report import quantity
 from planner.report.columns import FIGURES, OVERVIEW
+from planner.report.overview import label
 from planner.review.review import Change, Edit, Finding, FormulaChange, Review, ReviewedModel, ReviewedScenario
 from planner.spec.records import Place, Waiver
 
@@ -39,9 +40,9 @@ def summary(review: Review) -> str:
     moved = sum(bool(model.moved_from) for model in same)
     if said:
         return f"{', '.join(said)} {'model' if len(review.changed) == 1 else 'models'}; {len(same)} unchanged."
-    of_them = f", {moved} of them in another file" if moved else ""
-    models = "the only model has" if len(same) == 1 else f"all {len(same)} models have" if same else "there is none that could have"
-    return f"No model changed: {models} the same figures as in the base{of_them}."
+    of_them = f" ({moved} moved to another file)" if moved else ""
+    models = "the only model matches" if len(same) == 1 else f"all {len(same)} models match"
+    return f"No changes: {models} the base{of_them}." if same else "No changes: no models found."
 
 
 def verdict(review: Review) -> str:
@@ -56,11 +57,6 @@ def unchanged(review: Review) -> list[str]:
     """Name the models that are as they were, with where they moved from."""
     same = (model for model in review.models if model.status == "unchanged")
     return [f"{model.name} (moved from {model.moved_from})" if model.moved_from else model.name for model in same]
-
-
-def label(model: ReviewedModel, row: ReviewedScenario) -> str:
-    """Name a row: the model, and the scenario where that is not the base."""
-    return model.name if row.scenario == "base" else f"{model.name} · {row.scenario}"
 
 
 def status(model: ReviewedModel) -> str:
@@ -116,7 +112,7 @@ def standings(review: Review) -> Standings:
 
 def edit(one: Edit) -> tuple[str, str, str]:
     """Tell an edit: the setting, its values, and where it stands."""
-    before, after = one.before or "not written", one.after or "removed"
+    before, after = one.before or "unset", one.after or "removed"
     return one.setting, f"{before} → {after}", where(one.place) if one.place else ""
 
 
@@ -146,7 +142,7 @@ def moved_by(change: Change) -> str:
     if len(change.moves) == 1 and not change.together:
         return numbers(change.moves[0].edits)
     parts = [f"{numbers(move.edits)} {quantity.difference(column, move.by)}" for move in change.moves]
-    return "; ".join([*parts, *([f"together {quantity.difference(column, change.together)}"] if change.together else [])])
+    return "; ".join([*parts, *([f"interaction {quantity.difference(column, change.together)}"] if change.together else [])])
 
 
 def numbers(edits: tuple[int, ...]) -> str:
@@ -156,7 +152,7 @@ def numbers(edits: tuple[int, ...]) -> str:
 
 def finding(one: Finding) -> str:
     """Say a finding, whose model it is, its way out, and why it is waived if it is."""
-    whose = f"{one.model}: " if one.model and one.scenario in ("", "base") else f"{one.model} · {one.scenario}: " if one.model else ""
+    whose = f"{label(one.model, one.scenario or 'base')}: " if one.model else ""
     waived = f"; waived until {one.waiver.until}: {one.waiver.reason}" if one.waiver else ""
     return f"{whose}{one.message}{f'; {one.hint}' if one.hint else ''}{waived}"
 

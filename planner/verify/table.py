@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from planner.report import markdown as md
 from planner.report import units
+from planner.report.overview import label
 from planner.report.terminal import PLAIN, Style
 from planner.report.terminal import table as aligned
 from planner.verify.measured import Compared
@@ -51,9 +52,16 @@ def _number(count: int, noun: str) -> str:
 
 
 def _cells(row: Compared) -> tuple[str, ...]:
-    name = row.model if row.scenario == "base" else f"{row.model} · {row.scenario}"
     state = "equal" if row.ours == row.pytorch else "near" if row.agrees else "DIFFERS"
-    return (name, row.check, f"{row.figure}, {row.unit}", _value(row.ours), _value(row.pytorch), _difference(row), state)
+    return (
+        label(row.model, row.scenario),
+        row.check,
+        f"{row.figure}, {row.unit}",
+        _value(row.ours),
+        _value(row.pytorch),
+        _difference(row),
+        state,
+    )
 
 
 def _value(value: float | str | None) -> str:

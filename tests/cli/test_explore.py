@@ -71,11 +71,11 @@ def test_fit_finds_nothing_where_the_weights_do_not_fit(planner: Planner) -> Non
     assert {one["setting"]: one["now"] for one in made["fits"]} == {"batch_size": 3, "sequence_length": 10, "n_layers": 2, "d_model": 64}
     assert planner("fit", "specs/tiny.yaml", "--memory", "much")[::2] == (
         2,
-        "planner: fit: invalid value 'much' for --memory; write a number and a unit, for example 80GB, 40GiB\n",
+        "planner: fit: invalid value 'much' for --memory; use a number and a unit, for example 80GB, 40GiB\n",
     )
     assert planner("fit", "specs/tiny.yaml", "--memory", "80")[::2] == (
         2,
-        "planner: fit: invalid value '80' for --memory; write a number and a unit, for example 80GB, 40GiB\n",
+        "planner: fit: invalid value '80' for --memory; use a number and a unit, for example 80GB, 40GiB\n",
     )
 
 
@@ -158,7 +158,7 @@ def test_bash_completes_commands_options_and_choices(planner: Planner) -> None:
 def test_every_command_is_completed(planner: Planner, shell: str) -> None:
     code, out, err = planner("completion", shell)
     assert (code, err) == (0, "")
-    assert not [command.name for command in COMMANDS if command.name not in out]
+    assert not [command for command in COMMANDS if command not in out]
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="completion in fish: needs fish")

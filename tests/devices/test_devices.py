@@ -45,7 +45,7 @@ def test_a_device_is_an_amount_of_memory_and_of_nothing_else() -> None:
     assert quantity.spelled_out(quantity.parse("80GB", "bytes")) == "80GB (74.51 GiB, 80,000,000,000 bytes)"
     with pytest.raises(ValueError, match="did you mean H100-80GB-SXM"):
         quantity.parse("h100-81gb", "bytes")
-    with pytest.raises(ValueError, match="write a number and a unit"):
+    with pytest.raises(ValueError, match="use a number and a unit"):
         quantity.parse("h100", "parameters")
 
 

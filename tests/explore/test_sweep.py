@@ -103,7 +103,7 @@ def test_a_million_points_take_no_call_each_and_little_memory() -> None:
 def test_what_cannot_be_planned_is_told() -> None:
     with pytest.raises(sweep.SweepError, match="learned positions for 1024 tokens"):
         swept(GPT2, "training.sequence_length=1..1025")
-    with pytest.raises(sweep.SweepError, match="whole numbers from 1"):
+    with pytest.raises(sweep.SweepError, match="positive integers"):
         swept(GPT2, "training.batch_size=0..4")
     with pytest.raises(sweep.SweepError, match="points"):
         swept(GPT2, "training.batch_size=1..9999", "training.sequence_length=1..1024", "model.n_layers=1..9")
@@ -123,7 +123,7 @@ def test_the_pivot_has_the_longer_axis_down_and_fits_a_terminal() -> None:
     text = view.text(made, "peak_bytes")
     assert all(len(line) <= 80 for line in text.splitlines())
     assert text.splitlines()[2].split("  ")[0] == "batch_size"
-    assert "Some of the points" in text
+    assert "An even selection" in text
     (plan,) = planner.plans(specs_room.read([GPT2], ["training.batch_size=100", "training.sequence_length=1024"])[0][0])
     last = [line for line in view.as_markdown(made, "peak_bytes").splitlines() if line.startswith("| 100 |")]
     assert last[0].endswith(f"{plan.memory.peak_bytes / 2**30:.2f} GiB |")

@@ -46,7 +46,7 @@ def test_what_edits_do_only_together_is_told_apart(repo: Repo) -> None:
     assert settings(review, change["moves"]) == [(["model.d_model"], wider), (["model.n_layers"], deeper)]
     assert change["together"] == both - wider - deeper > 0
     _, out, _ = repo.run("diff", "--format", "md")
-    assert "only together: parameters +" in out
+    assert "interaction of the changes above: parameters +" in out
 
 
 def test_edits_that_are_valid_only_as_a_pair_are_one_reason(repo: Repo) -> None:
@@ -144,7 +144,7 @@ def test_a_setting_that_moves_no_figure_is_a_change_all_the_same(repo: Repo) -> 
     assert review["models"][0]["edits"][0]["setting"] == "model.attention.qkv"
     code, out, _ = repo.run("diff", "--exit-code")
     assert code == 1
-    assert "no figure changed" in out
+    assert "no metric changed" in out
 
 
 def test_a_shorthand_and_its_mapping_are_compared_as_wholes(repo: Repo) -> None:

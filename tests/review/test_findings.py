@@ -34,7 +34,7 @@ def test_a_budget_that_is_missed_by_one_says_so(repo: Repo) -> None:
     repo.write(spec(n_layers="3"))
     repo.write(budget("params_total", max=str(TINY_PARAMS + LAYER_PARAMS - 1)), "planner.yaml")
     (finding,) = repo.review()["findings"]
-    assert finding["message"] == "params_total is 164,928, 1 more than the 164927 that cap allows (planner.yaml:4)"
+    assert finding["message"] == "params_total 164,928 exceeds budget cap (164927) by 1 (planner.yaml:4)"
     assert finding["place"] == {"file": "specs/tiny.yaml", "line": 6, "column": 13}
     assert repo.run("diff")[0] == 1
     assert repo.run("diff", "--exit-zero")[0] == 0
@@ -45,7 +45,7 @@ def test_a_budget_of_bytes_that_is_missed_by_one_byte_says_bytes(repo: Repo) -> 
     peak = figures(repo.review())["peak_bytes"]["after"]
     repo.write(budget("peak_bytes", max=str(peak - 1)), "planner.yaml")
     (finding,) = repo.review()["findings"]
-    assert finding["message"] == f"peak_bytes is {peak:,}, 1 B more than the {peak - 1} that cap allows (planner.yaml:4)"
+    assert finding["message"] == f"peak_bytes {peak:,} exceeds budget cap ({peak - 1}) by 1 B (planner.yaml:4)"
 
 
 def fits(path: Path, setting: str, value: int, figure: str, limit: int) -> bool:
@@ -70,15 +70,15 @@ def test_the_way_out_is_the_largest_that_fits(repo: Repo, figure: str, share: fl
         candidates = [one for one in range(1, now) if fits(path, setting, one, figure, limit)]
         moves = fits(path, setting, 1, figure, value - 1)
         if moves and candidates:
-            expected.append(f"{setting} {max(candidates)}")
+            expected.append(f"{setting} to {max(candidates)}")
     assert expected
-    assert finding["hint"] == f"the largest that fits, all else as it is: {' or '.join(expected)}"
+    assert finding["hint"] == f"to fit, lower {'one of: ' if len(expected) > 1 else ''}{', '.join(expected)}"
 
 
 def test_where_nothing_fits_it_says_so(repo: Repo) -> None:
     repo.write(spec(n_layers="3"))
     repo.write(budget("params_total", max="1000"), "planner.yaml")
-    assert repo.review()["findings"][0]["hint"] == "no value of n_layers alone makes it fit"
+    assert repo.review()["findings"][0]["hint"] == "lowering n_layers alone is not enough"
 
 
 def test_the_way_out_of_a_scenario_is_the_scenarios(repo: Repo) -> None:
@@ -88,7 +88,7 @@ def test_the_way_out_of_a_scenario_is_the_scenarios(repo: Repo) -> None:
     repo.write(budget("peak_bytes", max=str((base + big) // 2), message="Ask us."), "planner.yaml")
     (finding,) = repo.review()["findings"]
     assert finding["scenario"] == "big"
-    largest = int(str(finding["hint"]).split("batch_size ")[1].split(" ")[0])
+    largest = int(str(finding["hint"]).split("batch_size to ")[1].split(",")[0])
     assert 3 < largest < 100
     assert str(finding["hint"]).endswith("; Ask us.")
     for value, kept in ((largest, True), (largest + 1, False)):
@@ -107,13 +107,13 @@ def test_an_increase_is_against_the_base(repo: Repo) -> None:
     assert 43.4 < share < 43.5
     repo.write(budget("params_total", max_increase="43.4%"), "planner.yaml")
     (finding,) = repo.review()["findings"]
-    assert "an increase of 43.4%, which is the most that cap allows" in finding["message"]
+    assert "exceeds budget cap (an increase of 43.4%, to" in finding["message"]
     repo.write(budget("params_total", max_increase="43.5%"), "planner.yaml")
     assert repo.review()["findings"] == []
     repo.write(budget("params_total", max_increase=str(LAYER_PARAMS - 1)), "planner.yaml")
     (finding,) = repo.review()["findings"]
-    assert "params_total is 164,928, 1 more than 164,927" in finding["message"]
-    assert "largest that fits, all else as it is: n_layers 2" in finding["hint"]
+    assert "params_total 164,928 exceeds budget cap (an increase of 49983, to 164,927) by 1" in finding["message"]
+    assert "to fit, lower n_layers to 2" in finding["hint"]
 
 
 def test_a_new_model_has_nothing_to_grow_from(repo: Repo) -> None:
@@ -126,7 +126,7 @@ def test_a_least_is_kept_too(repo: Repo) -> None:
     repo.write(spec(n_layers="1"))
     repo.write(budget("params_total", min="100k"), "planner.yaml")
     (finding,) = repo.review()["findings"]
-    assert finding["message"] == "params_total is 64.96 k, 35.04 k less than the 100k that cap asks for (planner.yaml:4)"
+    assert finding["message"] == "params_total 64.96 k is below budget cap (100k) by 35.04 k (planner.yaml:4)"
     assert finding["hint"] == ""
 
 
@@ -176,7 +176,7 @@ def test_a_waiver_holds_until_its_last_day_and_every_report_shows_it(repo: Repo)
     assert "tiny may exceed cap until 2027-01-31: until the optimizer is sharded" in out
     code, out, _ = repo.run("diff", "--today", "2027-02-01")
     assert code == 1
-    assert "its waiver ended on 2027-01-31; no value of n_layers" in out
+    assert "its waiver expired on 2027-01-31; lowering n_layers" in out
     assert repo.run("run", "specs")[0] in (0, 1)
     assert "cap, until 2027-01-31: until the optimizer is sharded" in (repo.root / "reports/capacity.md").read_text(encoding="utf-8")
     assert "cap, until 2027-01-31: until the optimizer is sharded" in repo.run("show", "specs/tiny.yaml")[1]
@@ -196,7 +196,7 @@ def test_a_waiver_for_no_budget_is_a_warning(repo: Repo) -> None:
     repo.write(spec() + WAIVED)
     (finding,) = repo.review()["findings"]
     assert (finding["severity"], finding["place"]["line"]) == ("warning", 12)
-    assert finding["message"] == "the waiver is for 'cap', and planner.yaml has no such budget"
+    assert finding["message"] == "waiver for unknown budget 'cap'"
 
 
 @pytest.mark.parametrize("until", ["2027-02-30", "soon", "2027-1-1", "20270101", "２０２７-01-01"])
@@ -219,10 +219,10 @@ def test_a_spec_that_is_extended_hands_down_neither_waivers_nor_tags(repo: Repo)
     ("name", "layers", "says"),
     [
         ("mine-7m", 140, "the name says 7m, but params_total is 7.013 M"),  # within a tenth: no finding
-        ("mine-5m", 140, "the name says 5m, but params_total is 7.013 M, 40.3 % more"),
-        ("mine-8B-chat", 140, "the name says 8B, but params_total is 7.013 M, 99.9 % less"),
-        ("5M_mine", 140, "the name says 5M, but params_total is 7.013 M, 40.3 % more"),
-        ("mine-7m-a2m", 140, "the name says a2m, but params_active is 7.013 M, 250.6 % more"),
+        ("mine-5m", 140, "name suggests 5m, but params_total is 7.013 M (40.3 % more)"),
+        ("mine-8B-chat", 140, "name suggests 8B, but params_total is 7.013 M (99.9 % less)"),
+        ("5M_mine", 140, "name suggests 5M, but params_total is 7.013 M (40.3 % more)"),
+        ("mine-7m-a2m", 140, "name suggests a2m, but params_active is 7.013 M (250.6 % more)"),
         ("mine-7m-1b", 140, ""),  # the first size is the model's
         ("mixture-8x5m", 140, ""),  # which experts times which size is nobody's sum
         ("adam-8bit", 140, ""),
@@ -268,8 +268,8 @@ def test_a_run_tells_broken_budgets_and_writes_its_reports(repo: Repo) -> None:
     assert code == 1
     assert "tiny" in out
     assert err.splitlines()[-1] == (
-        "specs/tiny.yaml:1: error[budget:cap]: tiny: params_total is 114.9 k, 113.9 k more than the 1000 that cap allows (planner.yaml:4); "
-        "no value of n_layers alone makes it fit; Ask us."
+        "specs/tiny.yaml:1: error[budget:cap]: tiny: params_total 114.9 k exceeds budget cap (1000) by 113.9 k (planner.yaml:4); "
+        "lowering n_layers alone is not enough; Ask us."
     )
     assert (repo.root / "reports/capacity.csv").exists()
     assert repo.run("run", "specs", "--check")[0] == 1

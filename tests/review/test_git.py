@@ -58,7 +58,7 @@ def test_a_moved_file_is_a_moved_file(repo: Repo) -> None:
     assert (model["status"], model["path"], model["moved_from"]) == ("unchanged", "specs/deep/other.yaml", "specs/tiny.yaml")
     code, out, _ = repo.run("diff", "--exit-code")
     assert code == 0
-    assert "No model changed: the only model has the same figures as in the base, 1 of them in another file." in out
+    assert "No changes: the only model matches the base (1 moved to another file)." in out
 
 
 def test_a_moved_file_that_changed_too_is_compared_with_what_it_was(repo: Repo) -> None:
@@ -90,7 +90,7 @@ def test_an_equivalent_rewrite_is_an_empty_diff(repo: Repo, text: str) -> None:
     repo.write(text)
     code, out, err = repo.run("diff", "--exit-code")
     assert (code, err) == (0, "")
-    assert "No model changed: the only model has the same figures as in the base." in out
+    assert "No changes: the only model matches the base." in out
 
 
 def test_an_extends_that_is_unfolded_is_an_empty_diff(repo: Repo) -> None:
@@ -125,8 +125,8 @@ def test_an_unreadable_base_never_fails_the_head(repo: Repo) -> None:
     review = repo.review("--base", base)
     assert (review["failed"], review["findings"]) == (False, [])
     assert review["models"][0]["status"] == "new"
-    assert "its spec in the base cannot be read" in review["models"][0]["note"]
-    assert "in the base, specs/tiny.yaml cannot be read" in review["notes"][0]
+    assert "the spec has errors at the base" in review["models"][0]["note"]
+    assert "specs/tiny.yaml has errors at the base" in review["notes"][0]
 
 
 def test_an_invalid_head_is_a_finding_at_its_line_and_no_removal(repo: Repo) -> None:
@@ -163,27 +163,27 @@ def test_no_repository_says_what_to_do(repo: Repo, tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     code, out, err = repo.run("diff", folder=tmp_path / "plain")
     assert (code, out) == (2, "")
-    assert err == "planner: diff: this is no git repository; run it in one, or compare with a saved report: --base-report FILE\n"
+    assert err == "planner: diff: not a git repository; run inside one, or use --base-report FILE\n"
 
 
 def test_no_base_says_what_to_do(make_repo: MakeRepo) -> None:
     empty = make_repo()
     empty.write(spec())
-    assert empty.run("diff")[2] == "planner: diff: there is no commit yet to compare with\n"
+    assert empty.run("diff")[2] == "planner: diff: the repository has no commits yet\n"
     empty.commit()
     empty.git("branch", "--move", "trunk")
     code, _, err = empty.run("diff")
     assert code == 2
-    assert "there is no main branch to compare with" in err
+    assert "no main branch to compare with" in err
     assert "--base REF" in err
-    assert "there is no revision 'v9'" in empty.run("diff", "--base", "v9")[2]
+    assert "unknown revision 'v9'" in empty.run("diff", "--base", "v9")[2]
 
 
 def test_unrelated_histories_have_no_base(repo: Repo) -> None:
     repo.git("checkout", "--quiet", "--orphan", "island")
     repo.write(spec(n_layers="3"))
     repo.commit()
-    assert "HEAD and main have no common commit; name a base: --base REF" in repo.run("diff")[2]
+    assert "HEAD and main have no commit in common; choose a base with --base REF" in repo.run("diff")[2]
 
 
 def test_a_detached_head_is_as_good_as_a_branch(repo: Repo) -> None:
@@ -311,7 +311,7 @@ def test_nothing_in_the_repository_changes(repo: Repo) -> None:
 def test_a_revision_is_never_taken_for_anything_else(repo: Repo, ref: str) -> None:
     code, out, err = repo.run("diff", f"--base={ref}")
     assert (code, out) == (2, "")
-    assert "there is no revision" in err
+    assert "unknown revision" in err
     assert not (repo.root / "x").exists()
 
 
@@ -335,7 +335,7 @@ def test_a_partial_clone_reaches_for_no_network(repo: Repo, tmp_path: Path) -> N
     git(tmp_path, "clone", "--quiet", "--filter=blob:none", "--branch", "change", f"file://{repo.root}", "partial")
     code, _, err = repo.run("diff", folder=tmp_path / "partial")
     assert code == 2
-    assert "git has not got all files of the base" in err
+    assert "git is missing files of the base" in err
     assert "git fetch --refetch" in err
 
 

@@ -118,7 +118,7 @@ def test_a_config_json_that_is_none_writes_nothing(empty: Repo, text: str) -> No
 
 def test_an_origin_that_is_nowhere(empty: Repo) -> None:
     assert empty.run("init", "mine", "--from", "lama")[2] == (
-        "planner: init: lama: there is no such file; --from takes gpt2, llama or a config.json\n"
+        "planner: init: lama: no such file; --from accepts gpt2, llama or a config.json\n"
     )
 
 

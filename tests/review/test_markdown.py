@@ -137,7 +137,7 @@ def test_the_overview_says_before_after_and_by_how_much(repo: Repo) -> None:
 
 
 def test_no_change_is_a_sentence(repo: Repo) -> None:
-    assert "**No model changed: the only model has the same figures as in the base.**" in repo.run("diff", "--format", "md")[1]
+    assert "**No changes: the only model matches the base.**" in repo.run("diff", "--format", "md")[1]
 
 
 def test_the_same_review_gives_the_same_bytes_wherever_it_is_made(repo: Repo, tmp_path: object) -> None:
@@ -175,7 +175,7 @@ def test_it_stays_under_the_limit_and_says_what_is_left_out(models: int, finding
     text = markdown(many(models, findings, name))
     assert len(text.encode("utf-16-le")) // 2 <= LIMIT < 65_536
     assert text.endswith("\n")
-    left_out = re.findall(r"_Left out to stay under GitHub's limit: (.*)\. All of it", text)
+    left_out = re.findall(r"_Omitted to fit GitHub's comment limit: (.*)\. The full review", text)
     seen = Seen(render(text))
     assert f"{models} changed model" in seen.text
     rows = sum(row[0].replace("\u200b", "").startswith(name) for row in seen.rows if len(row) > 5)
@@ -192,7 +192,7 @@ def test_details_are_dropped_in_the_order_that_is_stated() -> None:
     review = many(100, 100)
     dropped: list[str] = []
     for limit in range(150_000, 2_000, -1500):
-        said = re.findall(r"_Left out to stay under GitHub's limit: (.*)\. All of it", markdown(review, limit=limit))
+        said = re.findall(r"_Omitted to fit GitHub's comment limit: (.*)\. The full review", markdown(review, limit=limit))
         now = re.findall(r"[\d,]+ ([a-z ]+)", said[0]) if said else []
         for what in now:
             if what not in dropped:

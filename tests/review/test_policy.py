@@ -25,30 +25,33 @@ WRONG = [
         "1:11: error[missing-key]: budgets[0] needs the key 'name'; for example name: one-gpu",
     ),
     ("budgets: [{name: a, figure: peak_bytes}]\n", "1:11: error[missing-key]: budgets[0] needs the key 'max' or 'min' or 'max_increase'"),
-    ("budgets: [{name: a, figure: peak, max: 1}]\n", "1:29: error[value]: there is no figure 'peak'; did you mean 'peak_bytes'? One of: "),
-    ("budgets: [{name: a, figure: peak_byte, max: 1}]\n", "1:29: error[value]: there is no figure 'peak_byte'; did you mean 'peak_bytes'?"),
+    ("budgets: [{name: a, figure: peak, max: 1}]\n", "1:29: error[value]: unknown metric 'peak'; did you mean 'peak_bytes'? One of: "),
+    ("budgets: [{name: a, figure: peak_byte, max: 1}]\n", "1:29: error[value]: unknown metric 'peak_byte'; did you mean 'peak_bytes'?"),
     (
         "budgets: [{name: a, figure: peak_bytes, max: 7B}]\n",
-        "1:46: error[amount]: max cannot be '7B'; the figure is in bytes: write for example 80GB, 40GiB",
+        "1:46: error[amount]: invalid value '7B' for max; the unit must be bytes, for example 80GB, 40GiB",
     ),
     (
         "budgets: [{name: a, figure: params_total, max: 7GB}]\n",
-        "1:48: error[amount]: max cannot be '7GB'; the figure is in parameters: write for example 7B, 124M, 300e9",
+        "1:48: error[amount]: invalid value '7GB' for max; the unit must be parameters, for example 7B, 124M, 300e9",
     ),
-    ("budgets: [{name: a, figure: params_total, max: 5%}]\n", "1:48: error[amount]: max cannot be '5%'"),
+    ("budgets: [{name: a, figure: params_total, max: 5%}]\n", "1:48: error[amount]: invalid value '5%' for max"),
     ("budgets: [{name: a, figure: params_total, max: -1}]\n", "1:48: error[range]: budgets[0].max must be at least 0, not -1"),
-    ("budgets: [{name: a, figure: params_total, max: lots}]\n", "1:48: error[amount]: max cannot be 'lots'; write a number and a unit"),
+    (
+        "budgets: [{name: a, figure: params_total, max: lots}]\n",
+        "1:48: error[amount]: invalid value 'lots' for max; use a number and a unit",
+    ),
     (
         "budgets:\n  - {name: a, figure: params_total, max: 1}\n  - {name: a, figure: params_total, min: 1}\n",
-        "3:12: error[duplicate-name]: 'a' is the name of the budget on line 2 too; give each budget its own name",
+        "3:12: error[duplicate-name]: 'a' is also the name of the budget on line 2; budget names must be unique",
     ),
-    ("budgets: [{name: size_label, figure: params_total, max: 1}]\n", "1:18: error[duplicate-name]: 'size_label' is what waivers call"),
+    ("budgets: [{name: size_label, figure: params_total, max: 1}]\n", "1:18: error[duplicate-name]: 'size_label' is reserved for"),
     (
         "budgets: [{name: a, figure: params_total, max: 1, severity: fatal}]\n",
         "1:61: error[value]: budgets[0].severity cannot be the text 'fatal'; one of: error, warning",
     ),
     ("size_label: {tolerance: 10}\n", "1:25: error[type]: size_label.tolerance must be text, not 10"),
-    ("size_label: {tolerance: 1B}\n", "1:25: error[amount]: size_label.tolerance cannot be '1B'; write percent, for example 10%"),
+    ("size_label: {tolerance: 1B}\n", "1:25: error[amount]: invalid value '1B' for size_label.tolerance; use a percentage, e.g. 10%"),
     ("a: 1\na: 2\n", "2:1: error[duplicate-key]"),
 ]
 

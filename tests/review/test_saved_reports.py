@@ -27,7 +27,7 @@ def test_without_a_change_it_says_so(repo: Repo, saved: Path) -> None:
     code, out, _ = repo.run("diff", "--base-report", str(saved), "--exit-code")
     assert (code, out) == (
         0,
-        f"Against the report {saved}: No model changed: the only model has the same figures as in the base.\n",
+        f"Against the report {saved}: No changes: the only model matches the base.\n",
     )
 
 
@@ -54,7 +54,7 @@ def test_an_upgrade_of_a_formula_is_no_change_of_a_model(repo: Repo, saved: Path
     assert (formula["figure"], formula["saved_method"], formula["method"]) == ("peak_bytes", "peak/0", "peak/2")
     code, out, _ = repo.run("diff", "--base-report", str(saved), "--exit-code", "--format", "md")
     assert code == 0
-    assert "A formula changed, not the model: tiny · base: peak_bytes" in out
+    assert "Formula update, not a model change: tiny · base: peak_bytes" in out
     assert "(peak/0 → peak/2)" in out
 
 
@@ -77,7 +77,7 @@ def test_a_report_without_specs_is_compared_figure_by_figure(repo: Repo, saved: 
     review = repo.review("--base-report", str(saved))
     assert figures(review)["params_total"]["before"] == TINY_PARAMS
     assert review["models"][0]["status"] == "changed"
-    assert "has its figures but not its spec" in review["models"][0]["note"]
+    assert "contains its metrics but not its spec" in review["models"][0]["note"]
 
 
 def test_a_spec_that_is_no_longer_valid_falls_back_on_its_figures(repo: Repo, saved: Path) -> None:
@@ -118,7 +118,7 @@ def test_what_is_no_report_is_one_clear_line(repo: Repo, text: str) -> None:
     repo.write(text, "saved.json")
     code, out, err = repo.run("diff", "--base-report", "saved.json")
     assert (code, out) == (2, "")
-    assert err == "planner: diff: saved.json: is no capacity.json; write one with planner run --format json\n"
+    assert err == "planner: diff: saved.json: is not a capacity.json; create one with `planner run --format json`\n"
 
 
 def test_a_report_that_is_not_there(repo: Repo) -> None:
