@@ -1,0 +1,64 @@
+"""Every value that a spec can give a key is planned: one that is stated and not yet modeled fails here, not in front of a user."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from planner import capacity, spec
+from planner.capacity.flops import DESCRIPTIONS
+from planner.spec import records
+from planner.spec.language import leaves
+from planner.spec.mixers import RECORDS
+from planner.spec.precision import RECIPES
+from planner.trace.implementations import IMPLEMENTATIONS
+
+SIZES: dict[str, Any] = {"vocab_size": 101, "context_length": 24, "d_model": 32, "n_layers": 2, "n_heads": 4, "d_ff": 48}
+ROUTED = {"experts": {"count": 6, "top_k": 2, "d_ff": 24}, "positions": "rope", "attention": {"qkv": "separate"}}
+MIXERS: dict[str, dict[str, int]] = {
+    "latent_attention": {"kv_rank": 10, "nope_dim": 8, "rope_dim": 4, "v_dim": 6},
+    "mamba": {"d_inner": 64},
+    "mamba2": {"d_inner": 64, "d_state": 8, "n_heads": 4, "n_groups": 2},
+    "gated_delta_net": {"n_key_heads": 2, "n_value_heads": 4, "key_dim": 8, "value_dim": 6},
+    "kimi_delta_attention": {"n_heads": 4, "head_dim": 8},
+    "lightning_attention": {"n_heads": 4, "head_dim": 8},
+    "rg_lru": {"width": 32, "n_blocks": 2},
+    "rwkv": {"width": 32},
+    "short_convolution": {},
+    "mlstm": {"n_heads": 2, "qk_dim": 16, "v_dim": 32},
+}
+BASES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (  # no value goes together with all others
+    (SIZES, {}),
+    (SIZES | ROUTED, {"optimizer": "muon"}),
+    (SIZES | {"norm": {"type": "rmsnorm"}}, {"precision": "bf16-master"}),
+)
+VALUES = [(key, value) for key, part in leaves().items() for value in part.get("enum", ())]
+
+
+def planned(path: Path, model: dict[str, Any], training: dict[str, Any], *overrides: str) -> int:
+    """Return how many plans a spec has: none where its checks refuse it."""
+    path.write_text(json.dumps({"name": "x", "model": model, "training": training}), encoding="utf-8")
+    specs, problems = spec.read([path], overrides)
+    assert bool(specs) != bool(problems)
+    return sum(len(capacity.plans(one)) for one in specs)
+
+
+@pytest.mark.parametrize(("key", "value"), VALUES)
+def test_every_value_of_a_key_is_planned(tmp_path: Path, key: str, value: str) -> None:
+    assert sum(planned(tmp_path / "x.yaml", *base, f"{key}={value}") for base in BASES), "no base is valid with it"
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_every_mixer_is_planned(tmp_path: Path, name: str) -> None:
+    assert planned(tmp_path / "x.yaml", SIZES | {"mixer": name, name: MIXERS[name]}, {})
+
+
+@pytest.mark.parametrize(
+    ("table", "names"),
+    [(IMPLEMENTATIONS, records.Implementation), (RECIPES, records.Precision), (DESCRIPTIONS, records.FlopsConvention)],
+)
+def test_a_table_by_the_values_of_a_key_has_them_all(table: dict[str, object], names: object) -> None:
+    assert set(table) == set(get_args(names))
