@@ -39,22 +39,22 @@ def _spelling(name: str) -> str:
     return re.sub(r"[-_ ]", "", name.lower())
 
 
-def _stated(kind: type[Any] = Spec, above: str = "") -> Iterator[tuple[str, Key]]:
+def stated(kind: type[Any] = Spec, above: str = "") -> Iterator[tuple[str, Key]]:
     """Yield the keys of the language, dotted, those of a layer as the model's."""
     for field, key in keys(kind):
         path = above + (key.path or field.name)
         yield path, key
         if key.kind:
-            yield from _stated(key.kind, f"{path}.")
+            yield from stated(key.kind, f"{path}.")
     if kind is Model:
-        yield from _stated(Layer, above)
+        yield from stated(Layer, above)
 
 
 @cache
 def _foreign_keys() -> dict[str, str]:
     """Return our keys by the names that nanoGPT, transformers, litgpt, Megatron, Lightning and others give them."""
-    found = {_spelling(name): ours for ours, key in _stated() for name in key.aliases.split()}
-    claims = dict(_stated())["expect"].values
+    found = {_spelling(name): ours for ours, key in stated() for name in key.aliases.split()}
+    claims = dict(stated())["expect"].values
     return found | {_spelling(name): f"expect.{figure}" for figure, names in claims.items() for name in names.split()}
 
 
@@ -62,7 +62,7 @@ def _foreign_keys() -> dict[str, str]:
 def _foreign_values() -> dict[str, dict[str, str]]:
     """Return for the last part of a key what others call its values; a type can be written in place of its group."""
     found: dict[str, dict[str, str]] = {}
-    for path, key in _stated():
+    for path, key in stated():
         *_, group, last = ("", *path.split("."))
         found[last] = {**found.get(last, {}), **key.values}
         if last == "type":

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from planner.capacity.records import Plan
 from planner.report import breakdown, settings
+from planner.spec import records
+from planner.spec.key import held, keys
 from planner.spec.language import leaves
 from planner.spec.records import (
     Attention,
@@ -44,25 +46,29 @@ from planner.spec.records import (
 TOLD_ELSEWHERE = {"model.pad_vocab_to_multiple_of", "training.steps", "model.layers"}
 
 GATED_ROPE = Layer(Attention(2, 1, 2), FeedForward(8, gated=True), positions=Positions("rope", rotary_dim=2))
+
+
+def loud(record: Any) -> Any:  # noqa: ANN401 - any record
+    """Return the record with all that is shown only where it is not the default at another value."""
+    hints = get_type_hints(type(record), {**vars(records), "Node": object})
+    quiet = {field.name: field.default for field, key in keys(type(record)) if key.quiet and held(type(record), field)}
+    return replace(record, **{name: another(hints[name], default) for name, default in quiet.items()})
+
+
+def another(hint: Any, default: object) -> object:  # noqa: ANN401 - any annotation
+    """Return a value that is not the default."""
+    if hint is bool:
+        return not default
+    choices = [choice for choice in get_args(hint) if isinstance(choice, str) and choice != default]
+    choices += [choice for inner in get_args(hint) for choice in get_args(inner)]
+    return choices[0] if choices else Fraction(5, 4)
+
+
 EVERY_SWITCH = Layer(
-    Attention(
-        4,
-        2,
-        8,
-        v_head_dim=4,
-        window=3,
-        chunked=True,
-        logit_softcap=Fraction(50),
-        output_gate="head",
-        sinks=True,
-        output_norm=True,
-        keys_as_values=True,
-        shared_kv=True,
-        differential=True,
-    ),
-    FeedForward(8, hidden_norm=True),
-    experts=Experts(4, 2, 8, shared_d_ff=6, shared_gate=True, latent_dim=5, empty=1, capacity_factor=Fraction(5, 4)),
-    norm=Norm("rmsnorm", bias=False, unit_offset=True),
+    loud(Attention(4, 2, 8)),
+    loud(FeedForward(8)),
+    experts=loud(Experts(4, 2, 8, shared_d_ff=6)),
+    norm=loud(Norm("rmsnorm", bias=False)),
 )
 MIXERS: tuple[Mixer, ...] = (
     LatentAttention(4, 8, 6, 4, 6, indexer=Indexer(2, 8, 16), selected_keys=3),
@@ -84,19 +90,14 @@ def with_layers(plan: Plan, *runs: Run) -> Mapping[str, Any]:
 
 def test_every_setting_of_the_spec_language_is_told_and_no_other(plan: Plan) -> None:
     once = replace(
-        plan.model,
-        embedding_scale=True,
-        embedding_dim=3,
-        logit_softcap=Fraction(30),
+        loud(plan.model),
         per_layer_embedding=PerLayerEmbedding(50, 8),
         prediction=MultiTokenPrediction(1),
-        model_type="llama",
         extra=(Extra("x", (3,), "other"),),
     )
-    muon = replace(plan.training, muon_experts="each", count_prediction=True)
     layers = (GATED_ROPE, EVERY_SWITCH, *(Layer(None, None, mixers=(mixer,)) for mixer in MIXERS))
     uniform = [settings.model(plan.model), settings.model(once), *(with_layers(plan, Run(3, (layer,))) for layer in layers)]
-    told = {f"model.{key}" for values in uniform for key in values} | {f"training.{key}" for key in settings.training(muon)}
+    told = {f"model.{key}" for values in uniform for key in values} | {f"training.{key}" for key in settings.training(loud(plan.training))}
     assert told == {key for key in leaves() if key.startswith(("model.", "training."))} - TOLD_ELSEWHERE
 
 

@@ -122,7 +122,7 @@ def values(kind: type[Any], name: str) -> set[str]:
 
 
 def test_no_name_of_another_program_leads_to_two_keys() -> None:
-    names = [name for _, key in suggest._stated() for name in key.aliases.split()]  # noqa: SLF001 - what the suggestions read
+    names = [name for _, key in suggest.stated() for name in key.aliases.split()]
     assert len(names) == len(set(names))
 
 
