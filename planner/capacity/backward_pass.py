@@ -50,7 +50,7 @@ class BackwardPass(Visitor):
     def run(self, nodes: Sequence[Node], kept: Mapping[Storage, Size]) -> None:
         """Walk the whole pass, from the gradient of the loss, which the caller holds throughout."""
         for operation, _ in operations(nodes):
-            for tensor in dict.fromkeys(operation.inputs):
+            for tensor in dict.fromkeys(operation.inputs if operation.outputs else ()):
                 if tensor.leaf:
                     self.readers[tensor.origin] = self.readers.get(tensor.origin, 0) + 1
         made = _made(nodes)

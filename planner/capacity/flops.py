@@ -42,7 +42,10 @@ def flops(nodes: Sequence[Node], parameters: Parameters[Size], model: Model, tra
     them. GPT-3's table D.1, Chinchilla and PaLM (whose 2.56e24 is that of all 540.35 B) count the tables; Kaplan et al. leave them out.
     """
     tokens = training.batch_size * training.sequence_length
-    attention = sum(run.count * queries(layer) for run in model.runs for layer in run.layers) * training.sequence_length
+    layers = [(run.count, layer) for run in model.runs for layer in run.layers]
+    if model.prediction and training.count_prediction:
+        layers.append((model.prediction.count, model.runs[-1].layers[-1]))
+    attention = sum(count * queries(layer) for count, layer in layers) * training.sequence_length
     N = parameters.active
     kaplan = N - sum(weight.active_each * weight.copies for weight in parameters.weights if weight.component in TABLES)
     full, causal = total(nodes, "full"), total(nodes, "causal")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.capacity.records import COMPONENTS, Component, Parameters, Weight
 from planner.trace.decoder import Trace
-from planner.trace.sizes import Size, product
+from planner.trace.sizes import Size
 from planner.trace.tape import operations
 
 
@@ -29,9 +29,8 @@ def parameters(trace: Trace) -> Parameters[Size]:
         by_component[weight.component] = by_component[weight.component] + weight.params
     total = sum(by_component.values())
     active = sum(weight.active_each * weight.copies for weight in weights)
-    predicting = sum(product(stored.tensor.shape) * stored.copies for stored in trace.prediction)
     padding = sum(stored.padding * stored.copies for stored in trace.parameters)
-    return Parameters(weights, padding, total, active, by_component, trace.correction_biases, predicting)
+    return Parameters(weights, padding, total, active, by_component, trace.correction_biases)
 
 
 def _component(name: str) -> Component:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from math import log
 from typing import cast
 
 from planner.capacity.activations import OWN_LINES, Keeping, kept
 from planner.capacity.flops import flops
 from planner.capacity.parameters import parameters
-from planner.capacity.records import COMPONENTS, Kept, Memory, Plan, ShapeLine, Weight
+from planner.capacity.records import COMPONENTS, Kept, Memory, Plan, Prediction, ShapeLine, Weight
 from planner.capacity.states import States, states
 from planner.capacity.step import highest, not_counted, step
-from planner.spec.records import Scenario, Spec, Training
+from planner.spec.records import MultiTokenPrediction, Scenario, Spec, Training
 from planner.trace.decoder import Trace, trace
 from planner.trace.refusal import NotModelledError
 from planner.trace.sizes import Size, maximum, structure
@@ -23,13 +24,22 @@ def plan(spec: Spec, scenario: Scenario) -> Plan:
 
     Raises NotModelledError, with the spec's path in front, for what the trace cannot say.
     """
+    made = _figures(spec, scenario)
+    kind, counted = spec.model.prediction, scenario.training.count_prediction
+    if kind:
+        other = _figures(spec, replace(scenario, training=replace(scenario.training, count_prediction=not counted)))
+        made = replace(made, prediction=prediction(kind, *((made, other) if counted else (other, made)), counted=counted))
+    return cast("Plan", made)  # a model of integers has figures that are integers
+
+
+def _figures(spec: Spec, scenario: Scenario) -> Plan[Size]:
     model, training = spec.model, scenario.training
     try:
         forward = trace(model, training)
     except NotModelledError as error:
         raise NotModelledError(f"{spec.path}: error[not-modelled]: scenario {scenario.name} of {spec.name}: {error}") from None
     counted = parameters(forward)
-    made: Plan[Size] = Plan(
+    return Plan(
         name=spec.name,
         scenario=scenario.name,
         spec_path=spec.path,
@@ -43,7 +53,26 @@ def plan(spec: Spec, scenario: Scenario) -> Plan:
         train_tokens=training.tokens,
         not_counted=(*forward.not_counted, *not_counted(training)),
     )
-    return cast("Plan", made)  # a model of integers has figures that are integers
+
+
+def prediction(kind: MultiTokenPrediction, full: Plan[Size], main: Plan[Size], *, counted: bool) -> Prediction[Size]:
+    """Return what prediction layers add: the figures of the plan that counts them, less those of the plan that does not."""
+    model = main.model
+    width = model.d_model if model.embedding_dim is None else model.embedding_dim
+    copies = 2 * model.padded_vocab_size * width * kind.count if kind.copies_embedding else 0
+    biases = full.parameters.correction_biases - main.parameters.correction_biases
+    params = full.parameters.total - main.parameters.total
+    return Prediction(
+        counted=counted,
+        stored_params=params + biases + copies,
+        params=params,
+        active_params=full.parameters.active - main.parameters.active,
+        model_states_bytes=full.memory.model_states_bytes - main.memory.model_states_bytes,
+        activations_bytes=full.memory.activations_bytes - main.memory.activations_bytes,
+        peak_bytes=full.memory.peak_bytes - main.memory.peak_bytes,
+        forward_flops_per_token=full.flops.chosen.forward_per_token - main.flops.chosen.forward_per_token,
+        train_flops_per_token=full.flops.chosen.train_per_token - main.flops.chosen.train_per_token,
+    )
 
 
 def plans(spec: Spec) -> tuple[Plan, ...]:

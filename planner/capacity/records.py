@@ -69,7 +69,6 @@ class Parameters(Generic[Number]):
     active: Number  # used by one token
     by_component: dict[Component, Number]
     correction_biases: Number  # of routers: stored in checkpoints, but buffers and in no other figure
-    prediction: Number  # of multi-token prediction, in no other figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +157,21 @@ class ShapeLine(Generic[Number]):
 
 
 @dataclass(frozen=True, slots=True)
+class Prediction(Generic[Number]):
+    """What layers that predict further tokens add to each figure; ``counted``: whether they are in the totals."""
+
+    counted: bool
+    stored_params: Number  # in a checkpoint, with its copies of the token table and the head and the corrections of scores
+    params: Number  # trained: the token table and the head are the model's
+    active_params: Number
+    model_states_bytes: Number
+    activations_bytes: Number
+    peak_bytes: Number
+    forward_flops_per_token: Number
+    train_flops_per_token: Number
+
+
+@dataclass(frozen=True, slots=True)
 class Plan(Generic[Number]):
     """Everything that one model takes in one scenario."""
 
@@ -173,6 +187,7 @@ class Plan(Generic[Number]):
     initial_loss: float  # ln V: what a model that knows nothing scores
     train_tokens: Number | None
     not_counted: tuple[str, ...]  # what the figures leave out, in a sentence each
+    prediction: Prediction[Number] | None = None
 
     def to_frame(self: Plan) -> pd.DataFrame:
         """Return one row under the columns of capacity.csv, every integer exact; ``planner.report.frame.to_frame`` takes several plans."""

@@ -37,8 +37,6 @@ def parameters(plan: Plan) -> Section:
         )
     if figures.active != figures.total:
         notes.append(f"One token uses {units.exact(figures.active)} of them.")
-    if figures.prediction:
-        notes.append(f"Multi-token prediction has {units.exact(figures.prediction)} more, which are not in the total.")
     if figures.correction_biases:
         notes.append(f"Checkpoints hold {units.exact(figures.correction_biases)} correction biases of routers, which are no parameters.")
     return Section(
@@ -146,6 +144,25 @@ def flops(plan: Plan) -> Section:
             for count in counts
         ),
     )
+
+
+def prediction(plan: Plan) -> Section:
+    """Tell what prediction layers add to each figure, and whether they are in the totals."""
+    title, more = "Prediction layers", plan.prediction
+    if more is None:
+        return Section(title)
+    rows = (
+        ("parameters", units.exact(more.params), ""),
+        ("parameters that a token uses", units.exact(more.active_params), ""),
+        ("parameters in a checkpoint", units.exact(more.stored_params), ""),
+        ("model states", units.exact(more.model_states_bytes), units.memory(more.model_states_bytes)),
+        ("activations", units.exact(more.activations_bytes), units.memory(more.activations_bytes)),
+        ("peak", units.exact(more.peak_bytes), units.memory(more.peak_bytes)),
+        ("forward FLOPs/token", units.exact(more.forward_flops_per_token), ""),
+        ("train FLOPs/token", units.exact(more.train_flops_per_token), ""),
+    )
+    totals = "Included in" if more.counted else "Not included in"
+    return Section(title, ("figure", "added", ""), "lrl", rows, notes=(f"{totals} the totals: training.count_prediction.",))
 
 
 def conventions(plan: Plan) -> Section:

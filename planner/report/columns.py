@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from planner.capacity.records import COMPONENTS, Component, Memory, Plan
+from planner.capacity.records import COMPONENTS, Component, Memory, Plan, Prediction
 from planner.report import paths, units
 
 Cell = str | int | None
@@ -67,7 +67,7 @@ def _figure(
     return Column(name, "integer", unit, method, description, read, tier, heading, may_be_empty)
 
 
-_PARAMETERS, _STATES, _KEPT, _PEAK, _FLOPS = "parameters/1", "states/2", "kept/1", "peak/2", "flops/2"
+_PARAMETERS, _STATES, _KEPT, _PEAK, _FLOPS = "parameters/1", "states/2", "kept/2", "peak/2", "flops/2"
 
 
 def _params(component: Component, description: str) -> Column:
@@ -79,6 +79,11 @@ def _params(component: Component, description: str) -> Column:
 
 def _bytes(name: str, method: str, description: str, read: Callable[[Memory], int], *, tier: Tier = "figure", heading: str = "") -> Column:
     return _figure(f"{name}_bytes", "bytes", method, description, lambda plan: read(plan.memory), tier=tier, heading=heading)
+
+
+def _added(name: str, unit: str, method: str, description: str, read: Callable[[Prediction], int]) -> Column:
+    meaning = f"what prediction layers add, in the totals only where training.count_prediction is true: {description}"
+    return _figure(f"prediction_{name}", unit, method, meaning, lambda plan: read(plan.prediction) if plan.prediction else 0)
 
 
 def _train_gflop(plan: Plan) -> int | None:
@@ -194,10 +199,17 @@ COLUMNS: tuple[Column, ...] = (
         "params_prediction",
         "parameters",
         _PARAMETERS,
-        "of multi-token prediction; not in params_total",
-        lambda plan: plan.parameters.prediction,
+        "of multi-token prediction, as a checkpoint stores them, with its copies of the token table and the head; not in params_total",
+        lambda plan: plan.prediction.stored_params if plan.prediction else 0,
     ),
     _bytes("average", _STATES, "a moving average of the weights", lambda memory: memory.average_bytes),
+    _added("trained_params", "parameters", _PARAMETERS, "with the model's own token table and head", lambda more: more.params),
+    _added("active_params", "parameters", _PARAMETERS, "of these, used by one token", lambda more: more.active_params),
+    _added("model_states_bytes", "bytes", _STATES, "of model states", lambda more: more.model_states_bytes),
+    _added("activations_bytes", "bytes", _KEPT, "of activations", lambda more: more.activations_bytes),
+    _added("peak_bytes", "bytes", _PEAK, "to the peak", lambda more: more.peak_bytes),
+    _added("forward_flops_per_token", "FLOP", _FLOPS, "to a token's forward pass", lambda more: more.forward_flops_per_token),
+    _added("train_flops_per_token", "FLOP", _FLOPS, "to a token's training", lambda more: more.train_flops_per_token),
 )
 
 METHODS: Mapping[str, str] = {column.name: column.method for column in COLUMNS if column.method}

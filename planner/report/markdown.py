@@ -40,6 +40,7 @@ def _plans(plans: Sequence[Plan]) -> Iterator[str]:
             breakdown.activations,
             breakdown.peak,
             breakdown.flops,
+            breakdown.prediction,
             breakdown.expectations,
         )
         for section in (*told, breakdown.not_counted):
@@ -126,6 +127,7 @@ def _details(model: Planned) -> Iterator[str]:
             breakdown.activations(plan),
             breakdown.peak(plan),
             breakdown.flops(plan),
+            breakdown.prediction(plan),
             breakdown.expectations(plan),
             breakdown.not_counted(plan),
         ):

@@ -30,6 +30,7 @@ def tree(spec: Spec, plan: Plan, extra: Sequence[Section] = (), style: Style = P
         breakdown.activations(plan),
         breakdown.peak(plan),
         breakdown.flops(plan),
+        breakdown.prediction(plan),
         breakdown.conventions(plan),
         breakdown.expectations(plan),
         *extra,

@@ -12,6 +12,7 @@ from planner.trace.implementations import IMPLEMENTATIONS
 from planner.trace.layers import declare, decoder_layer, recomputed
 from planner.trace.losses import loss
 from planner.trace.positions import Places
+from planner.trace.prediction import predict
 from planner.trace.sizes import Size, product
 from planner.trace.tape import Buffer, Node, Parameter, Shape, Tape
 from planner.trace.tensor import Tensor
@@ -27,7 +28,6 @@ class Trace:
     shapes: tuple[Shape, ...]
     inputs_bytes: Size  # token ids and targets
     not_counted: tuple[str, ...]
-    prediction: tuple[Parameter, ...]  # of the layers that predict further tokens, in no other figure
 
     @property
     def buffers_bytes(self) -> Size:
@@ -41,15 +41,16 @@ class Trace:
 
 
 def trace(model: Model, training: Training) -> Trace:
-    """Run the forward pass and the loss of B sequences of n tokens on a tape."""
+    """Run the forward pass and the loss of B sequences of n tokens on a tape; prediction layers, too, where the training counts them."""
     t = new_tape(model, training)
     B, n = training.batch_size, training.sequence_length
     with t.at("", "inputs"):
         ids = t.show("token ids", t.tensor((B, n), "int64", needs_grad=False))
         targets = t.tensor((B, n), "int64", needs_grad=False)
     with t.at("model"):
-        x, table = _embed(t, model, ids)
-        x = t.implementation.drop(t, x)
+        table, project_in = _tables(t, model)
+        embed = partial(_look_up, t, table, project_in)
+        x = t.implementation.drop(t, _embedded(t, model, embed(ids)))
         places = Places(t, model, B, n)
         if model.per_layer_embedding:
             places.per_layer = per_layer_inputs(t, model, model.per_layer_embedding, ids, x)
@@ -62,22 +63,16 @@ def trace(model: Model, training: Training) -> Trace:
             x = blocks.norm(t, model.norm, x, "norm")
         op.hold(t, *places.all)
         declare(t, model.extra, x)
-        if model.embedding_dim is not None:
-            with t.at("", "other"):
-                x = blocks.linear(t, x, model.embedding_dim, "project_out", bias=False)
+        with t.at("project_out", "other"):
+            width = table.shape[1]
+            project_out = None if model.embedding_dim is None else t.weight("weight", (width, model.d_model), "linear: out · in")
     with t.at("lm_head", "head"):
-        head = table if model.tied_head else token_rows(t, x.shape[-1], "head: V · width")
+        head = table if model.tied_head else token_rows(t, width, "head: V · width")
         bias = token_rows(t, None, "bias: V") if model.head_bias else None
-        t.show("final hidden states", x)
-    fused, chunked = training.loss.startswith("linear"), training.loss == "linear_cross_entropy_chunked"
-    with t.at("loss" if fused else "lm_head", "head"):
-        logits = Tensor((B, n, model.padded_vocab_size), t.precision.compute, ()) if chunked else op.linear(t, x, head, bias)
-        t.show("logits", logits)
-    with t.at("loss", "logits"):
-        if chunked:
-            op.hold_throughout(op.chunked_cross_entropy(t, x, head, bias, targets))
-        else:
-            make_loss(t, x, logits, targets)
+    score = partial(_score, t, project_out, head, bias)
+    loss = score(x, targets)
+    if model.prediction and training.count_prediction:
+        predict(t, model.prediction, places, x, (ids, targets), loss, embed, score)
     return Trace(
         tuple(t.nodes),
         tuple(t.parameters),
@@ -85,7 +80,6 @@ def trace(model: Model, training: Training) -> Trace:
         tuple(t.shapes),
         ids.bytes + targets.bytes,
         (*t.implementation.not_counted, *t.notes),
-        prediction(model, training) if model.prediction else (),
     )
 
 
@@ -118,65 +112,68 @@ def per_layer_inputs(t: Tape, model: Model, kind: PerLayerEmbedding, ids: Tensor
         return op.scale(t, op.add(t, projected, looked_up.view(B, n, model.n_layers, kind.dim)))
 
 
-def prediction(model: Model, training: Training) -> tuple[Parameter, ...]:
-    """Return the parameters of the layers that predict further tokens, one more of the last layer each, with a projection of two vectors.
-
-    DeepSeek-AI 2024 (arXiv:2412.19437), section 2.2; names as in the release's checkpoint.
-    """
-    kind = model.prediction
-    if kind is None:
-        return ()
-    t = new_tape(model, training)
-    t.copies = kind.count
-    B, n, d = training.batch_size, training.sequence_length, model.d_model
-    with t.at("model.layers.mtp", "other"):
-        x = t.tensor((B, n, d), t.precision.weights)
-        both = [blocks.norm(t, model.norm, x, name) for name in ("enorm", "hnorm")]
-        x = blocks.linear(t, op.cat(t, *both), d, "eh_proj", bias=False)
-        layer = model.runs[-1].layers[-1]
-        if layer.experts and layer.experts.correction_bias == "buffer":  # the checkpoint, which is what is counted here, stores it
-            layer = replace(layer, experts=replace(layer.experts, correction_bias="parameter"))
-        x = decoder_layer(t, layer, Places(t, model, B, n), x)
-        blocks.norm(t, model.norm, x, "shared_head.norm")
-        if kind.copies_embedding:
-            t.weight("embed_tokens.weight", (model.padded_vocab_size, d), "copy of the token table: V · d_model")
-            t.weight("shared_head.head.weight", (model.padded_vocab_size, d), "copy of the head: V · d_model")
-    return tuple(t.parameters)
-
-
-def make_loss(t: Tape, x: Tensor, logits: Tensor, targets: Tensor) -> None:
-    """Make the loss of the logits, inside the model's forward pass, whose last hidden states live on, or after it."""
-    inside = t.training.loss not in {"cross_entropy", "cross_entropy_shifted"}
-    if not inside:
-        op.hold(t, x)
-    loss(t, logits, targets)
-    if inside:
-        op.hold(t, x)
+def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | None, x: Tensor, targets: Tensor) -> Tensor:
+    """Return the loss of the last hidden states [B, n, d_model], inside the model's forward pass, where they live on, or after it."""
+    if project_out is not None:
+        with t.at("model.project_out", "other"):
+            x = op.linear(t, x, project_out)
+    kind = t.training.loss
+    with t.at("lm_head", "head"):
+        t.show("final hidden states", x)
+    with t.at("loss" if kind.startswith("linear") else "lm_head", "head"):
+        chunked = kind == "linear_cross_entropy_chunked"
+        logits = Tensor((*x.shape[:-1], head.shape[0]), t.precision.compute, ()) if chunked else op.linear(t, x, head, bias)
+        t.show("logits", logits)
+    with t.at("loss", "logits"):
+        if chunked:
+            made = op.chunked_cross_entropy(t, x, head, bias, targets)
+            op.hold_throughout(made)
+            return made
+        after = kind in {"cross_entropy", "cross_entropy_shifted"}
+        if after:
+            op.hold(t, x)
+        made = loss(t, logits, targets)
+        if not after:
+            op.hold(t, x)
+        return made
 
 
-def _embed(t: Tape, model: Model, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the embedded tokens [B, n, d_model] and the token table."""
+def _tables(t: Tape, model: Model) -> tuple[Tensor, Tensor | None]:
+    """Return the token table, and what projects its vectors to the residual stream where their widths differ."""
     width = model.d_model if model.embedding_dim is None else model.embedding_dim
     with t.at("embed_tokens", "embedding"):
         table = token_rows(t, width, "token table: V · width")
+        if model.embedding_scale and t.implementation.constant_buffers:
+            t.buffer("embed_scale", (), t.precision.weights)
+    with t.at("project_in", "other"):
+        return table, None if model.embedding_dim is None else t.weight("weight", (model.d_model, width), "linear: out · in")
+
+
+def _look_up(t: Tape, table: Tensor, project_in: Tensor | None, ids: Tensor) -> Tensor:
+    """Return the tokens' vectors [B, n, d_model]."""
+    with t.at("embed_tokens", "embedding"):
         x = op.embedding(t, ids, table)
-        if model.embedding_scale:
+        if t.model.embedding_scale:
             x = op.scale(t, x)
-            if t.implementation.constant_buffers:
-                t.buffer("embed_scale", (), t.precision.weights)
-    if model.embedding_dim is not None:
-        with t.at("", "other"):
-            x = blocks.linear(t, x, model.d_model, "project_in", bias=False)
+    if project_in is not None:
+        with t.at("project_in", "other"):
+            x = op.linear(t, x, project_in)
+    return x
+
+
+def _embedded(t: Tape, model: Model, x: Tensor) -> Tensor:
+    """Return the tokens' vectors with positions added, and normed, where the model does so."""
+    n = x.shape[1]
     with t.at("embed_positions", "position"):
         if model.positions.type == "learned":
             rows = model.context_length + model.positions.offset
             places = t.weight("weight", (rows, model.d_model), "position table: rows · d_model")
-            x = op.add(t, x, op.embedding(t, t.implementation.positions(t, ids.shape[1]), places))
+            x = op.add(t, x, op.embedding(t, t.implementation.positions(t, n), places))
         if model.positions.type == "sinusoidal":
-            x = op.add(t, x, op.constant(t, (ids.shape[1], model.d_model), t.precision.weights))
+            x = op.add(t, x, op.constant(t, (n, model.d_model), t.precision.weights))
     if model.embedding_norm:
         x = blocks.norm(t, model.norm, x, "embed_norm")
-    return t.show("embedded", x), table
+    return t.show("embedded", x)
 
 
 def _run(t: Tape, run: Run, places: Places, x: Tensor, *, first: Size | None) -> Tensor:

@@ -10,14 +10,15 @@ from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 
-def loss(t: Tape, logits: Tensor, targets: Tensor) -> None:
-    """Take the loss of logits [B, n, V]; variables of the training loop name it, and the logits if they are kept."""
+def loss(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the loss of logits [B, n, V]; variables of the training loop name it, and the logits if they are kept."""
     if t.model.logit_softcap:
         logits = op.capped(t, logits)
     made = of_kind(t, logits, targets)
     op.hold_throughout(made)
     if t.training.keep_logits:
         op.hold_throughout(logits)
+    return made
 
 
 def of_kind(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:

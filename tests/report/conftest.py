@@ -65,7 +65,7 @@ def plan() -> Plan:
         spec_path="specs/tiny.yaml",
         model=Model(100, 104, 8, 4, 3, (Run(3, (LAYER,)),)),
         training=Training(2, 8, tokens=TRAIN_TOKENS, precision="fp32", dropout=Fraction(1, 10)),
-        parameters=Parameters(WEIGHTS, 16, 1028, 1028, {**BY_COMPONENT}, 0, 0),  # type: ignore[dict-item]  # keys are components
+        parameters=Parameters(WEIGHTS, 16, 1028, 1028, {**BY_COMPONENT}, 0),  # type: ignore[dict-item]  # keys are components
         memory=Memory(
             states=STATES,
             weights_bytes=4112,

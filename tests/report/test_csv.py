@@ -22,11 +22,15 @@ PROMISED = (
     "train_flops_per_token,train_tokens,train_flops,train_gflop,flops_convention"
 )
 
-APPENDED = "params_padding,params_ssm,params_experts,params_shared_experts,params_router,params_prediction,average_bytes"
+APPENDED = (
+    "params_padding,params_ssm,params_experts,params_shared_experts,params_router,params_prediction,average_bytes,"
+    "prediction_trained_params,prediction_active_params,prediction_model_states_bytes,prediction_activations_bytes,prediction_peak_bytes,"
+    "prediction_forward_flops_per_token,prediction_train_flops_per_token"
+)
 
 TINY_ROW = (
     "tiny,base,specs/tiny.yaml,1028,1028,416,32,192,384,4,0,0,2,8,fp32,adamw,none,pytorch,4112,0,4112,8224,16448,1964,832,24672,"
-    "2056,6168,100000000000000000000,616800000000000000000000,616800000000000,matmul,16,0,0,0,0,0,0"
+    "2056,6168,100000000000000000000,616800000000000000000000,616800000000000,matmul,16,0,0,0,0,0,0,0,0,0,0,0,0,0"
 )
 
 
