@@ -61,3 +61,15 @@ class Alive:
                 self.moments[number] = walked._replace(bytes=walked.bytes - size * (1 - exceeds_one(count)))
                 self.moments[number + copies] = last._replace(bytes=last.bytes - size)
             self.bytes = self.bytes - size
+
+    def count_once(self, waiting: Sequence[tuple[int, Size]], copies: int, count: Size) -> None:
+        """Take off what only the walked copy adds: gradients that then wait, since the other copies add to them in place.
+
+        ``waiting`` pairs the moment from which the gradient waits with its bytes. In the last copy it waits from the start, beside what is
+        added to it.
+        """
+        for moment, size in waiting:
+            for number in range(len(self.moments) - copies, len(self.moments)):
+                beside = exceeds_one(count) if number - copies < moment else 0
+                self.moments[number] = self.moments[number]._replace(bytes=self.moments[number].bytes - size * (count - 1 - beside))
+            self.bytes = self.bytes - size * (count - 1)

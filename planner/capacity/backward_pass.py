@@ -45,13 +45,14 @@ class BackwardPass(Visitor):
         # moments in ``freed``.
         self.shared_by_copies: set[Storage] = set()
         self.freed: list[tuple[int, Size]] = []
+        self.waits_from: dict[Tensor, int] = {}  # the moment from which the gradient of a tensor waits
         self.operator = ""
 
     def run(self, nodes: Sequence[Node], kept: Mapping[Storage, Size]) -> None:
         """Walk the whole pass, from the gradient of the loss, which the caller holds throughout."""
         for operation, _ in operations(nodes):
-            for tensor in dict.fromkeys(operation.inputs if operation.outputs else ()):
-                if tensor.leaf:
+            for tensor in dict.fromkeys(operation.inputs):
+                if tensor.leaf and operation.outputs:  # one without outputs runs no kernel and gets no gradient
                     self.readers[tensor.origin] = self.readers.get(tensor.origin, 0) + 1
         made = _made(nodes)
         loss = _result(nodes)
@@ -121,6 +122,7 @@ class BackwardPass(Visitor):
         waiting = self.gradients.get(tensor.origin)
         if waiting is None:
             self.gradients[tensor.origin] = gradient
+            self.waits_from[tensor.origin] = len(self.alive.moments)
         elif waiting.holders == 1 and not waiting.view:
             self.drop(gradient)
         else:
@@ -176,7 +178,7 @@ class BackwardPass(Visitor):
     def repeat(self, node: Repeat) -> None:
         """Walk one copy and extend it to all. What only the copies hold from outside goes in the first one, which runs last."""
         bytes_before, first_moment = self.alive.bytes, len(self.alive.moments)
-        carry = node.carry
+        carry, waiting = node.carry, set(self.gradients)
         self.gradients[carry.made.origin] = self.gradients.pop(carry.last.origin)
         own = _made((node,)) - {carry.last.storage}
         inside = _holders(node.body)
@@ -190,6 +192,9 @@ class BackwardPass(Visitor):
         copies = len(self.alive.moments) - first_moment
         self.alive.add_other_copies(bytes_before, first_moment, node.count)
         self.alive.free_in_last_copy(self.freed, copies, node.count)
+        outside = [tensor for tensor in self.gradients.keys() - waiting - {carry.first.origin} if not tensor.leaf]
+        once = [(self.waits_from[tensor], self.gradients[tensor].bytes) for tensor in outside]
+        self.alive.count_once(sorted(once, key=lambda pair: pair[0]), copies, node.count)
 
 
 def _result(nodes: Sequence[Node]) -> Tensor:

@@ -21,6 +21,9 @@ class ForwardPass(Visitor):
         self.alive, self.kept, self.phase = alive, kept, phase
         self.storages: dict[Storage, Size] = {}  # bytes that each one now holds
         self.until_the_end: Size = 0  # of what nobody keeps and yet lives until the pass ends, such as autocast's copies of weights
+        # Storages from outside of equal layers: what their copies read goes in the last one, at the moments in ``freed``.
+        self.shared_by_copies: set[Storage] = set()
+        self.freed: list[tuple[int, Size]] = []
         # How many readers of a storage are still to come, by whether (1 or 0, a size) they read this one: sizes may decide in which of two
         # storages a tensor lies.
         self.readers: dict[Storage, dict[Size, int]] = {}
@@ -73,7 +76,10 @@ class ForwardPass(Visitor):
         if storage in self.storages and 1 not in readers and not storage.until_forward_ends and not storage.throughout:
             kept = self.kept.get(storage, 0)
             left = self.alive.size(storage.bytes) * (maximum(kept, *readers) if readers else kept)
-            self.alive.add(left - self.storages[storage])
+            if storage in self.shared_by_copies:
+                self.freed.append((len(self.alive.moments), self.storages[storage] - left))
+            else:
+                self.alive.add(left - self.storages[storage])
             self.storages[storage] = left
 
     def checkpoint(self, node: Checkpoint) -> None:
@@ -85,8 +91,16 @@ class ForwardPass(Visitor):
         """Walk one copy, whose input is what the copy before made, and extend it to all."""
         bytes_before, first_moment, until_the_end_before = self.alive.bytes, len(self.alive.moments), self.until_the_end
         carry = node.carry
-        self.storages[carry.inside.storage] = self.storages.pop(carry.first.storage, 0)
+        entering = self.storages.pop(carry.first.storage, 0)
+        self.shared_by_copies, self.freed = set(self.storages), []
+        self.storages[carry.inside.storage] = entering
         self.go(node.body)
+        self.shared_by_copies = set()
         self.storages[carry.last.storage] = self.storages.pop(carry.made.storage, 0)
         self.until_the_end = self.until_the_end + (self.until_the_end - until_the_end_before) * (node.count - 1)
+        copies, left = len(self.alive.moments) - first_moment, self.alive.bytes - bytes_before
         self.alive.add_other_copies(bytes_before, first_moment, node.count)
+        self.alive.free_in_last_copy(self.freed, copies, node.count)
+        if self.freed:  # the last copy but one, which frees nothing from outside, may be the peak
+            walked = self.alive.moments[first_moment : first_moment + copies]
+            self.alive.moments += [moment._replace(bytes=moment.bytes + left * (node.count - 2)) for moment in walked]
