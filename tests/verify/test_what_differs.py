@@ -64,6 +64,13 @@ def test_alibis_bias_while_it_is_made(plan_model: PlanModel) -> None:
     assert peak(plan, "forward", "loss") == measure(plan.model, plan.training).phases[0].bytes
 
 
+@differs("the copy of the queries, which nothing keeps in a recomputed layer, goes before the keys are copied: it is counted until after")
+def test_a_norm_on_all_heads_that_lie_apart(plan_model: PlanModel) -> None:
+    model = SMALL | {"n_heads": 3, "head_dim": 264, "attention": {"qkv": "fused_per_head", "qk_norm": "full_width"}}
+    plan = plan_model(model, precision="fp32", batch_size=1, sequence_length=8, recompute="full")
+    assert peak(plan, "forward", "loss") == measure(plan.model, plan.training).phases[0].bytes
+
+
 @differs("torch's Adafactor has a step counter of four bytes for each tensor, on the CPU beside the weights")
 def test_adafactors_step_counters(plan_model: PlanModel) -> None:
     plan = plan_model(SMALL, precision="fp32", optimizer="adafactor", device="cpu")
