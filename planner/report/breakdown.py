@@ -29,16 +29,16 @@ def parameters(plan: Plan) -> Section:
     by_component = [(component, figures.by_component[component]) for component in COMPONENTS if figures.by_component.get(component)]
     notes = []
     if plan.model.tied_head:
-        notes.append("The head is the token table: one weight, counted once.")
+        notes.append("Tied embeddings: the LM head shares the token embedding and is counted once.")
     if figures.padding_params:
         notes.append(
-            f"{units.exact(figures.padding_params)} of them are rows that no token uses: the vocabulary of "
-            f"{units.exact(plan.model.vocab_size)} is padded to {units.exact(plan.model.padded_vocab_size)}."
+            f"{units.exact(figures.padding_params)} are padding: the vocabulary of {units.exact(plan.model.vocab_size)} is padded to "
+            f"{units.exact(plan.model.padded_vocab_size)}."
         )
     if figures.active != figures.total:
-        notes.append(f"One token uses {units.exact(figures.active)} of them.")
+        notes.append(f"{units.exact(figures.active)} are active per token.")
     if figures.correction_biases:
-        notes.append(f"Checkpoints hold {units.exact(figures.correction_biases)} correction biases of routers, which are no parameters.")
+        notes.append(f"Checkpoints also store {units.exact(figures.correction_biases)} router correction biases (buffers, not parameters).")
     return Section(
         "Parameters",
         ("component", "parameters", "share"),
@@ -82,7 +82,7 @@ def activations(plan: Plan) -> Section:
     """Tell what the forward pass keeps for backward, by component."""
     memory = plan.memory
     return Section(
-        f"Activations kept for backward at B = {plan.training.batch_size}, n = {plan.training.sequence_length}",
+        f"Activations saved for backward (B = {plan.training.batch_size}, n = {plan.training.sequence_length})",
         ("component", "bytes", "", "share"),
         "lrrr",
         tuple(
@@ -106,17 +106,17 @@ def peak(plan: Plan) -> Section:
     memory = plan.memory
     start, forward, backward = (units.memory(size) for size in (memory.live.start, memory.live.after_forward, memory.live.after_backward))
     beside = {
-        "step counters of the optimizer": memory.step_counters_bytes,
-        "buffers of the model": memory.buffers_bytes,
-        "the reserve": plan.training.reserve_bytes,
+        "optimizer step counters": memory.step_counters_bytes,
+        "model buffers": memory.buffers_bytes,
+        "reserve": plan.training.reserve_bytes,
     }
     notes = (
-        f"Live: {start} at the start, {forward} after forward, {backward} after backward.",
-        f"First step: {units.memory(memory.first_step_peak_bytes)}, the optimizer's state coming last.",
-        *(f"{units.exact(size)} bytes of it: {what}." for what, size in beside.items() if size),
+        f"Allocated: {start} before forward, {forward} after it, {backward} after backward.",
+        f"First step: {units.memory(memory.first_step_peak_bytes)} (optimizer state is allocated last).",
+        *(f"Includes {units.exact(size)} bytes of {what}." for what, size in beside.items() if size),
     )
     return Section(
-        "Peak of a training step",
+        "Peak memory of a training step",
         ("phase", "bytes", "", "at"),
         "lrrl",
         tuple((phase.phase, units.exact(phase.peak_bytes), units.memory(phase.peak_bytes), phase.operator) for phase in memory.phases),
@@ -130,8 +130,8 @@ def flops(plan: Plan) -> Section:
     counts = plan.flops.by_convention
     chosen = plan.flops.chosen.convention
     return Section(
-        "FLOPs, a multiply-add being 2",
-        ("convention", "forward/token", "train/token", "train/step", "whole training"),
+        "FLOPs (1 multiply-add = 2 FLOPs)",
+        ("convention", "forward/token", "train/token", "train/step", "total"),
         "lrrrr",
         tuple(
             (
@@ -176,7 +176,7 @@ def expectations(plan: Plan) -> Section:
     if plan.train_tokens is not None:
         rows.append(("training tokens", units.count(plan.train_tokens), units.exact(plan.train_tokens)))
         rows.append(("tokens per parameter", units.ratio(plan.train_tokens, plan.parameters.total), ""))
-    return Section("To expect", ("", "", ""), "lrl", tuple(rows))
+    return Section("Sanity checks", ("", "", ""), "lrl", tuple(rows))
 
 
 def shapes(plan: Plan) -> Section:
@@ -189,7 +189,7 @@ def tensors(plan: Plan) -> Section:
     """List every stored tensor, equal layers once."""
     rows = ((weight.name, _shape(weight.shape), _copies(weight.copies), units.exact(weight.params)) for weight in plan.parameters.weights)
     total = ("total", "", "", units.exact(plan.parameters.total))
-    return Section("Tensors, N being the layer", ("name", "shape", "", "parameters"), "lrrr", tuple(rows), total)
+    return Section("Weights (N = layer index)", ("name", "shape", "", "parameters"), "lrrr", tuple(rows), total)
 
 
 def kept(plan: Plan) -> Section:
@@ -199,7 +199,7 @@ def kept(plan: Plan) -> Section:
         for line in plan.memory.kept
     )
     total = ("total", "", "", "", "", units.exact(plan.memory.activations_bytes))
-    return Section("Tensors kept for backward", ("module", "tensor", "shape", "dtype", "", "bytes"), "llrlrr", tuple(rows), total)
+    return Section("Tensors saved for backward", ("module", "tensor", "shape", "dtype", "", "bytes"), "llrlrr", tuple(rows), total)
 
 
 def _shape(shape: tuple[int, ...]) -> str:
@@ -217,7 +217,7 @@ def waivers(spec: Spec) -> Section:
 
 def not_counted(plan: Plan) -> Section:
     """Tell what the figures leave out."""
-    return Section("Not counted", notes=plan.not_counted)
+    return Section("Not included", notes=plan.not_counted)
 
 
 def model_settings(spec: Spec) -> Section:
@@ -232,7 +232,7 @@ def training_settings(spec: Spec, plan: Plan) -> Section:
         return _settings("Training", "training", base, spec)
     changed = {key: value for key, value in settings.training(plan.training).items() if base.get(key) != value}
     rows = tuple((*item, "") for item in changed.items())
-    return Section(f"Training, as {spec.scenarios[0].name} but", ("setting", "value", ""), "lll", rows)
+    return Section(f"Training: changes from {spec.scenarios[0].name}", ("setting", "value", ""), "lll", rows)
 
 
 def _settings(title: str, section: str, values: dict[str, str], spec: Spec) -> Section:

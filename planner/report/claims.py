@@ -24,8 +24,8 @@ def broken(model: Planned) -> tuple[Problem, ...]:
 
 
 def _message(name: str, figure: object, claimed: int) -> str:
-    expects = f"the spec expects {units.exact(claimed)}"
+    expects = f"expected {units.exact(claimed)}"
     if not isinstance(figure, int):
-        return f"{name} has no value, because the spec gives no tokens, but {expects}"
-    side = "more" if claimed > figure else "fewer"
-    return f"{name} is {units.exact(figure)}, but {expects}, which is {units.exact(abs(claimed - figure))} {side}"
+        return f"{name} has no value because the spec gives no tokens, {expects}"
+    side = "less" if claimed > figure else "more"
+    return f"{name} is {units.exact(figure)}, {expects} ({units.exact(abs(claimed - figure))} {side})"

@@ -18,8 +18,8 @@ _COMPONENT_MEANINGS = {
     "scenario": "one of the spec's scenarios; base is the spec's own training",
     "group": "; ".join(f"{group.name}: {group.description}" for group in GROUPS),
     "component": "the part of the group",
-    "quantity": "what it comes to",
-    "unit": "of the quantity",
+    "quantity": "value",
+    "unit": "unit of the quantity",
 }
 _KEYS = ("model", "scenario")
 
@@ -29,7 +29,7 @@ def datapackage() -> str:
     package: Descriptor = {
         "profile": "tabular-data-package",
         "name": "capacity",
-        "title": "What transformer language models take: parameters, memory and FLOPs",
+        "title": "Parameters, memory and FLOPs of transformer language models",
         "resources": [
             _resource("capacity", "one row per model and scenario", _capacity_fields(), list(_KEYS)),
             _resource(

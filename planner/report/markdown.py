@@ -75,8 +75,8 @@ def _row(cells: Iterable[str]) -> str:
 def _lines(models: Sequence[Planned]) -> Iterator[str]:
     yield "# Capacity report"
     yield ""
-    yield "Written by `planner run`. Figures are rounded here and exact in `capacity.csv`. B is 10⁹ parameters, GiB is 2³⁰ bytes,"
-    yield "a multiply-add is 2 FLOPs. Memory is that of one device that holds the whole model, at B sequences of n tokens."
+    yield "Written by `planner run`. Values are rounded; `capacity.csv` has exact values. B is 10⁹ parameters, GiB is 2³⁰ bytes,"
+    yield "1 multiply-add is 2 FLOPs. Memory is for one device holding the whole model, with batch size B and sequence length n."
     yield ""
     yield from table(_HEADINGS, _ALIGN, [_overview(plan) for model in models for plan in model.plans])
     for model in models:
@@ -173,4 +173,4 @@ def _reference() -> Iterator[str]:
     yield ""
     yield from table(("group", "unit", "meaning"), "lll", [(group.name, group.unit, group.description) for group in GROUPS])
     yield ""
-    yield "An apostrophe stands before text that a spreadsheet would take for a formula."
+    yield "Text that a spreadsheet would read as a formula is prefixed with an apostrophe."

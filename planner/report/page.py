@@ -44,9 +44,9 @@ def _page(models: Sequence[Planned], facts: Sequence[Sequence[Facts]], detail: D
     yield '<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport content="width=device-width">\n'
     yield f'<meta http-equiv=Content-Security-Policy content="{policy}"><title>Capacity report</title>\n'
     yield f"<style>{style}</style>\n<body class=planner><h1>Capacity report</h1>\n"
-    yield "<p>Written by <code>planner run</code>. Figures are rounded where they have a unit, and exact elsewhere and in capacity.csv. "
-    yield "B is 10⁹ parameters, GiB is 2³⁰ bytes, a multiply-add is 2 FLOPs. Memory is that of one device that holds the whole model, at "
-    yield "B sequences of n tokens. A dotted name leads to its formula.\n"
+    yield "<p>Written by <code>planner run</code>. Values with a unit are rounded; others, and all in capacity.csv, are exact. "
+    yield "B is 10⁹ parameters, GiB is 2³⁰ bytes, 1 multiply-add is 2 FLOPs. Memory is for one device holding the whole model, with "
+    yield "batch size B and sequence length n. Names with a dotted underline link to their formula.\n"
     plans = [plan for model in models for plan in model.plans]
     yield models_table(plans, [f"#m{number}" for number, model in enumerate(models, 1) for _ in model.plans])
     known = FormulaList(detail=detail)
@@ -55,16 +55,16 @@ def _page(models: Sequence[Planned], facts: Sequence[Sequence[Facts]], detail: D
     yield "<h2 id=conventions>What the FLOPs conventions count</h2><ul>"
     for plan in plans[:1]:
         yield from (f"<li>{text(note)}\n" for note in breakdown.conventions(plan).notes)
-    yield "</ul><h2>What is not counted</h2><ul>"
+    yield "</ul><h2>Not included</h2><ul>"
     yield from (f"<li>{text(note)}\n" for note in dict.fromkeys(note for plan in plans for note in plan.not_counted))
     yield "</ul>"
     if known.shapes:
-        yield "<h2>Shapes</h2><p>In symbols, which stand under each model's name with what they are worth.\n"
+        yield "<h2>Shapes</h2><p>In symbols, whose values are listed under each model's name.\n"
         yield from (f"<h3 id=s{number}>Shapes {number}</h3><ol>{modules}</ol>\n" for modules, number in known.shapes.items())
-    yield "<h2>Formulas</h2><p>As the code that computed the figures gives them, run over symbols; what these are worth stands under each "
-    yield "model's name. <code>planner show SPEC --explain</code> tells them with the numbers put in, and their sources."
+    yield "<h2>Formulas</h2><p>Derived by running the planner on symbolic sizes, whose values are listed under each model's name. "
+    yield "<code>planner show SPEC --explain</code> prints them with substituted values and sources."
     if detail.longest is not None:
-        yield f" Left out here, to keep the page small: formulas of more than {detail.longest} characters."
+        yield f" Formulas of more than {detail.longest} characters are omitted to keep the page small."
     yield "\n<ol>"
     yield from known.items()
     yield f"</ol><script>{script}</script>\n"

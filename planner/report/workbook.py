@@ -39,20 +39,20 @@ _MADE_ONCE = ("model", "scenario", "to mend")
 _WIDE, _NARROW = 32, 16  # characters of a column
 
 _MEANINGS = {
-    "to mend": "what the inputs of the row do not fit; empty where they fit",
-    "B": "batch size, sequences per device and forward pass",
+    "to mend": "problems with this row's inputs; empty if none",
+    "B": "micro-batch size per device, sequences",
     "n": "sequence length, tokens",
     "V": "vocabulary",
-    "V_padded": "rows of the token table and of the head",
-    "layers.count": "how often a run of layers repeats",
-    "tokens": "of the whole training",
+    "V_padded": "rows of the token embedding and of the LM head",
+    "layers.count": "how often a layer group is repeated",
+    "tokens": "total training tokens",
 }
 _NOTES = (
-    "Change a cell of Inputs, and every figure of its row follows.",
-    "Cells of Inputs in italics follow from others, because the spec leaves them out.",
-    "What exists is fixed: which parts the model has, which layers differ, and which kernels run, are those of the spec.",
-    "The formulas are the planner's own, over cells in place of sizes. Long ones are put together in Workings.",
-    "Spreadsheets count in doubles: whole numbers are exact up to 2⁵³ = 9,007,199,254,740,992; beyond it digits are lost.",
+    "Change a cell of Inputs, and all values of its row are recalculated.",
+    "Cells of Inputs in italics are derived from others, because the spec omits them.",
+    "Structure is fixed by the spec: components, layer groups and kernels cannot be changed here.",
+    "The formulas come from the planner's own code, with cells in place of sizes. Parts of long ones are in Workings.",
+    "Spreadsheets use doubles: integers are exact up to 2⁵³ = 9,007,199,254,740,992; larger ones lose digits.",
 )
 
 
@@ -165,7 +165,7 @@ def _fill(book: _Book, models: Sequence[Planned]) -> None:
         budget_row = _write_budgets(book, row, budget_row)
     _write_columns(book.sheets["Columns"], names)
     if budget_row == 1:
-        book.sheets["Budgets"].write_string(1, 0, "planner.yaml has no budget for these models")
+        book.sheets["Budgets"].write_string(1, 0, "planner.yaml has no budgets for these models")
 
 
 def _inputs(rows: Iterable[_Row]) -> tuple[str, ...]:
@@ -268,13 +268,13 @@ def _write_budgets(book: _Book, row: _Row, first: int) -> int:
         if isinstance(value, int):
             sheet.write_formula(at, 6, f"=Capacity!{xl_rowcol_to_cell(row.number - 1, column)}", number_format, value)
         if limit.worth is None or not isinstance(value, int):
-            sheet.write_string(at, 8, "no base to grow from: planner diff")
+            sheet.write_string(at, 8, "needs a base; use planner diff")
         else:
             left = limit.worth - value if limit.kind == "max" else value - limit.worth
             this = "{1}-{0}" if limit.kind == "max" else "{0}-{1}"
             sheet.write_number(at, 5, limit.worth, number_format)
             sheet.write_formula(at, 7, "=" + this.format(f"G{at + 1}", f"F{at + 1}"), number_format, left)
-            sheet.write_formula(at, 8, f'=IF(H{at + 1}>=0,"kept","broken")', None, "kept" if left >= 0 else "broken")
+            sheet.write_formula(at, 8, f'=IF(H{at + 1}>=0,"ok","exceeded")', None, "ok" if left >= 0 else "exceeded")
         at += 1
     return at
 

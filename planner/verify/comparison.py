@@ -117,7 +117,7 @@ def shape_text(shape: Iterable[int]) -> str:
 def compare_kept(plan: Plan, measured: Measured) -> Iterator[Compared]:
     """Yield the sum, then the sums of each module and dtype where they differ."""
     row = _rows(plan, "kept", "bytes")
-    yield row("kept for backward", plan.memory.activations_bytes, measured.saved_bytes)
+    yield row("saved for backward", plan.memory.activations_bytes, measured.saved_bytes)
     ours: Counter[tuple[str, str]] = Counter()
     for kept in plan.memory.kept:
         ours[pattern(kept.path), kind(kept.dtype)] += kept.bytes_each * kept.copies
@@ -155,13 +155,13 @@ def compare_step(plan: Plan, measured: Measured) -> Iterator[Compared]:
     allowed = PEAK_ALLOWED if plan.training.recompute == "none" else PEAK_ALLOWED_RECOMPUTED
     ours = {phase.phase: phase.peak_bytes for phase in memory.phases}
     by_phase = {"forward": max(ours["forward"], ours["loss"]), "backward": ours["backward"], "optimizer": ours["optimizer"]}
-    yield row("alive at the start", memory.live.start, measured.start_bytes)
-    yield row("alive after the forward pass", memory.live.after_forward, measured.after_forward_bytes)
-    yield row("alive after the backward pass", memory.live.after_backward, measured.after_backward_bytes)
+    yield row("allocated before forward", memory.live.start, measured.start_bytes)
+    yield row("allocated after forward", memory.live.after_forward, measured.after_forward_bytes)
+    yield row("allocated after backward", memory.live.after_backward, measured.after_backward_bytes)
     yield row("peak", memory.peak_bytes, measured.peak.bytes, allowed)
     for phase in measured.phases:
         yield row(f"peak, {phase.phase}", by_phase[phase.phase], phase.bytes, allowed)
-    yield row("peak of the first step", memory.first_step_peak_bytes, measured.first_peak.bytes, allowed)
+    yield row("peak, first step", memory.first_step_peak_bytes, measured.first_peak.bytes, allowed)
 
 
 def compare_gpu(spec: Spec, scenario: Scenario) -> Iterator[Compared]:
@@ -175,17 +175,17 @@ def compare_optimizer(plan: Plan) -> Iterator[Compared]:
     """Yield what the optimizer of a small twin holds."""
     row = _rows(plan, "optimizer", "bytes")
     measured = measure_optimizer(plan.model, plan.training)
-    yield row("optimizer state of a small twin", plan.memory.optimizer_bytes, measured.state_bytes)
-    yield row("master weights of a small twin", plan.memory.master_weights_bytes, measured.master_bytes)
-    yield row("gradients of a small twin", plan.memory.gradients_bytes, measured.gradient_bytes)
+    yield row("optimizer state (scaled-down copy)", plan.memory.optimizer_bytes, measured.state_bytes)
+    yield row("master weights (scaled-down copy)", plan.memory.master_weights_bytes, measured.master_bytes)
+    yield row("gradients (scaled-down copy)", plan.memory.gradients_bytes, measured.gradient_bytes)
 
 
 def compare_loss(plan: Plan) -> Iterator[Compared]:
     """Yield the logits' shape and the first loss of a small twin."""
     measured = measure_loss(plan.model, plan.training)
     logits = (plan.training.batch_size, plan.training.sequence_length, plan.model.padded_vocab_size)
-    yield _rows(plan, "loss", "shape")("logits of a small twin", shape_text(logits), shape_text(measured.logits_shape))
-    yield _rows(plan, "loss", "nats")("first loss of a small twin", plan.initial_loss, measured.loss, LOSS_ALLOWED)
+    yield _rows(plan, "loss", "shape")("logits (scaled-down copy)", shape_text(logits), shape_text(measured.logits_shape))
+    yield _rows(plan, "loss", "nats")("initial loss (scaled-down copy)", plan.initial_loss, measured.loss, LOSS_ALLOWED)
 
 
 STEPS: dict[Check, Callable[[Plan, Measured], Iterator[Compared]]] = {"kept": compare_kept, "flops": compare_flops, "step": compare_step}

@@ -390,7 +390,7 @@ def family_of(model: Model) -> Family:
         if is_said_by(family, model):
             return family
     classes = ", ".join(family.model for family in families)
-    raise CannotMeasureError(f"no class of transformers that is known here says this model; tried {classes}")
+    raise CannotMeasureError(f"no equivalent transformers class is known for this spec; tried {classes}")
 
 
 def is_said_by(family: Family, model: Model) -> bool:

@@ -166,7 +166,7 @@ def refuse_what_cannot_be_built(model: Model) -> None:
     }
     for name, asked in parts.items():
         if asked:
-            raise UnbuildableError(f"these modules do not build {name}")
+            raise UnbuildableError(f"planner verify cannot build {name}")
 
 
 class SelfAttention(Module):
@@ -186,7 +186,7 @@ class SelfAttention(Module):
         self.eager = training.implementation == "pytorch-eager"
         self.softcap = record.logit_softcap
         if self.softcap and not self.eager:
-            raise UnbuildableError("a soft cap on attention scores: fused attention takes none; pytorch-eager does")
+            raise UnbuildableError("attention.logit_softcap is not supported by fused attention; use implementation: pytorch-eager")
         self.recompute_core = training.recompute == "selective"
         self.dropout = float(training.dropout)
         widths = [record.n_heads * record.head_dim, record.n_kv_heads * record.head_dim, record.n_kv_heads * record.head_dim]

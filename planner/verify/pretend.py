@@ -66,7 +66,7 @@ def device_guard() -> Iterator[None]:
         library = ctypes.CDLL(str(next(Path(torch.__file__).parent.glob("lib/libc10.*"))))
         guards = (ctypes.c_void_p * DEVICE_TYPES).in_dll(library, GUARDS)
     except (StopIteration, OSError, ValueError) as error:
-        raise CannotPretendError(f"no CUDA device can be made up in this build of PyTorch ({error}); use a build with CUDA") from error
+        raise CannotPretendError(f"this PyTorch build cannot simulate a CUDA device ({error}); use a build with CUDA") from error
     before = guards[CUDA]
     guards[CUDA] = guards[META]
     try:

@@ -39,12 +39,12 @@ def summary(rows: Sequence[Compared]) -> str:
     equal = sum(row.ours == row.pytorch for row in rows)
     near = sum(row.agrees for row in rows) - equal
     models = len({row.model for row in rows})
-    counted = f"{_number(len(rows), 'figure')} of {_number(models, 'model')}"
+    counted = f"{_number(len(rows), 'value')} compared with PyTorch for {_number(models, 'model')}"
     parts = [f"{equal} equal"]
     if near:
-        parts.append(f"{near} as near as they should be")
-    parts.append(f"{len(rows) - equal - near} differ")
-    return f"{counted} beside PyTorch's: {', '.join(parts)}."
+        parts.append(f"{near} within tolerance")
+    parts.append(f"{len(rows) - equal - near} different")
+    return f"{counted}: {', '.join(parts)}."
 
 
 def _number(count: int, noun: str) -> str:

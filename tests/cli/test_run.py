@@ -104,7 +104,7 @@ def test_a_claim_that_fails_is_told_at_its_place_and_nothing_is_written(home: Pa
     path.write_text(path.read_text(encoding="utf-8").replace("114944", "114943"), encoding="utf-8")
     code, out, err = planner("run", "specs")
     assert (code, out) == (1, "")
-    message = "params_total is 114,944, but the spec expects 114,943, which is 1 fewer"
+    message = "params_total is 114,944, expected 114,943 (1 more)"
     assert err.splitlines() == [
         f"specs/tiny.yaml:15:17: error[expect]: {message}",
         "   15 |   params_total: 114943",

@@ -41,7 +41,7 @@ def test_the_breakdown_shows_sums_shares_operators_and_conventions(planned: Plan
     lines = markdown.report([planned]).splitlines()
     for line in (
         "| embedding | 416 | 40.5 % |",  # 416 / 1028
-        "- 16 of them are rows that no token uses: the vocabulary of 100 is padded to 104.",
+        "- 16 are padding: the vocabulary of 100 is padded to 104.",
         "| **total** | **4 + 4 + 8 = 16** | **16,448** | **16.06 KiB** |  |",
         "| logits | 832 | 832 B | 42.4 % |",  # 832 / 1964
         "| optimizer | 24,672 | 24.09 KiB | adamw |",
@@ -69,7 +69,7 @@ def test_a_scenario_tells_what_it_changes(planned: Planned) -> None:
     base = planned.plans[0]
     long = replace(base, scenario="long", training=replace(base.training, sequence_length=4))
     report = markdown.report([Planned(planned.spec, (base, long))])
-    assert "#### Training, as base but\n\n| setting | value |  |\n| --- | --- | --- |\n| sequence_length | 4 |  |\n\n" in report
+    assert "#### Training: changes from base\n\n| setting | value |  |\n| --- | --- | --- |\n| sequence_length | 4 |  |\n\n" in report
 
 
 def test_the_text_of_a_spec_does_nothing_but_show_itself(planned: Planned) -> None:

@@ -215,7 +215,7 @@ def test_fifty_models_stay_under_200_kilobytes_with_all_but_the_longest_formulas
     assert len(models) == 50
     text = page.report(models)
     assert len(text.encode()) < 200_000
-    assert re.findall("Left out here.*", text) == ["Left out here, to keep the page small: formulas of more than 300 characters."]
+    assert re.findall("Formulas of more.*", text) == ["Formulas of more than 300 characters are omitted to keep the page small."]
     assert text.count("Shapes from token ids to logits</a>") == 50
 
 

@@ -19,7 +19,7 @@ def test_the_tree_tells_everything_about_one_plan(spec: Spec, plan: Plan) -> Non
         "│     component     parameters    share",
         "│  ├─ embedding            416   40.5 %",
         "│  ├─ total              1,028  1.028 k",
-        "│  └─ 16 of them are rows that no token uses: the vocabulary of 100 is padded to 104.",
+        "│  └─ 16 are padding: the vocabulary of 100 is padded to 104.",
         "│  ├─ n_kv_heads               2                   default",
         "└─ Sources",
         "   ├─ https://example.org/tiny",

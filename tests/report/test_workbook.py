@@ -282,9 +282,9 @@ def test_budgets_follow_the_inputs(load: Callable[[dict[str, Any]], Spec], tmp_p
     (tmp_path / "stored.xlsx").write_bytes(made)
     stored = openpyxl.load_workbook(tmp_path / "stored.xlsx", data_only=True)["Budgets"]
     assert [[cell.value for cell in line[4:9]] for line in stored.iter_rows(min_row=2)] == [
-        ["max", 120_000, 114_944, 5_056, "kept"],
-        ["min", 114_944, 114_944, 0, "kept"],
-        ["max_increase", None, 114_944, None, "no base to grow from: planner diff"],
+        ["max", 120_000, 114_944, 5_056, "ok"],
+        ["min", 114_944, 114_944, 0, "ok"],
+        ["max_increase", None, 114_944, None, "needs a base; use planner diff"],
     ]
     budgets = calculated(changed(made, tmp_path / "book.xlsx", {2: {"n_layers": 3}}))["Budgets"]
-    assert [line[6:9] for line in budgets[1:3]] == [["164928", "-44928", "broken"], ["164928", "49984", "kept"]]
+    assert [line[6:9] for line in budgets[1:3]] == [["164928", "-44928", "exceeded"], ["164928", "49984", "ok"]]

@@ -259,7 +259,7 @@ def test_a_claim_that_fails_is_a_finding_at_its_line(repo: Repo) -> None:
     (finding,) = repo.review()["findings"]
     assert (finding["rule"], finding["severity"], finding["model"]) == ("expect", "error", "tiny")
     assert finding["place"] == {"file": "specs/tiny.yaml", "line": 12, "column": 24}
-    assert finding["message"] == "params_total is 114,944, but the spec expects 114,945, which is 1 more"
+    assert finding["message"] == "params_total is 114,944, expected 114,945 (1 less)"
 
 
 def test_a_run_tells_broken_budgets_and_writes_its_reports(repo: Repo) -> None:

@@ -34,7 +34,7 @@ def test_parameters_are_always_compared(tiny: Path, capsys: pytest.CaptureFixtur
     assert cli.main(["verify", str(tiny)]) == 0
     out = capsys.readouterr().out
     assert "tiny   parameters  total, params" in out
-    assert out.endswith("2 figures of 1 model beside PyTorch's: 2 equal, 0 differ.\n")
+    assert out.endswith("2 values compared with PyTorch for 1 model: 2 equal, 0 different.\n")
 
 
 def test_everything_agrees_in_every_scenario(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,7 +108,7 @@ def test_every_figure_of_a_step_agrees(setting: str, tiny: Path, capsys: pytest.
     if setting == "optimizer=lion":
         pytest.importorskip("lion_pytorch", reason="lion-pytorch is not installed")
     assert cli.main(["verify", str(tiny), "--kept", "--flops", "--step", "--set", f"training.{setting}"]) == 0
-    assert " 0 differ." in capsys.readouterr().out
+    assert " 0 different." in capsys.readouterr().out
 
 
 def test_another_statement_of_the_model_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,12 +116,12 @@ def test_another_statement_of_the_model_agrees(tmp_path: Path, capsys: pytest.Ca
     spec = tmp_path / "gpt2.yaml"
     spec.write_text(SPEC.replace("name: tiny", "name: gpt2"), encoding="utf-8")
     assert cli.main(["verify", str(spec), "--against", "transformers"]) == 0
-    assert "4 figures of 1 model beside PyTorch's: 4 equal" in capsys.readouterr().out
+    assert "4 values compared with PyTorch for 1 model: 4 equal" in capsys.readouterr().out
 
 
 def test_a_model_that_no_class_says_is_named(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["verify", str(tiny), "--against", "transformers", "--set", "model.embedding_norm=true"]) == 2
-    assert "no class of transformers" in capsys.readouterr().err
+    assert "no equivalent transformers class" in capsys.readouterr().err
 
 
 def test_a_real_step_needs_a_gpu(tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_any_config_is_held_to_its_own_class(kind: str, tmp_path: Path, capsys: 
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"model_type": kind, **CONFIGS[kind]}), encoding="utf-8")
     assert cli.main(["verify", str(config)]) == 0
-    assert "1 figure of 1 model beside PyTorch's: 1 equal" in capsys.readouterr().out
+    assert "1 value compared with PyTorch for 1 model: 1 equal" in capsys.readouterr().out
 
 
 @pytest.mark.filterwarnings("ignore")  # transformers' own

@@ -26,7 +26,7 @@ from planner.trace.sizes import text as formula
 
 _MATTERS = 20  # the other kind of head is told where it moves the total by a twentieth
 _STATES = ("weights", "master weights", "gradients", "optimizer", "average of weights")
-_IN_ORDER = "Parts in the table's order"
+_IN_ORDER = "Segments appear in table order"
 _HEAD = f"p{COMPONENTS.index('head')}"
 
 
@@ -174,7 +174,7 @@ def memory(one: Subject) -> str:
     marks = [("k", figures.peak_bytes), *(("l", size) for _, size in limits)]
     drawn = picture.stacks(
         "Training memory",
-        f"{_IN_ORDER}; lines: the peak, what there is",
+        f"{_IN_ORDER}; lines: peak memory, device memory",
         [Stack(f"{units.memory(total)}", [(css, size) for css, _, size in parts], scale, marks)],
     )
     rounded = (units.memory,) if one.formulas.detail.full else ()
@@ -219,7 +219,7 @@ def curves(one: Subject) -> str:
     training, kept = one.plan.training, one.plan.memory.activations_bytes
     drawn = picture.curves(
         "Activations",
-        "Logarithmic scales, a circle at the chosen point",
+        "Log scale; the circle marks the spec's setting",
         [Curve("n", over_n, (training.sequence_length, kept)), Curve("B", over_B, (training.batch_size, kept))],
     )
     rows = (f"<tr>{''.join(map(_point, pair))}" for pair in zip_longest(over_n, over_B, fillvalue=None))
@@ -242,7 +242,7 @@ def conventions(one: Subject) -> str:
     drawn = ""
     if one.formulas.detail.full:
         bars = [(css, count.train_per_token) for css, count in zip(classes, counts, strict=True)]
-        drawn = picture.bars("FLOPs by convention", "Bars in the table's order", bars)
+        drawn = picture.bars("FLOPs by convention", "Bars appear in table order", bars)
     return table("Training FLOPs per token", drawn, (), rows)
 
 
