@@ -199,7 +199,7 @@ COLUMNS: tuple[Column, ...] = (
         "params_prediction",
         "parameters",
         _PARAMETERS,
-        "multi-token prediction (MTP) layers as a checkpoint stores them, with its copies of token embedding and LM head; not in params_total",
+        "multi-token prediction (MTP) layers as a checkpoint stores them, with copies of token embedding and LM head; not in params_total",
         lambda plan: plan.prediction.stored_params if plan.prediction else 0,
     ),
     _bytes("average", _STATES, "EMA of the weights", lambda memory: memory.average_bytes),
