@@ -143,8 +143,8 @@ def published_configs(folder: str) -> Line:
     """Compare importing the published configurations and planning what they say with reading and validating the specs."""
     import planner
     from planner import spec
-    from planner.importer.families import REFUSED
     from planner.importer.huggingface import read_huggingface
+    from planner.importer.types import REFUSED
     from planner.importer.write import spec_text
 
     rows = [json.loads(line) for line in PUBLISHED.read_text(encoding="utf-8").splitlines()]

@@ -12,12 +12,13 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from planner.importer.families import REFUSED
 from planner.importer.huggingface import read_huggingface
 from planner.importer.reader import Imported, UnsupportedConfigError
+from planner.importer.types import REFUSED
 from planner.importer.write import spec_text
 
 ROOT = Path(__file__).parent.parent
@@ -117,7 +118,7 @@ def text(row: Row, imported: Imported) -> str:
     repository = re.sub(r" \(.*\)$", "", row["name"])
     further = {"sequence_length": min(TOKENS, imported.model["context_length"]), "precision": "bf16-master"}
     return spec_text(
-        Imported(imported.model, imported.model_type, imported.read, imported.not_understood, imported.notes, further),
+        replace(imported, further=further),
         title(row["name"]),
         source=f"https://huggingface.co/{repository}/blob/main/config.json",
         schema=SCHEMA,

@@ -18,7 +18,7 @@ from planner import capacity, load  # noqa: E402
 from planner.capacity.flops import DESCRIPTIONS  # noqa: E402
 from planner.capacity.records import Plan  # noqa: E402
 from planner.capacity.symbols import named  # noqa: E402
-from planner.importer.families import SUPPORTED  # noqa: E402
+from planner.importer.types import SUPPORTED  # noqa: E402
 from planner.report import units  # noqa: E402
 from planner.report.columns import COLUMNS, GROUPS, METHODS, ComponentRow  # noqa: E402
 from planner.spec.language import inlined  # noqa: E402

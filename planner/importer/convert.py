@@ -1,7 +1,8 @@
-"""A configuration that was named as a spec."""
+"""A configuration that was given as a spec."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from planner.spec.source import STDIN
@@ -12,9 +13,19 @@ if TYPE_CHECKING:
 
 def as_spec(source: Source) -> Source:
     """Return a spec as is, and a configuration in JSON as the text of the spec it describes. Raises SpecError if it is not supported."""
-    if not source.file.endswith(".json") and not (source.file == STDIN and source.text.lstrip().startswith("{")):
+    if not is_config(source):
         return source
     from planner.importer.files import spec_source
-    from planner.importer.sources import is_config
 
-    return spec_source(source) if is_config(source) else source
+    return spec_source(source)
+
+
+def is_config(source: Source) -> bool:
+    """Whether a file that was given as a spec is a configuration: JSON that is not a spec."""
+    if not (source.file.endswith(".json") or (source.file == STDIN and source.text.lstrip().startswith("{"))):
+        return False
+    try:
+        config = json.loads(source.text)
+    except (ValueError, RecursionError):
+        return source.file.endswith(".json")
+    return not isinstance(config, dict) or "model" not in config

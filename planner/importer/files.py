@@ -39,7 +39,7 @@ def import_file(file: str) -> tuple[Imported, str]:
 
 
 def spec_source(source: Source) -> Source:
-    """Return a configuration that was named as a spec as the text of one. Raises SpecError where it cannot be said."""
+    """Return the text of the spec that a configuration describes. Raises SpecError if it is not supported."""
     try:
         imported = read_config(source.text, source.file)
     except UnsupportedConfigError as error:
@@ -61,7 +61,7 @@ def first_problem(text: str) -> str:
     if not problems:
         tree, problems = validate(tree)
         problems = (*problems, *check(Document(tree)))
-    return f"it means no model that can be: {problems[0].message}" if problems else ""
+    return f"the configuration describes an invalid model: {problems[0].message}" if problems else ""
 
 
 def name_of(file: str, output: str | None = None) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from planner.importer.families import FAMILIES, REFUSED, SUPPORTED
-from planner.importer.reader import Config, Imported, Reader, SpecModel, UnsupportedConfigError, show
+from planner.importer.engine import read
+from planner.importer.reader import Config, Imported, SpecModel, UnsupportedConfigError, show
+from planner.importer.types import FAMILIES, REFUSED, SUPPORTED
 
-_MIXERS = (
-    "mamba", "mamba2", "gated_delta_net", "kimi_delta_attention", "lightning_attention", "rg_lru", "rwkv", "short_convolution", "mlstm",
-)  # fmt: skip
 _TEXT_PARTS = ("text_config", "llm_config", "language_config")
 
 # The text part of a composite config leaves out what is its class's default: sizes of one model of the family.
@@ -57,38 +56,25 @@ def read_huggingface(config: Config) -> Imported:
     """
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
-        raise UnsupportedConfigError("config.json has no `model_type`, so the meaning of its other keys is not known")
+        raise UnsupportedConfigError("config.json has no `model_type`, so its other keys cannot be interpreted")
     part = next((key for key in _TEXT_PARTS if isinstance(config.get(key), Mapping)), None)
     notes: list[str] = []
     if part and model_type not in FAMILIES:
         config, notes = _text_part(config, model_type, part)
         model_type = str(config["model_type"])
-    reader = Reader(config, model_type)
     if model_type not in FAMILIES:
-        raise UnsupportedConfigError(_not_supported(model_type))
-    model = _without_idle_mixers(FAMILIES[model_type](reader))
-    not_understood = reader.refuse_unread()
-    return Imported(model, model_type, tuple(reader.keys), not_understood, (*notes, *reader.notes))
+        raise UnsupportedConfigError(unsupported(model_type))
+    imported = read(FAMILIES[model_type], config, model_type)
+    return replace(imported, notes=(*notes, *imported.notes))
 
 
-def _without_idle_mixers(model: SpecModel) -> SpecModel:
-    """Return the model without mixers that no layer has: a hybrid's configuration may leave all layers to attention."""
-    layers = [model, *(layer for run in model.get("layers", []) for layer in (run, *run.get("layers", [])))]
-    used = {
-        mixer
-        for layer in layers
-        if "mixer" in layer
-        for mixer in (layer["mixer"] if isinstance(layer["mixer"], list) else [layer["mixer"]])
-    }
-    return {key: value for key, value in model.items() if key not in _MIXERS or key in used}
-
-
-def _not_supported(model_type: str) -> str:
+def unsupported(model_type: str) -> str:
+    """Return why a type cannot be imported."""
     if model_type in REFUSED:
-        return f"model_type {show(model_type)} is known and cannot be imported: it {REFUSED[model_type]}"
+        return f"model_type {show(model_type)} is not supported: it {REFUSED[model_type]}"
     near = difflib.get_close_matches(model_type[:50], SUPPORTED, 3)
-    hint = f"; the nearest names, which are other architectures, are {', '.join(near)}" if near else ""
-    return f"model_type {show(model_type)} is not supported{hint}; supported are {', '.join(SUPPORTED)}"
+    hint = f"; similar names, which are other architectures: {', '.join(near)}" if near else ""
+    return f"model_type {show(model_type)} is not supported{hint}; `planner import --keys all` lists the supported ones"
 
 
 def _text_part(config: Config, model_type: str, part: str) -> tuple[Config, list[str]]:
@@ -96,14 +82,13 @@ def _text_part(config: Config, model_type: str, part: str) -> tuple[Config, list
     text: dict[str, Any] = dict(config[part])
     if not isinstance(text.get("model_type"), str):
         if model_type not in _TEXT_TYPES:
-            raise UnsupportedConfigError(
-                f"{show(model_type)} config: `{part}` has no `model_type`, so the meaning of its keys is not known"
-            )
+            raise UnsupportedConfigError(f"{show(model_type)} config: `{part}` has no `model_type`, so its keys cannot be interpreted")
         text["model_type"] = _TEXT_TYPES[model_type]
-    notes = [f"only the text model, `{part}` of a {show(model_type)[1:-1]} config; what encodes images or sound is not counted"]
+    notes = [f"only the text model is imported, `{part}` of a {show(model_type)[1:-1]} config; encoders of images or sound are not counted"]
     defaults = {key: value for key, value in _TEXT_DEFAULTS.get(text["model_type"], {}).items() if key not in text}
     if defaults:
-        notes.append(f"not in the file, so its class's defaults: {', '.join(f'{key} {value}' for key, value in defaults.items())}")
+        listed = ", ".join(f"{key} {value}" for key, value in defaults.items())
+        notes.append(f"missing from the file, so the class's defaults apply: {listed}")
     if "tie_word_embeddings" in config and "tie_word_embeddings" not in text:
         defaults["tie_word_embeddings"] = config["tie_word_embeddings"]
     return {**text, **defaults}, notes

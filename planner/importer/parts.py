@@ -1,266 +1,384 @@
-"""The parts that families share: sizes, heads, positions, feed-forwards, experts, latent attention, and layers that differ."""
+"""Parts of rows that types share: sizes, feed-forwards, positions, windows, experts, latent attention."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from planner.importer.reader import Reader, SpecModel, show
+from planner.importer.engine import Reading, Row, Settings, row
+from planner.importer.keys import (
+    REQUIRED,
+    Source,
+    activation,
+    apply,
+    code,
+    count,
+    each,
+    flag,
+    fraction,
+    layers,
+    number,
+    positive,
+    same,
+    size,
+    times,
+    when,
+)
+from planner.importer.neutral import DERIVED, ROUTES, RUNS, SCALES
+from planner.importer.reader import SpecModel, show
 
+N = same("n_layers")
 SLIDING, FULL, LINEAR, CONV = "sliding_attention", "full_attention", "linear_attention", "conv"
-_LONGEST_GROUP = 16  # layers that repeat as one group
+
+# How tokens are sent to experts: the same matrices, other scores.
+ROUTING = "n_group topk_group routed_scaling_factor topk_method seq_aux aux_loss_alpha scoring_func moe_router_dtype"
+SCALED = row(ignored={SCALES: "attention_multiplier embedding_multiplier logits_scaling residual_multiplier"})
 
 
-def sizes(c: Reader, *, context: int) -> SpecModel:
-    """Read the sizes under the names of most families; ``context`` is the class's max_position_embeddings."""
-    return {
-        "vocab_size": c.size("vocab_size"),
-        "context_length": c.size("max_position_embeddings", default=context),
-        "d_model": c.size("hidden_size"),
-        "n_layers": c.layers("num_hidden_layers", "num_layers"),
-        "n_heads": c.size("num_attention_heads"),
-    }
+def divided(name: str = "head_dim") -> Source:
+    """Return d_model / n_heads, for a key that is missing."""
+
+    def quotient(c: Reading) -> int:
+        whole, rest = divmod(c["d_model"], c["n_heads"])
+        if rest or not whole:
+            raise c.refusal(f"{c['n_heads']} heads do not divide a width of {c['d_model']}, and `{name}` is missing")
+        return int(whole)
+
+    return Source(quotient, text="d_model / n_heads")
 
 
-def gpt_sizes(c: Reader, *, context: int) -> SpecModel:
-    """Read the sizes under OpenAI's names; the feed-forward is 4 times as wide where ``n_inner`` is absent."""
-    read: SpecModel = {
-        "vocab_size": c.size("vocab_size"),
-        "context_length": c.size("n_positions", "max_position_embeddings", default=context),
-        "d_model": c.size("n_embd", "hidden_size"),
-        "n_layers": c.layers("n_layer", "num_hidden_layers"),
-        "n_heads": c.size("n_head", "num_attention_heads"),
-    }
-    c.ignore("n_ctx", "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn")
-    return {**read, "d_ff": c.size("n_inner", default=4 * read["d_model"])}
+def head_dim(name: str = "head_dim", default: int | None = None) -> Source:
+    """Return head_dim; null is d_model / n_heads, as is its absence where the class has no number of its own."""
+    return size(name, divided(name) if default is None else default, null=divided(name))
 
 
-def head_dim_of(c: Reader, model: SpecModel, *, default: int | None = None) -> int:
-    """Return head_dim: as given; the class's own number where the key is absent; d_model / n_heads where it is null or has no number."""
-    if default is not None and "head_dim" not in c.config:
-        return default
-    quotient, rest = divmod(model["d_model"], model["n_heads"])
-    if c.value("head_dim") is None and (rest or not quotient):
-        raise c.refusal(f"{model['n_heads']} heads do not divide a width of {model['d_model']}, and `head_dim` is missing")
-    return c.size("head_dim", default=quotient)
+def rope(share: float = 1.0, name: str = "partial_rotary_factor", kind: str | None = None) -> Source:
+    """Return rotary positions; ``share`` is the class's own fraction of head_dim that is rotated."""
+
+    def positions(c: Reading) -> str | SpecModel:
+        return rotary(c, c["head_dim"], share, name, kind)
+
+    inside = Source(positions, "rope_parameters", absent=f"its partial_rotary_factor, instead of {name}")
+    return Source(positions, name, (inside,), f"default {share}")
 
 
-def rope(
-    c: Reader, head_dim: int, *, fraction: float = 1.0, name: str = "partial_rotary_factor", kind: str | None = None
-) -> str | SpecModel:
-    """Return rotary positions; the fraction of head_dim that is rotated stands under ``name`` or inside ``rope_parameters``.
-
-    ``kind`` is the kind of layer, for families whose ``rope_parameters`` differ from kind to kind.
-    """
-    outside, parameters = c.value(name), c.value("rope_parameters")
+def rotary(c: Reading, head_dim: int, share: float, name: str, kind: str | None) -> str | SpecModel:
+    """Return the positions of heads. The fraction is a key, or stands inside ``rope_parameters``, maybe by kind of layer."""
+    outside, parameters = c.value(name), c.at("rope_parameters")
     if kind and isinstance(parameters, Mapping) and isinstance(parameters.get(kind), Mapping):
         parameters = parameters[kind]
     inside = parameters.get("partial_rotary_factor") if isinstance(parameters, Mapping) else None
     given = next((value for value in ((inside, outside) if kind else (outside, inside)) if value is not None), None)
-    rotary_dim = int(head_dim * (fraction if given is None else c.fraction(name, given)))
+    rotary_dim = int(head_dim * (share if given is None else fraction(c, name, given)))
     rotary_dim += rotary_dim % 2  # the classes make a cosine for every second channel, the last one included
     if not rotary_dim:
         raise c.refusal(f"`{name}: {show(given)}` of a head of {head_dim} leaves nothing to rotate")
-    return "rope" if rotary_dim == head_dim else {"type": "rope", "rotary_dim": rotary_dim}
+    return rotated(head_dim, rotary_dim)
 
 
-def head_of(c: Reader, *, tied: bool, bias: bool = False, softcap: float | None = None) -> SpecModel:
-    """Return the head; ``tied`` is what the class takes where ``tie_word_embeddings`` is absent."""
-    head: SpecModel = {"tied": c.flag("tie_word_embeddings", default=tied)}
-    if bias:
-        head["bias"] = True
-    if softcap:
-        head["logit_softcap"] = softcap
-    return head
+def rotated(head_dim: int, rotary_dim: int) -> str | SpecModel:
+    """Return the positions of heads of which some channels are rotated."""
+    return "rope" if rotary_dim == head_dim else {"type": "rope", "rotary_dim": rotary_dim} if rotary_dim else "none"
 
 
-def softcap_of(c: Reader, name: str, default: float | None = None) -> float | None:
-    """Return the cap on logits or scores; null where the class has a default means none."""
-    if name in c.config and c.value(name) is None:
-        return None
-    return c.number(name, default or 0.0) or None
-
-
-def norm_of(kind: str, **settings: str | bool) -> SpecModel:
-    """Return a norm."""
-    return {"type": kind, **settings}
-
-
-def gated(c: Reader, *, activation: str | None = None, bias: bool = False, **settings: Any) -> SpecModel:  # noqa: ANN401  # spec values
-    """Return a gated feed-forward with ``hidden_act``."""
-    return {"type": "gated", "activation": activation or c.activation("hidden_act", default="silu"), "bias": bias, **settings}
-
-
-def plain(c: Reader, *, default: str, bias: bool, key: str = "hidden_act") -> SpecModel:
-    """Return a plain feed-forward."""
-    return {"type": "plain", "activation": c.activation(key, default=default), "bias": bias}
-
-
-def qkv_bias(*, qkv: bool, o: bool = False) -> bool | SpecModel:
+def bias(qkv: Any, o: Any = False) -> Source:  # noqa: ANN401  # flags
     """Return biases that the last projection has or has not for itself."""
-    return qkv if qkv == o else {"q": qkv, "k": qkv, "v": qkv, "o": o}
+    return apply(lambda qkv, o: qkv if qkv == o else {"q": qkv, "k": qkv, "v": qkv, "o": o}, qkv, o)
 
 
-def llama_like(
-    c: Reader,
-    *,
-    context: int,
-    tied: bool = False,
-    head_dim: int | None = None,
-    kv_heads_required: bool = False,
-    attention: SpecModel | None = None,
-    feed_forward: SpecModel | None = None,
-    norm: SpecModel | None = None,
-    block: str = "sequential",
-    rotary_fraction: float = 1.0,
-    head_bias: bool = False,
-    softcap: float | None = None,
-    d_ff: bool = True,
-) -> SpecModel:
-    """Return a decoder with Llama's key names.
+def each_size(name: str, default: int | Source) -> Source:
+    """Return a positive integer for each layer, given for each or once for all."""
+    once = size(name, default)
 
-    ``kv_heads_required``: the class's own number of key heads fits one model only. ``d_ff``: false where no layer is dense.
+    def sizes(c: Reading) -> list[int]:
+        value, n = c.value(name), c["n_layers"]
+        if not isinstance(value, list):
+            return [c.of(once)] * n
+        if len(value) != n:
+            raise c.refusal(f"`{name}` must be a list with an entry for each of {n} layers")
+        return [positive(c, name, entry) for entry in value]
+
+    return code(sizes, once)
+
+
+def half(width: Source) -> Source:
+    """Return half of a width that counts both matrices of a gated feed-forward."""
+    return apply(lambda both: both // 2, width)
+
+
+def softcap(name: str, default: float | None = None) -> Source:
+    """Return the cap on logits or scores; null means none."""
+    return number(name, default, null=None)
+
+
+def window(default: int | None, name: str = "sliding_window") -> Source:
+    """Return the window in keys; null means none."""
+    return size(name, default, null=None)
+
+
+def context(default: int) -> Settings:
+    """Return the context; the number is the class's own."""
+    return {"context_length": size("max_position_embeddings", default)}
+
+
+def sizes(default: int) -> Settings:
+    """Return the sizes under the names of most families."""
+    return {
+        "vocab_size": size("vocab_size"),
+        **context(default),
+        "d_model": size("hidden_size"),
+        "n_layers": layers("num_hidden_layers num_layers"),
+        "n_heads": size("num_attention_heads"),
+    }
+
+
+def tied(default: bool, names: str = "tie_word_embeddings") -> Settings:  # the key's
+    """Return the head; ``default`` is what the class takes where the key is absent."""
+    return {"head.tied": flag(names, default)}
+
+
+def decoder(
+    context_length: int,
+    *parts: Row | Settings,
+    width: int | None = None,
+    own_kv_heads: bool = False,
+    tie: bool = False,
+    **more: Any,  # noqa: ANN401
+) -> Row:
+    """Return a decoder with Llama's key names; the numbers are the class's own.
+
+    ``width``: head_dim. ``own_kv_heads``: the class's number of key heads fits one model only, so it must be there. ``more``: of ``row``.
     """
-    model = sizes(c, context=context)
-    known = "num_key_value_heads" in c.config or not kv_heads_required
-    n_kv_heads = c.size("num_key_value_heads", default=model["n_heads"] if known else None)
-    width = head_dim_of(c, model, default=head_dim)
+    all_heads = same("n_heads")
+    base = {
+        **sizes(context_length),
+        "n_kv_heads": size("num_key_value_heads", REQUIRED if own_kv_heads else all_heads, null=all_heads),
+        "head_dim": head_dim(default=width),
+        "attention.bias": False,
+        "attention.qkv": "separate",
+        "norm.type": "rmsnorm",
+        "positions": rope(),
+        **tied(tie),
+    }
+    return row(base, *parts, **more)
+
+
+GATED: Settings = {
+    "d_ff": size("intermediate_size"),
+    "feed_forward.type": "gated",
+    "feed_forward.activation": activation("hidden_act", "silu"),
+    "feed_forward.bias": False,
+}
+BIAS = {"attention.bias": flag("attention_bias")}
+MLP_BIAS = {"feed_forward.bias": flag("mlp_bias")}
+HEAD_NORM = {"attention.qk_norm": "head_dim"}
+LAYERNORM = {"norm.type": "layernorm"}
+BOTH_SIDES = {"norm.placement": "before_and_after"}
+ONE_NORM = {"block": "parallel_one_norm"}
+
+
+def plain(default: str, biased: Any, key: str = "hidden_act") -> Settings:  # noqa: ANN401  # a flag
+    """Return a plain feed-forward."""
     return {
-        **model,
-        "n_kv_heads": n_kv_heads,
-        "head_dim": width,
-        "attention": {"bias": False, "qkv": "separate"} | (attention or {}),
-        **({"d_ff": c.size("intermediate_size"), "feed_forward": feed_forward or gated(c)} if d_ff else {}),
-        "norm": norm or norm_of("rmsnorm"),
-        "block": block,
-        "positions": rope(c, width, fraction=rotary_fraction),
-        "head": head_of(c, tied=tied, bias=head_bias, softcap=softcap),
+        "feed_forward.type": "plain",
+        "feed_forward.activation": activation(key, default=default),
+        "feed_forward.bias": biased,
     }
 
 
-def experts_of(
-    c: Reader,
+def wide(default: str, biased: Any) -> Settings:  # noqa: ANN401  # a flag
+    """Return a plain feed-forward and its width under Llama's names."""
+    return {"d_ff": size("intermediate_size"), **plain(default, biased)}
+
+
+def qk_norm(name: str, kind: str | Source, default: bool = False) -> Settings:  # the key's own
+    """Return norms of queries and keys where a key says so."""
+    return {"attention.qk_norm": when(flag(name, default), kind, "none")}
+
+
+# Layers
+
+
+def per_layer(rule: Callable[[int, int], Any]) -> Source:
+    """Return a list of what a rule says of each layer's number and the number of layers."""
+    return apply(lambda n: [rule(layer, n) for layer in range(n)], N)
+
+
+def every(period: int | Source, last: Any = FULL, others: Any = SLIDING, *, first: bool = False) -> Source:  # noqa: ANN401  # kinds
+    """Return kinds of layers, another one at the end, or with ``first`` at the beginning, of every ``period``."""
+    start = 0 if first else 1
+    return apply(lambda n, length: [others if (layer + start) % length else last for layer in range(n)], N, period)
+
+
+def from_layer(first: Source) -> Source:
+    """Return kinds of layers, sliding ones from a number on."""
+    return apply(lambda n, first: [SLIDING if layer >= first else FULL for layer in range(n)], N, first)
+
+
+def kinds(default: Any = REQUIRED, *others: str) -> Source:  # noqa: ANN401  # a source of kinds, or one of them
+    """Return ``layer_types``; the default is the class's own."""
+    return each("layer_types", (FULL, SLIDING, *others), default)
+
+
+LISTED_KINDS = {"_unused": kinds(None)}  # a class that reads ``layer_types`` no longer
+
+
+def by_kind(said: Mapping[str, Any]) -> Source:
+    """Return what each layer says by its kind."""
+    return apply(lambda kinds, said: [said.get(kind, {}) for kind in kinds], same("_kinds"), dict(said))
+
+
+def windowed(which: Source, width: Source, full: Any = None) -> Settings:  # noqa: ANN401  # what a layer says
+    """Return windows in sliding layers, and what full ones say."""
+    return {"_kinds": which, "layers.windows": by_kind({SLIDING: {"attention": {"window": width}}, FULL: full or {}})}
+
+
+def mixed(which: Source, mixer: str, full: Any = None) -> Settings:  # noqa: ANN401
+    """Return the mixer of layers that are not attention, and what the others say."""
+    return {"_kinds": which, "layers.mixers": by_kind({LINEAR: {"mixer": mixer}, CONV: {"mixer": mixer}, FULL: full or {}})}
+
+
+def marked(flags: Source, no: Any, yes: Any = None) -> Source:  # noqa: ANN401  # of a layer
+    """Return one thing or another for each layer, by whether it is marked."""
+    return apply(lambda flags, no, yes: [yes if one else no for one in flags], flags, no, yes or {})
+
+
+NO_POSITIONS: SpecModel = {"positions": "none"}
+
+
+def tensor(name: str, shape: list[Any], component: str, **uses: int) -> SpecModel:
+    """Return a declared tensor."""
+    return {"name": name, "shape": shape, "component": component, **uses}
+
+
+# Experts
+
+
+def shared(width: Source, *, gate: bool = False) -> Source:
+    """Return the feed-forward that every token takes beside its experts; none for a width of 0."""
+    return apply(lambda d_ff: {"d_ff": d_ff} | ({"gate": True} if gate else {}) if d_ff else None, width)
+
+
+def shared_count(names: str, default: int = 0) -> Source:
+    """Return shared experts by their number."""
+    return shared(times(count(names, default), same("experts.d_ff")))
+
+
+def shared_width(default: int, *, gate: bool = False) -> Source:
+    """Return shared experts by their width."""
+    return shared(count("shared_expert_intermediate_size", default), gate=gate)
+
+
+def experts(
     *,
-    count: tuple[str, ...] = ("num_experts", "num_local_experts"),
-    top_k: tuple[str, ...] = ("num_experts_per_tok",),
-    d_ff: tuple[str, ...] = ("moe_intermediate_size",),
-    normalize: bool = True,
+    number: str = "num_experts num_local_experts",
+    top_k: str = "num_experts_per_tok",
+    d_ff: str = "moe_intermediate_size",
     **settings: Any,  # noqa: ANN401  # spec values
-) -> SpecModel:
+) -> Settings:
     """Return routed experts; how many, how many a token takes and how wide they are must be there."""
-    made: SpecModel = {"count": c.size(*count), "top_k": c.size(*top_k), "d_ff": c.size(*d_ff), "normalize": normalize}
-    if "activation" not in settings and (activation := c.activation("hidden_act", default="silu")) != "silu":
-        made["activation"] = activation
-    if made["top_k"] > made["count"]:
-        raise c.refusal(f"`{top_k[0]}: {made['top_k']}` is more than the {made['count']} experts")
-    return made | {key: value for key, value in settings.items() if value is not None}
+    made = {"count": size(number), "top_k": size(top_k), "d_ff": size(d_ff), "normalize": True}
+    if "activation" not in settings:
+        made["activation"] = activation("hidden_act", "silu")
+    return {f"experts.{name}": value for name, value in (made | settings).items()}
 
 
-def shared_of(width: int, *, gate: bool = False) -> SpecModel | None:
-    """Return the feed-forward that every token takes beside its experts; None for a width of 0."""
-    if not width:
-        return None
-    return {"d_ff": width, "gate": True} if gate else {"d_ff": width}
+def where(condition: Source, settings: Settings) -> Settings:
+    """Return settings that a model has on a condition."""
+    return {setting: when(condition, value) for setting, value in settings.items()}
 
 
-def latent_of(c: Reader, *, q_rank: int | None, kv_rank: int, nope: int, rope_dim: int, v: int, bias: bool = False) -> SpecModel:
+SOME_DENSE = apply(lambda sparse: not all(sparse), same("_sparse"))
+AS_WIDE: Mapping[str, Any] = {"d_ff": "intermediate_size"}
+COMPUTE: Mapping[str, Any] = {"scores_dtype": "compute"}
+SIGMOID: Mapping[str, Any] = {"scoring": "sigmoid", "correction_bias": "buffer"}
+
+
+def nonzero(number: Source) -> Source:
+    """Return a number that 0 leaves out."""
+    return apply(lambda number: number or None, number)
+
+
+def normalized(default: bool) -> Source:
+    """Return whether the weights of a token's experts sum to one."""
+    return flag("norm_topk_prob", default)
+
+
+def mlp_kinds(default: Source) -> Source:
+    """Return whether each layer has experts: ``mlp_layer_types``, or what other keys say."""
+    return each("mlp_layer_types", {"dense": False, "sparse": True}, default)
+
+
+def after(first: int | Source) -> Source:
+    """Return whether each layer comes after the first ones."""
+    return apply(lambda n, first: [layer >= first for layer in range(n)], N, first)
+
+
+def first_dense(default: int) -> Source:
+    """Return whether each layer has experts, from ``first_k_dense_replace`` and ``moe_layer_freq``."""
+    first, frequency = count("first_k_dense_replace", default), each("moe_layer_freq", {0: False, 1: True})
+    every = apply(lambda n, first, step: [layer >= first and layer % step == 0 for layer in range(n)], N, first, size("moe_layer_freq", 1))
+    return when(code(lambda c: isinstance(c.value("moe_layer_freq"), list), "moe_layer_freq"), frequency, every)
+
+
+def sparse_steps(dense: Source) -> Source:
+    """Return whether each layer has experts, from ``decoder_sparse_step`` and the numbers of dense layers."""
+    step = size("decoder_sparse_step", 1)
+    return apply(lambda n, dense, step: [layer not in dense and (layer + 1) % step == 0 for layer in range(n)], N, dense, step)
+
+
+def deepseek(
+    sparse: int | Source, *, scoring: str = "sigmoid", correction_bias: str | None = "buffer", normalize: bool = True, share: int = 1
+) -> Row:
+    """Return DeepSeek's experts: ``n_shared_experts`` as one feed-forward, the first layers dense."""
+    made = experts(
+        number="n_routed_experts num_local_experts num_experts",
+        top_k="num_experts_per_tok num_experts_per_token",
+        normalize=flag("norm_topk_prob moe_renormalize", normalize),
+        scoring=scoring,
+        correction_bias=correction_bias,
+        shared=shared_count("n_shared_experts num_shared_experts", share),
+    )
+    return row({**made, "_sparse": mlp_kinds(first_dense(sparse)) if isinstance(sparse, int) else sparse}, ignored={ROUTES: ROUTING})
+
+
+def prediction(names: str = "num_nextn_predict_layers num_mtp_layers", *, copies: bool = True) -> Settings:
+    """Return the layers of multi-token prediction."""
+    return {"prediction": apply(lambda number: {"count": number, "copies_embedding": copies} if number else None, count(names))}
+
+
+# Latent attention
+
+
+def latent(q_rank: int | None, *, kv_rank: int = 512, nope: int = 128, rope_dim: int = 64, v: Any = 128) -> Row:  # noqa: ANN401
     """Return latent attention; the numbers are the class's own. A null ``q_lora_rank`` means that queries are projected directly."""
-    rank = None if "q_lora_rank" in c.config and c.value("q_lora_rank") is None else c.value("q_lora_rank") or q_rank
-    c.ignore("num_key_value_heads", "qk_head_dim", "head_dim", "rope_interleave")
-    made: SpecModel = {} if rank is None else {"q_rank": c.positive("q_lora_rank", rank)}
-    return {
-        **made,
-        "kv_rank": c.size("kv_lora_rank", default=kv_rank),
-        "nope_dim": c.size("qk_nope_head_dim", default=nope),
-        "rope_dim": c.size("qk_rope_head_dim", default=rope_dim),
-        "v_dim": c.size("v_head_dim", default=v),
-        **({"bias": True} if bias else {}),
-    }
+    return row(
+        {
+            "mixer": "latent_attention",
+            "latent_attention.q_rank": size("q_lora_rank", q_rank, null=None),
+            "latent_attention.kv_rank": size("kv_lora_rank", kv_rank),
+            "latent_attention.nope_dim": size("qk_nope_head_dim", nope),
+            "latent_attention.rope_dim": size("qk_rope_head_dim", rope_dim),
+            "latent_attention.v_dim": size("v_head_dim", v),
+            "latent_attention.bias": when(flag("attention_bias"), True),
+            "norm.type": "rmsnorm",
+            "positions": "rope",
+        },
+        ignored={DERIVED: "num_key_value_heads qk_head_dim head_dim", RUNS: "rope_interleave"},
+    )
 
 
-def merged(*parts: SpecModel) -> SpecModel:
-    """Return mappings laid on top of one another, key by key."""
-    whole: SpecModel = {}
-    for part in parts:
-        for key, value in part.items():
-            below = whole.get(key)
-            whole[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
-    return whole
-
-
-def with_layers(model: SpecModel, layers: list[SpecModel]) -> SpecModel:
-    """Return the model with what each of its layers says for itself, but for windows that hide nothing."""
-    layers = [_without_idle_window(layer, model["context_length"]) for layer in layers]
-    if not any(layers):
-        return model
-    if any(layer != layers[0] for layer in layers):
-        return {**model, "layers": runs(layers)}
-    common = {key: value for key, value in layers[0].items() if key != "extra"}  # beside the sizes, `extra` is the whole model's
-    own = {"layers": [{"count": len(layers), "extra": layers[0]["extra"]}]} if "extra" in layers[0] else {}
-    return merged(model, common, own)
-
-
-def _without_idle_window(layer: SpecModel, context: int) -> SpecModel:
-    attention = layer.get("attention", {})
-    if attention.get("window", 0) < context:
-        return layer
-    rest = {key: value for key, value in attention.items() if key not in {"window", "chunked"}}
-    return {key: value for key, value in layer.items() if key != "attention"} | ({"attention": rest} if rest else {})
-
-
-def by_layer(*kinds: list[SpecModel]) -> list[SpecModel]:
-    """Return one mapping for each layer out of several lists of them."""
-    return [merged(*parts) for parts in zip(*kinds, strict=True)]
-
-
-def runs(layers: list[SpecModel]) -> list[SpecModel]:
-    """Return a short ``layers`` list: repeated layers and repeated groups of layers, first to last."""
-    made: list[SpecModel] = []
-    start = 0
-    while start < len(layers):
-        groups = [(period, _repeats(layers, start, period)) for period in range(1, _LONGEST_GROUP + 1)]
-        period, count = max(groups, key=_gain)
-        made.append({"count": count, **layers[start]} if period == 1 else {"count": count, **_group(layers[start : start + period])})
-        start += period * count
-    return made
-
-
-def _group(layers: list[SpecModel]) -> SpecModel:
-    """Return a group of layers; what all of them say is said once."""
-    common = {key: value for key, value in layers[0].items() if all(key in layer and layer[key] == value for layer in layers)}
-    return {**common, "layers": [{key: value for key, value in layer.items() if key not in common} for layer in layers]}
-
-
-def _gain(group: tuple[int, int]) -> tuple[int, int]:
-    """Rank a group by how many layers it covers beyond those that it spells out; short groups first."""
-    period, count = group
-    if period == 1:
-        return count - 1, -1
-    return (period * count - period - 1 if count > 1 else -1), -period
-
-
-def _repeats(layers: list[SpecModel], start: int, period: int) -> int:
-    """Return how often the ``period`` layers from ``start`` on follow one another."""
-    end = start + period
-    while end < len(layers) and layers[end] == layers[end - period]:
-        end += 1
-    return max((end - start) // period, 1)
-
-
-def window_of(c: Reader, default: int | None, name: str = "sliding_window") -> int | None:
-    """Return the window in keys; ``default`` is the class's own where the key is absent, and null means none."""
-    if name in c.config and c.value(name) is None:
-        return None
-    return c.size(name, default=default) if default or name in c.config else None
-
-
-def windows(kinds: list[str], window: int | None, *, full: SpecModel | None = None) -> list[SpecModel]:
-    """Return the window of each sliding layer, and ``full`` for the others."""
-    sliding: SpecModel = {"attention": {"window": window}} if window else {}
-    return [sliding if kind == SLIDING else full or {} for kind in kinds]
-
-
-def dense_or_experts(sparse: list[bool], d_ff: int | None = None) -> list[SpecModel]:
-    """Return what a layer without experts says: ``none``, and the width of its feed-forward where that differs from the model's."""
-    dense: SpecModel = {"experts": "none"} | ({} if d_ff is None else {"d_ff": d_ff})
-    return [{} if one else dense for one in sparse]
+def latent_decoder(
+    context_length: int,
+    q_rank: int | None,
+    *parts: Row | Settings,
+    kv_rank: int = 512,
+    nope: int = 128,
+    rope_dim: int = 64,
+    v: Any = 128,  # noqa: ANN401
+    tie: bool = False,
+    **more: Any,  # noqa: ANN401  # of ``row``
+) -> Row:
+    """Return a model with latent attention."""
+    ranks = latent(q_rank, kv_rank=kv_rank, nope=nope, rope_dim=rope_dim, v=v)
+    return row(sizes(context_length), ranks, GATED, MLP_BIAS, tied(tie), *parts, **more)

@@ -8,12 +8,12 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from planner.importer.gpt import looks_like_litgpt, looks_like_nanogpt, read_litgpt, read_nanogpt
+from planner.importer.engine import read
 from planner.importer.huggingface import read_huggingface
-from planner.importer.megatron import looks_like_megatron, read_megatron
 from planner.importer.reader import Imported, UnsupportedConfigError
+from planner.importer.types.gpt import LITGPT, NANOGPT, looks_like_litgpt, looks_like_nanogpt
+from planner.importer.types.megatron import MEGATRON, looks_like_megatron
 from planner.spec.nodes import UNREADABLE, Node, Source
-from planner.spec.source import STDIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,38 +29,27 @@ def read_config(text: str, file: str) -> Imported:
     """
     config = _parsed(text, file)
     if not isinstance(config, Mapping):
-        raise UnsupportedConfigError(f"a configuration is a mapping of names to values, this is {_kind(config)}")
+        raise UnsupportedConfigError(f"expected a mapping of keys to values, got {_kind(config)}")
     if "model_type" in config:
         return read_huggingface(config)
     for part in (config, _flattened(config)):
         if looks_like_megatron(part):
-            return read_megatron(part)
+            return read(MEGATRON, part, "Megatron-LM")
         if looks_like_litgpt(part):
-            return read_litgpt(part)
+            return read(LITGPT, part, "LitGPT")
         if looks_like_nanogpt(part):
-            return read_nanogpt(part)
+            return read(NANOGPT, part, "nanoGPT")
     if isinstance(config.get("model"), Mapping):
-        raise UnsupportedConfigError("this is a spec already, or a configuration that is not known here")
+        raise UnsupportedConfigError("unrecognized configuration (is it already a spec?)")
     raise UnsupportedConfigError(
-        "there is no `model_type`, so the meaning of the other keys is not known; Megatron-LM's arguments are told by num_layers, "
-        "hidden_size and num_attention_heads, those of nanoGPT and LitGPT by n_layer, n_head and n_embd"
+        "unrecognized configuration: Hugging Face's has `model_type`, Megatron-LM's num_layers, hidden_size and num_attention_heads, "
+        "nanoGPT's and LitGPT's n_layer, n_head and n_embd"
     )
-
-
-def is_config(source: Source) -> bool:
-    """Say whether a file that was named as a spec is a configuration: JSON that has a ``model_type`` and is no spec."""
-    if not (source.file.endswith(".json") or (source.file == STDIN and source.text.lstrip().startswith("{"))):
-        return False
-    try:
-        config = json.loads(source.text)
-    except (ValueError, RecursionError):
-        return source.file.endswith(".json")
-    return not isinstance(config, dict) or "model" not in config
 
 
 def _parsed(text: str, file: str) -> Any:  # noqa: ANN401  # what a file holds
     if "\0" in text:
-        raise UnsupportedConfigError("this is binary, not a configuration")
+        raise UnsupportedConfigError("the file is binary")
     start = text.lstrip()[:1]
     if not start:
         raise UnsupportedConfigError("the file is empty")
@@ -80,13 +69,13 @@ def _json(text: str) -> Any:  # noqa: ANN401
         return json.loads(text, object_pairs_hook=_once_each)
     except json.JSONDecodeError as error:
         cut = " (the file seems to be cut off)" if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated") else ""
-        raise UnsupportedConfigError(f"line {error.lineno}, column {error.colno}: this is no JSON: {error.msg}{cut}") from None
+        raise UnsupportedConfigError(f"line {error.lineno}, column {error.colno}: invalid JSON: {error.msg}{cut}") from None
     except RecursionError:
-        raise UnsupportedConfigError("the values are nested too deeply for a configuration") from None
+        raise UnsupportedConfigError("the values are nested too deeply") from None
     except UnsupportedConfigError:
         raise
     except ValueError as error:  # an integer of thousands of digits
-        raise UnsupportedConfigError(f"this is no JSON of a configuration: {str(error).split(';')[0]}") from None
+        raise UnsupportedConfigError(f"invalid JSON: {str(error).split(';')[0]}") from None
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -94,7 +83,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise UnsupportedConfigError(f"the key `{twice}` is there more than once; keep one of them")
+        raise UnsupportedConfigError(f"duplicate key `{twice}`")
     return found
 
 
@@ -107,7 +96,7 @@ def _yaml(text: str, file: str) -> Any:  # noqa: ANN401
     except SpecError as error:
         problems = tuple(error.problems)
     if problems:
-        raise UnsupportedConfigError(f"line {problems[0].place.line}: this is neither JSON nor YAML: {problems[0].message}")
+        raise UnsupportedConfigError(f"line {problems[0].place.line}: invalid YAML: {problems[0].message}")
     return _plain(tree)
 
 
@@ -150,7 +139,7 @@ def _assignments(text: str) -> Iterator[tuple[str, Any]]:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise UnsupportedConfigError(f"this is no Python: {str(error).splitlines()[0]}") from None
+        raise UnsupportedConfigError(f"invalid Python: {str(error).splitlines()[0]}") from None
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             try:
@@ -168,4 +157,4 @@ def _flattened(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kind(value: object) -> str:
-    return {list: "a list", str: "a text", type(None): "nothing"}.get(type(value), "a single value")
+    return {list: "a list", str: "a string", type(None): "nothing"}.get(type(value), "a single value")

@@ -16,60 +16,6 @@ _WIDTH = 120
 _PLAIN = re.compile(r"[A-Za-z_][\w./+-]*")
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 
-# The keys of a configuration that may stand behind a setting, if they were read.
-_ORIGINS: Mapping[str, tuple[str, ...]] = {
-    "vocab_size": ("padded_vocab_size", "vocab_size_override"),
-    "context_length": (
-        "max_position_embeddings", "n_positions", "model_max_length", "max_seq_len", "seq_length", "position_bias_max_distance",
-        "block_size",
-    ),
-    "d_model": ("hidden_size", "n_embd", "n_embed"),
-    "n_layers": ("num_hidden_layers", "n_layer", "num_layers", "layers_block_type", "hybrid_override_pattern"),
-    "n_heads": ("num_attention_heads", "n_head", "num_heads", "attention_heads"),
-    "n_kv_heads": ("num_key_value_heads", "num_kv_heads", "multi_query", "num_query_groups", "n_query_groups"),
-    "head_dim": ("head_dim", "attention_head_dim", "dim_head", "kv_channels", "head_size"),
-    "d_ff": (
-        "intermediate_size", "ffn_dim", "n_inner", "dff", "dim_ff", "ffn_hidden_size", "block_ff_dim", "intermediate_size_mlp",
-        "shared_intermediate_size", "expansion_ratio", "ffn_proj_factor", "intermediate_multiple_size",
-    ),
-    "embedding_dim": ("word_embed_proj_dim",),
-    "attention": (
-        "attention_bias", "qkv_bias", "use_qkv_bias", "use_qk_norm", "qk_layernorm", "sliding_window", "attn_logit_softcapping",
-        "v_head_dim", "no_bias", "use_bias", "attention_window_size", "bias", "add_bias_linear", "attn_output_gate", "gating",
-    ),
-    "latent_attention": ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "index_topk"),
-    "mamba": ("expand", "mamba_expand", "state_size", "mamba_d_state", "conv_kernel", "mamba_d_conv", "time_step_rank", "mamba_dt_rank"),
-    "mamba2": (
-        "mamba_d_ssm", "mamba_num_heads", "mamba_head_dim", "mamba_n_heads", "mamba_d_head", "mamba_d_state", "ssm_state_size", "n_groups",
-        "mamba_n_groups", "mamba_rms_norm", "num_heads", "expand",
-    ),
-    "gated_delta_net": (
-        "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim",
-    ),
-    "kimi_delta_attention": ("linear_attn_config", "linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim"),
-    "rg_lru": ("lru_width", "conv1d_width"),
-    "rwkv": ("attention_hidden_size",),
-    "short_convolution": ("conv_L_cache", "conv_bias"),
-    "mlstm": ("num_heads", "qk_dim_factor", "v_dim_factor"),
-    "feed_forward": ("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act", "mlp_bias", "swiglu", "mlp_class_name"),
-    "experts": (
-        "num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k",
-        "moe_num_experts", "moe_intermediate_size", "moe_router_topk", "n_shared_experts", "num_shared_experts",
-        "shared_expert_intermediate_size", "norm_topk_prob", "moe_latent_size", "zero_expert_num", "ffn_config",
-    ),
-    "norm": ("use_post_norm", "do_layer_norm_before", "use_sandwich_norm", "normalization", "norm_class_name"),
-    "block": ("use_parallel_residual", "parallel_attn", "new_decoder_architecture", "parallel_residual"),
-    "positions": ("partial_rotary_factor", "rotary_pct", "rotary_dim", "alibi", "position_embedding_type", "rotary_percent"),
-    "head": ("tie_word_embeddings", "tie_embedding", "final_logit_softcapping", "lm_head_bias", "untie_embeddings_and_output_weights"),
-    "per_layer_embedding": ("vocab_size_per_layer_input", "hidden_size_per_layer_input"),
-    "prediction": ("num_nextn_predict_layers", "mtp_num_hidden_layers", "mtp_num_layers"),
-    "layers": (
-        "layer_types", "mlp_layer_types", "first_k_dense_replace", "no_rope_layers", "mlp_only_layers", "decoder_sparse_step",
-        "hybrid_override_pattern", "layers_block_type", "full_attn_idxs", "attn_layer_period", "expert_layer_period", "block_types",
-        "attention_types", "indexer_types", "num_attention_heads_per_layer", "num_dense_layers", "num_kv_shared_layers", "moe_layer_freq",
-        "sliding_window", "attn_layer_indices",
-    ),
-}  # fmt: skip
 _SIZES = ("vocab_size", "pad_vocab_to_multiple_of", "context_length", "d_model", "n_layers", "n_heads", "n_kv_heads", "head_dim", "d_ff")
 _FIRST = ("mixer", "attention", "latent_attention")
 _LAST = ("feed_forward", "experts", "norm", "block", "positions")
@@ -104,11 +50,11 @@ def spec_text(
 
 
 def _remarks(imported: Imported) -> Iterator[str]:
-    yield f"# Imported from a configuration of type {imported.model_type}. Comments name the keys that a line was made of."
+    yield f"# Imported from a configuration of type {imported.model_type}. Comments show the source keys of each line."
     for note in imported.notes:
         yield from textwrap.wrap(f"Note: {note}.", _WIDTH, initial_indent="# ", subsequent_indent="#   ")
     if imported.not_understood:
-        text = f"Not understood, and not taken to be about the model: {', '.join(imported.not_understood)}."
+        text = f"Unknown keys, assumed not to affect the model: {', '.join(imported.not_understood)}."
         yield from textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False)
 
 
@@ -126,9 +72,9 @@ def _model(imported: Imported, *, comments: bool) -> Iterator[str]:
 
 
 def _origin(key: str, imported: Imported) -> str:
-    names = [name for name in _ORIGINS.get(key, ()) if name in imported.read]
-    if key == "context_length" and not names and key not in imported.read:
-        return "not in the configuration: a default of its type"
+    names = imported.origins.get(key, ())
+    if not names and key in _SIZES and key in imported.defaults:
+        return "not in the config; default for this model_type"
     return ", ".join(name for name in names if name != key)
 
 

@@ -39,8 +39,8 @@ def test_a_config_becomes_a_commented_spec_that_runs(planner: Planner, config: P
     assert (
         (home / "specs" / "mine.yaml").read_text(encoding="utf-8")
         == """\
-# Imported from a configuration of type llama. Comments name the keys that a line was made of.
-# Not understood, and not taken to be about the model: unsloth_version.
+# Imported from a configuration of type llama. Comments show the source keys of each line.
+# Unknown keys, assumed not to affect the model: unsloth_version.
 name: mine
 source: https://huggingface.co/meta-llama/Llama-3.2-1B
 model:
@@ -85,9 +85,12 @@ def test_a_spec_that_is_there_is_kept(planner: Planner, config: Path, home: Path
         (json.dumps(LLAMA | {"hidden_size": "2048"}), "llama config: `hidden_size: '2048'` is not a positive integer"),
         (json.dumps(LLAMA | {"model_type": "llama9"}), "model_type 'llama9' is not supported"),
         (json.dumps(LLAMA | {"model_type": "mixtral", "num_local_experts": 8}), "mixtral config: `num_experts_per_tok` is missing"),
-        (json.dumps(LLAMA | {"num_key_value_heads": 7}), "it means no model that can be: n_kv_heads 7 does not divide n_heads 32"),
-        (json.dumps(LLAMA)[:99], "this is no JSON"),
-        ("hello", "this is no JSON"),
+        (
+            json.dumps(LLAMA | {"num_key_value_heads": 7}),
+            "describes an invalid model: n_kv_heads 7 does not divide n_heads 32",
+        ),
+        (json.dumps(LLAMA)[:99], "invalid JSON"),
+        ("hello", "invalid JSON"),
         ("", "the file is empty"),
         ("[" * 2**21, "is larger than 1 MiB"),
         (b"\x89PNG\r\n\x1a\n\0\0", "is not UTF-8"),

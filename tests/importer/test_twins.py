@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from planner.capacity.records import Plan
-from planner.importer.families import SUPPORTED
 from planner.importer.huggingface import read_huggingface
+from planner.importer.types import SUPPORTED
 
 PlanModel = Callable[..., Plan]
 Config = dict[str, Any]

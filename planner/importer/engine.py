@@ -1,0 +1,228 @@
+"""The engine: a row says what a type's keys mean, a reading of one configuration by it notes where each setting came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from planner.importer.keys import Source, alike, uses_of
+from planner.importer.layers import by_layer, with_layers, without_idle_window, without_unused_mixers
+from planner.importer.neutral import COUNTED_WORDS, NEUTRAL, NEUTRAL_BEGINNINGS, NEUTRAL_ENDINGS, REFUSED_ANYWHERE
+from planner.importer.reader import Config, Imported, SpecModel, UnsupportedConfigError, show
+
+Settings = Mapping[str, Any]
+_EXTRA = "layers.extra"  # declared tensors of every layer
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the keys of a type mean.
+
+    ``settings`` are the spec's, dotted, each a value or the source of one; None leaves a setting out. Those that begin with ``_`` are for
+    others to use: ``_sparse`` says which layers have experts. Those under ``layers`` are lists of what each layer says for itself.
+    """
+
+    settings: Settings
+    only: Mapping[str, Any]  # keys that must be absent or have one of these values
+    ignored: Mapping[str, str]  # keys that change no count, and why
+    notes: tuple[str, ...] = ()
+    lists_unknown: bool = False  # whether an unknown key is always listed, and never refused
+
+    @cached_property
+    def known(self) -> frozenset[str]:
+        """The keys that it knows, those within a section dotted."""
+        read = (name for name, _ in uses_of([self.settings, self.only]))
+        return frozenset((*read, *self.only, *self.ignored, *REFUSED_ANYWHERE, "model_type"))
+
+
+def row(
+    *parts: Row | Settings,
+    only: Mapping[str, Any] | None = None,
+    ignored: Mapping[str, str] | None = None,
+    notes: tuple[str, ...] = (),
+    lists_unknown: bool = False,
+) -> Row:
+    """Return a row made of others and of settings, the later ones on top; ``ignored`` has the keys of a reason, spaces between."""
+    rows = [part if isinstance(part, Row) else Row(part, {}, {}) for part in parts]
+    reasons = {key: reason for reason, keys in (ignored or {}).items() for key in keys.split()}
+    rows.append(Row({}, only or {}, reasons, notes))
+    return Row(
+        {setting: source for one in rows for setting, source in one.settings.items()},
+        {key: allowed for one in rows for key, allowed in one.only.items()},
+        {key: reason for one in rows for key, reason in one.ignored.items()},
+        tuple(note for one in rows for note in one.notes),
+        lists_unknown,
+    )
+
+
+class Reading:
+    """One configuration read by one row. A key that is null counts as absent."""
+
+    def __init__(self, row: Row, config: Config, model_type: str) -> None:
+        """Refuse what no decoder may have."""
+        self.row, self.config, self.model_type = row, config, model_type
+        self.origins: dict[str, dict[str, None]] = {}
+        self.defaults: set[str] = set()
+        self.notes = list(row.notes)
+        self._values: dict[str, Any] = {}
+        self._setting: list[str] = [""]  # those that are being read, the innermost last
+        for key in REFUSED_ANYWHERE:
+            if config.get(key):
+                raise self.unsupported(key, config[key], ())
+
+    def __getitem__(self, setting: str) -> Any:  # noqa: ANN401  # a value of a spec
+        """Return the value of a setting, which is read once."""
+        if setting not in self._values:
+            self._setting.append(setting)
+            self._values[setting] = self.of(self.row.settings[setting])
+            self._setting.pop()
+        return self._values[setting]
+
+    def of(self, value: Any) -> Any:  # noqa: ANN401
+        """Return what a source reads, a mapping with what its sources read, or a plain value."""
+        if isinstance(value, Source):
+            return value.read(self)
+        if isinstance(value, dict):
+            read = {key: self.of(inner) for key, inner in value.items()}
+            return {key: inner for key, inner in read.items() if inner is not None and inner != {}}
+        return value
+
+    def own(self, default: Any) -> Any:  # noqa: ANN401
+        """Return a default of the type, and note that the setting has it."""
+        self.defaults.add(self._setting[-1])
+        return default
+
+    def at(self, key: str) -> Any:  # noqa: ANN401  # JSON
+        """Return the value under a key, ``section.key`` inside of a section, without noting it."""
+        section, dot, inner = key.partition(".")
+        value = self.config.get(section)
+        if not dot or value is None:
+            return value
+        if not isinstance(value, Mapping):
+            raise self.refusal(f"`{section}: {show(value)}` is not a mapping")
+        return value.get(inner)
+
+    def has(self, *names: str) -> bool:
+        """Whether a key is there under one of its names, if only with null."""
+        return any(name in dict(_flat(self.config, (name.partition(".")[0],) if "." in name else ())) for name in names)
+
+    def found(self, *names: str) -> tuple[str, Any] | None:
+        """Return a key's name in the configuration and its value, None where it is absent; refuse two names that disagree."""
+        if undeclared := [name for name in names if name not in self.row.known]:
+            raise LookupError(f"the row of {self.model_type} does not declare {', '.join(undeclared)}")
+        found = {name: value for name in names if (value := self.at(name)) is not None}
+        if len({repr(value) for value in found.values()}) > 1:
+            raise self.refusal(f"{' and '.join(f'`{name}: {show(value)}`' for name, value in found.items())} disagree")
+        self.origins.setdefault(self._setting[-1], {}).update(dict.fromkeys(found))
+        return next(iter(found.items()), None)
+
+    def value(self, *names: str) -> Any:  # noqa: ANN401  # JSON
+        """Return the value under any of a key's names, None where it is absent."""
+        found = self.found(*names)
+        return found[1] if found else None
+
+    def refusal(self, reason: str) -> UnsupportedConfigError:
+        """Make the error; the caller raises it."""
+        return UnsupportedConfigError(f"{self.model_type} config: {reason}")
+
+    def unsupported(self, name: str, value: object, supported: Iterable[object]) -> UnsupportedConfigError:
+        """Make the error of a value; the caller raises it."""
+        others = ", ".join(one if isinstance(one, str) else repr(one) for one in supported)
+        return self.refusal(f"`{name}: {show(value)}` is not supported{f'; supported: {others}' if others else ''}")
+
+    def refuse_others(self) -> None:
+        """Refuse a value that the type's only ones exclude."""
+        for name, allowed in self.row.only.items():
+            if (value := self.at(name)) is not None:
+                one = self.of(allowed)
+                can = one if isinstance(one, tuple) else (one,)
+                if not any(alike(value, one) for one in can):
+                    raise self.unsupported(name, value, can)
+
+    def unknown(self) -> tuple[str, ...]:
+        """Return the unknown keys; refuse one that may be a part of the model."""
+        listed = []
+        sections = {key.partition(".")[0] for key in self.row.known if "." in key}
+        for key, value in _flat(self.config, sections):
+            name = show(key)[1:-1]
+            known = key in self.row.known and not ("." in key and key in self.config)  # a dot of its own names no section
+            if known or (self.row.lists_unknown and value in (None, False)):
+                continue
+            if not self.row.lists_unknown:
+                bare = key.rpartition(".")[2]
+                if bare in NEUTRAL or not value or bare.endswith(NEUTRAL_ENDINGS) or bare.startswith(NEUTRAL_BEGINNINGS):
+                    continue
+                if any(word in bare.lower() for word in COUNTED_WORDS):
+                    raise self.refusal(f"unsupported key `{name}: {show(value)}`, which may change the parameter count")
+            listed.append(name)
+        return tuple(listed)
+
+
+def _flat(config: Config, sections: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """Yield keys and values, those of a section dotted."""
+    for key, value in config.items():
+        if key in sections and isinstance(value, Mapping):
+            yield from ((f"{key}.{inner}", one) for inner, one in value.items())
+        elif isinstance(key, str):
+            yield key, value
+
+
+def read(row: Row, config: Config, model_type: str) -> Imported:
+    """Read a configuration by a row; raises UnsupportedConfigError, which names the key and the reason."""
+    c = Reading(row, config, model_type)
+    c.refuse_others()
+    values = {setting: value for setting in row.settings if (value := c[setting]) is not None}
+    training = {setting.removeprefix("training."): value for setting, value in values.items() if setting.startswith("training.")}
+    model = nested({setting: value for setting, value in values.items() if not setting.startswith(("training.", "layers.", "_"))})
+    _check_experts(c, model)
+    model = without_unused_mixers(with_layers(without_idle_window(model, model["context_length"]), _layers(values, model)))
+    return Imported(model, model_type, _origins(c, model), frozenset(c.defaults), c.unknown(), tuple(c.notes), training)
+
+
+def nested(settings: Settings) -> SpecModel:
+    """Return dotted settings as mappings within mappings."""
+    whole: SpecModel = {}
+    for setting, value in settings.items():
+        *path, last = setting.split(".")
+        part = whole
+        for name in path:
+            part = part.setdefault(name, {})
+        part[last] = value
+    return whole
+
+
+def _check_experts(c: Reading, model: SpecModel) -> None:
+    experts = model.get("experts")
+    if experts and experts["top_k"] > experts["count"]:
+        name = next(iter(c.origins.get("experts.top_k", ())), "top_k")
+        raise c.refusal(f"`{name}: {experts['top_k']}` is more than the {experts['count']} experts")
+
+
+def _layers(values: Settings, model: SpecModel) -> list[SpecModel]:
+    """Return what each layer says for itself; without a sparse layer the model has no experts."""
+    parts: list[list[SpecModel]] = [value for setting, value in values.items() if setting.startswith("layers.") and setting != _EXTRA]
+    if values.get(_EXTRA):
+        parts.append([{"extra": values[_EXTRA]}] * model["n_layers"])
+    sparse = values.get("_sparse")
+    if sparse is not None and any(sparse):
+        parts.insert(0, [{} if one else {"experts": "none"} for one in sparse])
+    elif sparse is not None:
+        del model["experts"]
+    return by_layer(*parts)
+
+
+def _origins(c: Reading, model: SpecModel) -> dict[str, tuple[str, ...]]:
+    """Return the keys of each setting of the model; what all layers say alike has become the model's attention or experts."""
+    origins: dict[str, dict[str, None]] = {}
+    for setting, keys in c.origins.items():
+        if setting == "_unused":
+            continue
+        top = setting.partition(".")[0]
+        if setting == "_experts" or (setting == "_sparse" and "layers" not in model):
+            top = "experts"
+        elif setting.startswith(("layers.", "_")):
+            top = "layers" if "layers" in model else "attention"
+        origins.setdefault(top, {}).update(keys)
+    return {setting: tuple(keys) for setting, keys in origins.items()}

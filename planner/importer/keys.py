@@ -1,0 +1,229 @@
+"""Sources: where a setting of a spec comes from, a key of the configuration under any of its names, or several."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from planner.importer.reader import show
+
+if TYPE_CHECKING:
+    from planner.importer.engine import Reading
+
+    Check = Callable[[Reading, str, Any], Any]
+
+MAX_LAYERS = 10_000
+
+# ACT2FN of transformers. "gelu_new" and "gelu_fast" are the tanh approximation written out operator by operator.
+ACTIVATIONS = {
+    "gelu": "gelu", "gelu_fast": "gelu_new", "gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu",
+    "relu2": "relu_squared", "silu": "silu", "swish": "silu",
+}  # fmt: skip
+# Names of kinds of layers that transformers has changed since.
+_OLDER_LAYER_TYPES = {"attention": "full_attention", "linear": "linear_attention", "mamba": "linear_attention"}
+REQUIRED, SAME = object(), object()  # the default of a key that must be there, and what null means where it counts as absent
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A value that is read off a configuration."""
+
+    read: Callable[[Reading], Any]
+    names: str = ""  # the keys that it reads itself, with spaces between
+    inner: tuple[Any, ...] = ()  # the sources that it may read through
+    absent: str = ""  # what the absence of its keys means
+    text: str = "computed"  # itself, as the default of another
+
+    def uses(self) -> Iterator[tuple[str, str]]:
+        """Yield the keys that it may read, and what the absence of each means."""
+        yield from ((name, self.absent) for name in self.names.split())
+        yield from uses_of(self.inner)
+
+
+def uses_of(value: object) -> Iterator[tuple[str, str]]:
+    """Yield the keys that a value of a row may read, in sources however deep inside."""
+    if isinstance(value, Source):
+        yield from value.uses()
+    elif isinstance(value, Mapping):
+        yield from uses_of(tuple(value.values()))
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from uses_of(inner)
+
+
+def key(names: str, check: Check, default: Any = REQUIRED, null: Any = SAME) -> Source:  # noqa: ANN401  # values or sources
+    """Return what a key says under any of its names, the class's first; ``null`` is what an explicit null means."""
+    first, *others = every_name = names.split()
+
+    def read(c: Reading) -> Any:  # noqa: ANN401
+        if found := c.found(*every_name):
+            return check(c, *found)
+        meant = null if null is not SAME and c.has(*every_name) else default
+        if meant is REQUIRED:
+            raise c.refusal(f"`{first}` is missing")
+        return c.of(meant) if isinstance(meant, Source) else c.own(meant)
+
+    absent = "required" if default is REQUIRED else f"default {_text(default)}"
+    absent += "" if null is SAME else f", null means {_text(null)}"
+    aliases = (Source(read, other, absent=f"another name of {first}") for other in others)
+    return Source(read, first, (*aliases, default, null), absent, first)
+
+
+def _text(default: object) -> str:
+    return default.text if isinstance(default, Source) else "none" if default is None else json.dumps(default).strip('"')
+
+
+def code(make: Callable[[Reading], Any], *of: str | Source) -> Source:
+    """Return what a function computes from the keys, and the sources, that it declares."""
+    return Source(make, " ".join(one for one in of if isinstance(one, str)), tuple(one for one in of if isinstance(one, Source)))
+
+
+def apply(function: Callable[..., Any], *of: Any) -> Source:  # noqa: ANN401  # sources or values
+    """Return what a function makes of what sources read."""
+    return Source(lambda c: function(*map(c.of, of)), inner=of)
+
+
+def same(setting: str, factor: int = 1) -> Source:
+    """Return another setting, or a multiple of it."""
+    text = setting if factor == 1 else f"{factor} · {setting}"
+    return Source(lambda c: c[setting] if factor == 1 else factor * c[setting], text=text)
+
+
+def when(condition: Source, yes: Any, no: Any = None) -> Source:  # noqa: ANN401
+    """Return one value or another."""
+    return Source(lambda c: c.of(yes if c.of(condition) else no), inner=(condition, yes, no))
+
+
+def times(*factors: Source) -> Source:
+    """Return a product."""
+    return apply(lambda *numbers: prod(numbers), *factors)
+
+
+def each(name: str, kinds: Sequence[Any] | Mapping[Any, Any], default: Any = REQUIRED) -> Source:  # noqa: ANN401
+    """Return a list with an entry of a known kind for each layer; a mapping says what each kind means."""
+
+    def read(c: Reading) -> list[Any]:
+        n, value = c["n_layers"], c.value(name)
+        if value is not None:
+            return entries(c, name, value, kinds, n)
+        if default is REQUIRED:
+            raise c.refusal(f"`{name}` is missing")
+        meant = c.of(default)
+        return meant if isinstance(meant, list) else [meant] * n
+
+    return Source(read, name, (default,), "required" if default is REQUIRED else f"default {_text(default)}", name)
+
+
+def entries(c: Reading, name: str, value: Any, kinds: Sequence[Any] | Mapping[Any, Any], n: int) -> list[Any]:  # noqa: ANN401
+    """Return what the entries of a list mean, under the names of kinds that transformers has now."""
+    if not isinstance(value, list) or len(value) < n:
+        raise c.refusal(f"`{name}` must be a list with an entry for each of {n} layers")
+    made = []
+    for given in value[:n]:
+        entry = _OLDER_LAYER_TYPES.get(given, given) if isinstance(given, str) else given
+        kind = next((kind for kind in kinds if alike(entry, kind)), None)
+        if kind is None:
+            raise c.refusal(f"`{name}` contains {show(entry)}; supported: {', '.join(map(str, kinds))}")
+        made.append(kinds[kind] if isinstance(kinds, Mapping) else kind)
+    return made
+
+
+def alike(value: object, other: object) -> bool:
+    """Whether two values are equal and of one type: 1 is not true."""
+    return value == other and type(value) is type(other)
+
+
+def positive(c: Reading, name: str, value: Any) -> int:  # noqa: ANN401
+    """Return a positive integer."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise c.refusal(f"`{name}: {show(value)}` is not a positive integer")
+    return value
+
+
+def _layers(c: Reading, name: str, value: Any) -> int:  # noqa: ANN401
+    if positive(c, name, value) > MAX_LAYERS:
+        raise c.refusal(f"`{name}: {show(value)}` is more layers than any model has")
+    return int(value)
+
+
+def _count(c: Reading, name: str, value: Any) -> int:  # noqa: ANN401
+    return 0 if alike(value, 0) or alike(value, 0.0) else positive(c, name, value)
+
+
+def _flag(c: Reading, name: str, value: Any) -> bool:  # noqa: ANN401
+    if not isinstance(value, bool):
+        raise c.refusal(f"`{name}: {show(value)}` is neither true nor false")
+    return value
+
+
+def _number(c: Reading, name: str, value: Any, most: float = 2**53, what: str = "positive number") -> float:  # noqa: ANN401
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= most:
+        raise c.refusal(f"`{name}: {show(value)}` is not a {what}")
+    return value
+
+
+def fraction(c: Reading, name: str, value: Any) -> float:  # noqa: ANN401
+    """Return a number above 0 and at most 1."""
+    return _number(c, name, value, 1, "number above 0 and at most 1")
+
+
+def _activation(c: Reading, name: str, value: Any) -> str:  # noqa: ANN401
+    if not isinstance(value, str) or value not in ACTIVATIONS:
+        raise c.unsupported(name, value, ACTIVATIONS)
+    return ACTIVATIONS[value]
+
+
+def _numbers(c: Reading, name: str, value: Any) -> list[int]:  # noqa: ANN401
+    if not isinstance(value, list) or any(not isinstance(number, int) for number in value):
+        raise c.refusal(f"`{name}` must be a list of layer numbers")
+    return value
+
+
+def size(names: str, default: Any = REQUIRED, null: Any = SAME) -> Source:  # noqa: ANN401  # a size or a source of one
+    """Return a positive integer."""
+    return key(names, positive, default, null)
+
+
+def layers(names: str) -> Source:
+    """Return a number of layers: lists are made of them."""
+    return key(names, _layers)
+
+
+def count(names: str, default: int = 0) -> Source:
+    """Return an integer that may be 0."""
+    return key(names, _count, default)
+
+
+def flag(names: str, default: bool | Source = False) -> Source:  # the key's own default
+    """Return true or false."""
+    return key(names, _flag, default)
+
+
+def number(names: str, default: float | None = None, null: Any = SAME) -> Source:  # noqa: ANN401
+    """Return a positive number."""
+    return key(names, _number, default, null)
+
+
+def activation(names: str, default: str | Source) -> Source:
+    """Return an activation; the default is a name of the spec language."""
+    return key(names, _activation, default)
+
+
+def layer_numbers(name: str, default: list[int] | None) -> Source:
+    """Return a list of the numbers of layers."""
+    return key(name, _numbers, default)
+
+
+def choice(name: str, meanings: Mapping[Any, Any], default: Any) -> Source:  # noqa: ANN401
+    """Return what a value of a fixed set means."""
+
+    def meaning(c: Reading, name: str, value: Any) -> Any:  # noqa: ANN401
+        for one, meant in meanings.items():
+            if alike(one, value):
+                return meant
+        raise c.unsupported(name, value, meanings)
+
+    return key(name, meaning, default)
