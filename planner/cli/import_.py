@@ -15,20 +15,45 @@ from planner.cli.command import FINDING, FINE
 from planner.cli.specs import report
 from planner.cli.streams import fail, note
 
-EXAMPLES = (("planner import config.json -o specs/mine.yaml", "convert a Hugging Face, Megatron-LM, LitGPT or nanoGPT config"),)
+EXAMPLES = (
+    ("planner import config.json -o specs/mine.yaml", "convert a Hugging Face, Megatron-LM, LitGPT or nanoGPT config"),
+    ("planner import --keys qwen3", "print which keys of a config.json are read, and for which settings"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("config", metavar="CONFIG", help="file, folder with a config.json, or - for standard input")
+    parser.add_argument("config", metavar="CONFIG", nargs="?", help="file, folder with a config.json, or - for standard input")
     parser.add_argument("-o", "--output", metavar="SPEC", type=Path, help="spec file to write (default: standard output)")
     parser.add_argument("--name", metavar="NAME", help="model name (default: from the file or folder)")
     parser.add_argument("--source", metavar="URL", help="URL to record as the source (default: taken from the config)")
     parser.add_argument("--force", action="store_true", help="overwrite an existing spec")
+    parser.add_argument("--keys", metavar="TYPE", help="print the keys that a model_type or trainer knows (all: print the types)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
+    if arguments.keys is not None:
+        return _print_keys(arguments)
+    if arguments.config is None:
+        return fail("missing CONFIG; give a file, a folder or -, or --keys TYPE")
+    return _convert(arguments)
+
+
+def _print_keys(arguments: argparse.Namespace) -> int:
+    from planner.importer.listing import keys_text
+    from planner.importer.reader import UnsupportedConfigError
+
+    if arguments.config is not None:
+        return fail("--keys takes no CONFIG")
+    try:
+        sys.stdout.write(keys_text(arguments.keys))
+    except UnsupportedConfigError as error:
+        return fail(str(error))
+    return FINE
+
+
+def _convert(arguments: argparse.Namespace) -> int:
     from planner.importer.files import first_problem, import_file, locate, name_of
     from planner.importer.reader import UnsupportedConfigError
     from planner.importer.write import spec_text

@@ -144,3 +144,25 @@ def test_a_proposal_starts_from_a_model_of_the_catalogue(planner: Planner, home:
     code, _, err = planner("run", "specs/mine.yaml")
     assert code == 1
     assert "the catalogue has no model 'llama-3-9b'; did you mean catalog/llama-3-8b" in err
+
+
+def test_the_keys_of_a_type_are_printed(planner: Planner) -> None:
+    code, out, err = planner("import", "--keys", "llama")
+    assert (code, err) == (0, "")
+    assert any(line.split() == ["hidden_size", "required", "d_model"] for line in out.splitlines())
+    assert planner("import", "--keys", "all")[1].splitlines()[0] == "afmoe"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--keys", "llama5"], "model_type 'llama5' is not supported; similar names, which are other architectures: llama"),
+        (["--keys", "zamba2"], "model_type 'zamba2' is not supported: it uses attention blocks of twice the width"),
+        (["--keys", "llama", "config.json"], "--keys takes no CONFIG"),
+        ([], "missing CONFIG"),
+    ],
+)
+def test_keys_of_an_unknown_type_and_a_missing_configuration_are_reported(planner: Planner, arguments: list[str], message: str) -> None:
+    code, out, err = planner("import", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
