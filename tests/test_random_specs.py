@@ -99,7 +99,7 @@ def test_an_implementation_changes_neither_the_parameters_nor_the_models_flops(s
     assert all(each == flops[0] for each in flops)
 
 
-# --- what does not hold yet: a predicate that takes such specs out of a check above, and the smallest spec that shows it -----------------
+# --- what random specs have found: the smallest spec that shows it ------------------------------------------------------------------------
 
 SMALL: dict[str, Any] = {"vocab_size": 101, "context_length": 24, "d_model": 32, "n_layers": 2, "n_heads": 4, "d_ff": 48}
 
@@ -140,6 +140,14 @@ def test_a_further_token_is_predicted_after_a_layer_that_shares_keys(plan_model:
     assert plan.prediction.params > 0
 
 
+def test_padding_of_a_narrow_table(plan_model: PlanModel) -> None:
+    model = {"vocab_size": 50257, "context_length": 24, "d_model": 1024, "n_layers": 1, "n_heads": 16, "embedding_dim": 512}
+    assert plan_model(model | {"pad_vocab_to_multiple_of": 64}).parameters.padding_params == (50304 - 50257) * 512 == 24_064
+
+
+# --- what does not hold yet: a predicate that takes such specs out of a check above, and the smallest spec that shows it -----------------
+
+
 def reaches_into_a_run(model: Model) -> bool:
     """Return whether layers of a run read what was made before it, beside the residual stream."""
     kinds = [layer.attention for run in model.runs for layer in run.layers if layer.attention]
@@ -167,8 +175,3 @@ def test_each_later_layers_copy_of_shared_keys_is_alive(plan_model: PlanModel, *
     memory = plan_model(model, implementation="pytorch-eager", precision="fp32", loss="cross_entropy", batch_size=2).memory
     kept = memory.activations_bytes - memory.activations_by_component["inputs"]
     assert memory.live.after_forward - memory.live.start == kept + 4  # the loss
-
-
-def test_padding_of_a_narrow_table(plan_model: PlanModel) -> None:
-    model = {"vocab_size": 50257, "context_length": 24, "d_model": 1024, "n_layers": 1, "n_heads": 16, "embedding_dim": 512}
-    assert plan_model(model | {"pad_vocab_to_multiple_of": 64}).parameters.padding_params == (50304 - 50257) * 512 == 24_064

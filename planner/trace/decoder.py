@@ -10,7 +10,7 @@ from planner.trace import blocks
 from planner.trace import primitives as op
 from planner.trace.implementations import IMPLEMENTATIONS
 from planner.trace.layers import declare, decoder_layer, recomputed
-from planner.trace.losses import loss
+from planner.trace.losses import chunked_cross_entropy, loss
 from planner.trace.positions import Places
 from planner.trace.prediction import predict
 from planner.trace.sizes import Size, product
@@ -126,7 +126,7 @@ def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | Non
         t.show("logits", logits)
     with t.at("loss", "logits"):
         if chunked:
-            made = op.chunked_cross_entropy(t, x, head, bias, targets)
+            made = chunked_cross_entropy(t, x, head, bias, targets)
             op.hold_throughout(made)
             return made
         after = kind in {"cross_entropy", "cross_entropy_shifted"}

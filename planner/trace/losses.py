@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import assert_never
 
 from planner.trace import primitives as op
-from planner.trace.sizes import exceeds_one
-from planner.trace.tape import Tape
+from planner.trace.sizes import exceeds_one, product
+from planner.trace.tape import Flops, Saved, Tape
 from planner.trace.tensor import Tensor
 
 
@@ -41,7 +41,7 @@ def cross_entropy(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
     """
     rows = logits.view(logits.shape[0] * logits.shape[1], logits.shape[2])
     wide = op.cast(t, rows, "float32") if t.precision.autocast and t.device == "cpu" else rows
-    made = op.nll_loss(t, op.raised(t, op.log_softmax(t, wide)), targets)
+    made = nll_loss(t, op.raised(t, log_softmax(t, wide)), targets)
     op.hold(t, logits, wide)
     return made
 
@@ -54,4 +54,49 @@ def shifted(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
         ahead = op.contiguous(t, targets.view(B, n - 1), exceeds_one(B))
     made = t.implementation.cross_entropy(t, rows, ahead)
     op.hold(t, logits)
+    return made
+
+
+def fused_cross_entropy(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the cross entropy in one kernel, in place of the logits. Keeps what it made of them, and the targets."""
+    made = t.tensor((), logits.dtype)
+    t.record(
+        "cross_entropy", [logits, targets], [made], [Saved(logits, "probabilities"), Saved(targets, "targets")], by=fused_cross_entropy
+    )
+    return made
+
+
+def log_softmax(t: Tape, logits: Tensor) -> Tensor:
+    """Return log-probabilities [rows, V]. Keeps its output."""
+    made = t.tensor(logits.shape, logits.dtype)
+    t.record("log_softmax", [logits], [made], [Saved(made, "log-probabilities")], by=log_softmax)
+    return made
+
+
+def nll_loss(t: Tape, log_probabilities: Tensor, targets: Tensor) -> Tensor:
+    """Average the targets' negative log-probabilities. Keeps its inputs and the total weight."""
+    with t.at("", "loss"):
+        made, weight = t.tensor((), log_probabilities.dtype), t.tensor((), log_probabilities.dtype, needs_grad=False)
+    saved = [Saved(log_probabilities, "log-probabilities"), Saved(targets, "targets"), Saved(weight, "total weight")]
+    t.record("nll_loss", [log_probabilities, targets], [made, weight], saved, by=nll_loss)
+    return made
+
+
+def chunked_cross_entropy(t: Tape, x: Tensor, w: Tensor, b: Tensor | None, targets: Tensor) -> Tensor:
+    """Project x [B, n, d] by the head and take the cross entropy, chunk by chunk (torch.nn.functional.linear_cross_entropy, with options).
+
+    The forward pass makes the gradients of x and of the head as well, in the weights' dtype, and holds them in place of the logits.
+    2·rows·d·V FLOPs forward, twice that for the gradients; PyTorch's counter does not see them.
+    """
+    read = [x, w, *([b] if b else [])]
+    with t.at("", "gradients"):
+        gradients = [t.tensor(tensor.shape, w.dtype, needs_grad=False) for tensor in read if tensor.needs_grad]
+    with t.at("", "loss"):
+        made = t.tensor((), w.dtype)
+    forward = 2 * product(x.shape) * w.shape[0]
+    with t.at("", "head"):
+        t.record("linear", [x, w], [], flops=Flops(0, forward, forward, 0, "2 · rows · d · V"), by=chunked_cross_entropy)
+    saved = [Saved(gradient, "gradient made early") for gradient in gradients]
+    t.note("among the activations, the gradients that a chunked loss makes in the forward pass: they are in the peak")
+    t.record("linear_cross_entropy", [*read, targets], [made, *gradients], saved, by=chunked_cross_entropy)
     return made

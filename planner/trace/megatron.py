@@ -10,20 +10,21 @@ from dataclasses import replace
 
 from planner.spec.records import Activation, Norm
 from planner.trace import primitives as op
+from planner.trace.losses import fused_cross_entropy
 from planner.trace.pytorch import PYTORCH, drop
 from planner.trace.sizes import Size
-from planner.trace.tape import Tape
+from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
 
 
 def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """Normalise [.., d]: 2·s·b·h for the input (section 4.1, layer-norm)."""
-    return op.fused_norm(t, x, kind.type, weight, bias)
+    return fused_norm(t, x, kind.type, weight, bias)
 
 
 def gated(t: Tape, name: Activation, gate: Tensor, up: Callable[[], Tensor]) -> Tensor:
     """Return activation(gate) · up in one kernel, which keeps gate and up."""
-    return op.fused_gate(t, name, gate, up())
+    return fused_gate(t, name, gate, up())
 
 
 def positions(t: Tape, n: Size) -> Tensor:
@@ -44,7 +45,22 @@ def attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, sof
 
 def cross_entropy(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
     """Return the cross entropy in float32: 4·s·b·v for the logits (section 4.3)."""
-    return op.fused_cross_entropy(t, op.cast(t, logits, "float32"), targets)
+    return fused_cross_entropy(t, op.cast(t, logits, "float32"), targets)
+
+
+def fused_norm(t: Tape, x: Tensor, name: str, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Normalise in one kernel whose statistics are left out of account. Keeps x; autocast lowers all of its inputs (Apex)."""
+    x, *vectors = [op.lowered(t, tensor) for tensor in (x, weight, bias) if tensor]
+    made = op.like(t, x)
+    t.record(name, [x, *vectors], [made], [Saved(x, "input")], by=fused_norm)
+    return made
+
+
+def fused_gate(t: Tape, name: str, gate: Tensor, up: Tensor) -> Tensor:
+    """Return activation(gate) · up in one kernel. Keeps gate and up."""
+    made = t.tensor(gate.shape, gate.dtype)
+    t.record(f"{name} gate", [gate, up], [made], [Saved(gate, "gate"), Saved(up, "up")], by=fused_gate)
+    return made
 
 
 MEGATRON = replace(

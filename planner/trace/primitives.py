@@ -174,30 +174,6 @@ def rms_norm(t: Tape, x: Tensor, weight: Tensor | None) -> Tensor:
     return made
 
 
-def fused_norm(t: Tape, x: Tensor, name: str, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Normalise in one kernel whose statistics are left out of account. Keeps x; autocast lowers all of its inputs (Apex)."""
-    x, *vectors = [lowered(t, tensor) for tensor in (x, weight, bias) if tensor]
-    made = like(t, x)
-    t.record(name, [x, *vectors], [made], [Saved(x, "input")], by=fused_norm)
-    return made
-
-
-def fused_gate(t: Tape, name: str, gate: Tensor, up: Tensor) -> Tensor:
-    """Return activation(gate) · up in one kernel. Keeps gate and up."""
-    made = t.tensor(gate.shape, gate.dtype)
-    t.record(f"{name} gate", [gate, up], [made], [Saved(gate, "gate"), Saved(up, "up")], by=fused_gate)
-    return made
-
-
-def fused_cross_entropy(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the cross entropy in one kernel, in place of the logits. Keeps what it made of them, and the targets."""
-    made = t.tensor((), logits.dtype)
-    t.record(
-        "cross_entropy", [logits, targets], [made], [Saved(logits, "probabilities"), Saved(targets, "targets")], by=fused_cross_entropy
-    )
-    return made
-
-
 def constant(t: Tape, shape: tuple[Size, ...], dtype: Dtype) -> Tensor:
     """Return a tensor that belongs to the model, such as a table of cosines: no operator is charged for keeping it."""
     made = t.tensor(shape, dtype, needs_grad=False)
@@ -348,22 +324,6 @@ def _shared(x: Tensor) -> Size | None:
     return sum(others) if others and not x.interleaved else None
 
 
-def log_softmax(t: Tape, logits: Tensor) -> Tensor:
-    """Return log-probabilities [rows, V]. Keeps its output."""
-    made = t.tensor(logits.shape, logits.dtype)
-    t.record("log_softmax", [logits], [made], [Saved(made, "log-probabilities")], by=log_softmax)
-    return made
-
-
-def nll_loss(t: Tape, log_probabilities: Tensor, targets: Tensor) -> Tensor:
-    """Average the targets' negative log-probabilities. Keeps its inputs and the total weight."""
-    with t.at("", "loss"):
-        made, weight = t.tensor((), log_probabilities.dtype), t.tensor((), log_probabilities.dtype, needs_grad=False)
-    saved = [Saved(log_probabilities, "log-probabilities"), Saved(targets, "targets"), Saved(weight, "total weight")]
-    t.record("nll_loss", [log_probabilities, targets], [made, weight], saved, by=nll_loss)
-    return made
-
-
 def hold(t: Tape, *tensors: Tensor) -> None:
     """Say that variables still name the tensors here: they live until now, whoever else has let go of them."""
     t.record("end of scope", tensors, [], by=hold)
@@ -436,23 +396,3 @@ def declared(t: Tape, x: Tensor, w: Tensor, uses: Size) -> None:
     forward = 2 * (product(x.shape) // x.shape[-1]) * product(w.shape) * uses
     t.note("activations of tensors that the spec declares as extra")
     t.record("declared by the spec", [x, w], [], (), products(x, w, forward, "2 · tokens · elements · uses"), by=declared)
-
-
-def chunked_cross_entropy(t: Tape, x: Tensor, w: Tensor, b: Tensor | None, targets: Tensor) -> Tensor:
-    """Project x [B, n, d] by the head and take the cross entropy, chunk by chunk (torch.nn.functional.linear_cross_entropy, with options).
-
-    The forward pass makes the gradients of x and of the head as well, in the weights' dtype, and holds them in place of the logits.
-    2·rows·d·V FLOPs forward, twice that for the gradients; PyTorch's counter does not see them.
-    """
-    read = [x, w, *([b] if b else [])]
-    with t.at("", "gradients"):
-        gradients = [t.tensor(tensor.shape, w.dtype, needs_grad=False) for tensor in read if tensor.needs_grad]
-    with t.at("", "loss"):
-        made = t.tensor((), w.dtype)
-    forward = 2 * product(x.shape) * w.shape[0]
-    with t.at("", "head"):
-        t.record("linear", [x, w], [], flops=Flops(0, forward, forward, 0, "2 · rows · d · V"), by=chunked_cross_entropy)
-    saved = [Saved(gradient, "gradient made early") for gradient in gradients]
-    t.note("among the activations, the gradients that a chunked loss makes in the forward pass: they are in the peak")
-    t.record("linear_cross_entropy", [*read, targets], [made, *gradients], saved, by=chunked_cross_entropy)
-    return made

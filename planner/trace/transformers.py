@@ -15,6 +15,7 @@ from planner.trace import primitives as op
 from planner.trace import pytorch
 from planner.trace.classes import class_of
 from planner.trace.implementation import Sublayer
+from planner.trace.losses import log_softmax, nll_loss
 from planner.trace.pytorch import PYTORCH
 from planner.trace.sizes import Size, exceeds_one
 from planner.trace.tape import Tape
@@ -100,7 +101,7 @@ def own_loss(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
         padded = t.tensor((B, n + 1), "int64", needs_grad=False)
         t.record("pad", [targets], [padded], by=own_loss)
         ahead = op.contiguous(t, padded.view(B, n), exceeds_one(B))  # without the first, which is a copy unless B is 1
-    loss = op.nll_loss(t, op.log_softmax(t, wide), ahead)
+    loss = nll_loss(t, log_softmax(t, wide), ahead)
     op.hold(t, wide, logits, padded)
     return loss
 

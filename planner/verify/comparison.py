@@ -11,6 +11,7 @@ from planner import capacity
 from planner.capacity.records import FlopsCount, Plan
 from planner.spec.records import Scenario, Spec, Training
 from planner.verify import (
+    CannotMeasureError,
     configured_parameters,
     measure,
     measure_gpu,
@@ -37,6 +38,8 @@ def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check] = ("paramete
     without torch, and ``CannotMeasureError``.
     """
     wanted = set(checks)
+    if scenario.training.count_prediction:
+        raise CannotMeasureError("no modules here build prediction layers; leave out training.count_prediction to compare the model itself")
     # What no storage holds is none of PyTorch's tensors: a reserve, and what an allocator rounds up.
     scenario = replace(scenario, training=replace(scenario.training, reserve_bytes=0, round_allocations=False))
     plan = capacity.plan(spec, scenario)

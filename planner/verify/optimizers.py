@@ -24,7 +24,7 @@ from planner.spec.precision import AVERAGES, GRADIENTS, RECIPES, separate_gradie
 from planner.spec.records import Model, Optimizer, OptimizerKernel, Training
 from planner.trace.decoder import trace
 from planner.verify.measured import State, pattern
-from planner.verify.modules import UnbuildableError
+from planner.verify.parts import UnbuildableError
 
 MATRIX = 2  # dimensions
 LEARNING_RATE = 1e-3

@@ -21,8 +21,9 @@ from planner.verify.engine import backward
 from planner.verify.live import Live, Made
 from planner.verify.losses import loss_of
 from planner.verify.measured import CHECKPOINT, Measured, Phase, SavedStorage
-from planner.verify.modules import CausalLM, UnbuildableError
+from planner.verify.modules import CausalLM
 from planner.verify.optimizers import Trainer, muon_names
+from planner.verify.parts import UnbuildableError
 
 LOSS = "loss"  # the path of what runs in no module, or in the whole model itself
 MICRO_STEPS = 2  # of one step: those after the second are like it, with all gradients there from the start

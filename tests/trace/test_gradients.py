@@ -14,8 +14,8 @@ from planner.capacity.activations import kept
 from planner.capacity.flops import total
 from planner.spec.precision import Dtype
 from planner.spec.records import Attention, FeedForward, Layer, Model, Run, Training
+from planner.trace import losses, routing
 from planner.trace import primitives as op
-from planner.trace import routing
 from planner.trace.decoder import new_tape
 from planner.trace.kernels import fused_attention
 from planner.trace.tape import Tape
@@ -75,7 +75,7 @@ CASES: dict[str, Case] = {
     "rsqrt": Case((ROWS,), op.rsqrt, torch.rsqrt),
     "mean": Case((ROWS,), op.mean, lambda x: x.mean(-1, keepdim=True)),
     "softmax": Case((HEADS,), op.softmax, lambda x: F.softmax(x, -1)),
-    "log-softmax": Case(((B * n, d),), op.log_softmax, lambda x: F.log_softmax(x, -1)),
+    "log-softmax": Case(((B * n, d),), losses.log_softmax, lambda x: F.log_softmax(x, -1)),
     "dropout": Case((ROWS,), op.dropout, lambda x: F.dropout(x, 0.1)),
     "layer norm": Case((ROWS, (d,), (d,)), op.layer_norm, lambda x, w, b: F.layer_norm(x, (d,), w, b)),
     "layer norm without a bias": Case((ROWS, (d,)), lambda t, x, w: op.layer_norm(t, x, w, None), lambda x, w: F.layer_norm(x, (d,), w)),
@@ -86,7 +86,7 @@ CASES: dict[str, Case] = {
     "rows": Case(((n, d),), lambda t, x: routing.rows(t, x, ints(t, n)), lambda x: x[index(n)]),
     "top k": Case(((n, E),), lambda t, x: routing.top_k(t, x, k)[0], lambda x: torch.topk(x, k)[0]),
     "gather": Case(((n, E),), lambda t, x: routing.gather(t, x, ints(t, n, k)), lambda x: x.gather(1, index(n * k).view(n, k))),
-    "nll loss": Case(((n, d),), lambda t, x: op.nll_loss(t, x, ints(t, n)), lambda x: F.nll_loss(x, index(n))),
+    "nll loss": Case(((n, d),), lambda t, x: losses.nll_loss(t, x, ints(t, n)), lambda x: F.nll_loss(x, index(n))),
     "block linear": Case(
         ((2, n, h), (2, h, h), (2, 1, h)),
         op.block_linear,

@@ -66,6 +66,15 @@ def test_what_cannot_be_built_is_named_and_never_passes(tiny: Path, capsys: pyte
     assert "implementation megatron" in capsys.readouterr().err
 
 
+def test_prediction_layers_are_named_and_never_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "predicts.yaml"
+    sizes = "{vocab_size: 61, context_length: 16, d_model: 32, n_layers: 2, n_heads: 4, prediction: {}}"
+    path.write_text(f"name: predicts\nmodel: {sizes}\ntraining: {{count_prediction: true}}\n", encoding="utf-8")
+    assert cli.main(["verify", str(path)]) == 2
+    assert "prediction layers" in capsys.readouterr().err
+    assert cli.main(["verify", str(path), "--set", "training.count_prediction=false"]) == 0
+
+
 def test_a_missing_torch_is_named(tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
     assert cli.main(["verify", str(tiny)]) == 2

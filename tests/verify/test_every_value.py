@@ -9,14 +9,14 @@ import pytest
 pytest.importorskip("torch")
 
 from planner.spec import records
-from planner.verify import huggingface, modules, optimizers
+from planner.verify import families, optimizers, parts
 
 
 @pytest.mark.parametrize(
     ("table", "names"),
     [
-        (modules.ACTIVATIONS, records.Activation),
-        (huggingface.ACTIVATIONS, records.Activation),
+        (parts.ACTIVATIONS, records.Activation),
+        (families.ACTIVATIONS, records.Activation),
         (optimizers.KERNELS, records.OptimizerKernel),
     ],
 )

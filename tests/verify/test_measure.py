@@ -176,7 +176,7 @@ def test_every_switch_trains_on_real_tensors_and_on_fake_ones(switch: str, imple
 
 
 def test_a_model_that_cannot_be_built_is_named() -> None:
-    from planner.verify.modules import UnbuildableError
+    from planner.verify.parts import UnbuildableError
 
     with pytest.raises(UnbuildableError, match="implementation megatron"):
         measure(PLAIN, replace(STEP, implementation="megatron"))
@@ -201,14 +201,14 @@ def test_a_model_that_cannot_be_built_is_named() -> None:
     ],
 )
 def test_a_part_that_cannot_be_built_is_named(part: dict[str, object], named: str) -> None:
-    from planner.verify.modules import UnbuildableError
+    from planner.verify.parts import UnbuildableError
 
     with pytest.raises(UnbuildableError, match=named):
         measure(changed(**part), STEP)
 
 
 def test_a_part_that_a_model_has_once_and_that_cannot_be_built_is_named() -> None:
-    from planner.verify.modules import UnbuildableError
+    from planner.verify.parts import UnbuildableError
 
     with pytest.raises(UnbuildableError, match="embedding_dim"):
         parameters(replace(PLAIN, embedding_dim=3))
