@@ -62,13 +62,13 @@ class Alive:
                 self.moments[number + copies] = last._replace(bytes=last.bytes - size)
             self.bytes = self.bytes - size
 
-    def count_once(self, waiting: Sequence[tuple[int, Size]], copies: int, count: Size) -> None:
-        """Take off what only the walked copy adds: gradients that then wait, since the other copies add to them in place.
+    def count_once(self, added: Sequence[tuple[int, Size]], copies: int, count: Size) -> None:
+        """Take off what the walked copy alone adds, such as a gradient that waits for the other copies to add to it in place.
 
-        ``waiting`` pairs the moment from which the gradient waits with its bytes. In the last copy it waits from the start, beside what is
-        added to it.
+        ``added`` pairs the moment from which it is there in the walked copy with its bytes. In the last copy it is there from the start,
+        beside what the copy itself makes for a time.
         """
-        for moment, size in waiting:
+        for moment, size in added:
             for number in range(len(self.moments) - copies, len(self.moments)):
                 beside = exceeds_one(count) if number - copies < moment else 0
                 self.moments[number] = self.moments[number]._replace(bytes=self.moments[number].bytes - size * (count - 1 - beside))

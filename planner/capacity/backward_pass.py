@@ -45,6 +45,7 @@ class BackwardPass(Visitor):
         # moments in ``freed``.
         self.shared_by_copies: set[Storage] = set()
         self.freed: list[tuple[int, Size]] = []
+        self.held_outside: Storage | None = None  # the stand-in for what enters a copy, where others hold what enters the first one
         self.waits_from: dict[Tensor, int] = {}  # the moment from which the gradient of a tensor waits
         self.operator = ""
 
@@ -149,6 +150,8 @@ class BackwardPass(Visitor):
                 self.freed.append((len(self.alive.moments), size))
             else:
                 self.alive.add(-size)
+            if storage is self.held_outside:
+                self.freed.append((len(self.alive.moments), -size))
 
     def checkpoint(self, node: Checkpoint) -> None:
         """Run the stretch again when the first kept tensor is wanted, then backward; its inputs go when the last one is handed over.
@@ -184,6 +187,7 @@ class BackwardPass(Visitor):
         inside = _holders(node.body)
         for storage in inside.keys() - own:
             self.holders[storage] -= 1
+        self.held_outside = carry.inside.storage if self.holders.get(carry.first.storage) else None
         self.shared_by_copies, self.freed = {storage for storage in inside.keys() - own if not self.holders[storage]}, []
         with self.within({s: count for s, count in inside.items() if s in own or s in self.shared_by_copies}, self.kept):
             self.go(reversed(node.body))
@@ -212,5 +216,8 @@ def _holders(nodes: Iterable[Node]) -> dict[Storage, int]:
 
 
 def _made(nodes: Iterable[Node]) -> set[Storage]:
-    """Return the storages that come alive: all but the inputs and the parameters."""
-    return {tensor.storage for node, _ in visit(nodes) for tensor in node.outputs}
+    """Return the storages that come alive in the nodes: not those of inputs and parameters, nor of views of what was made before."""
+    made: set[Storage] = set()
+    for node, _ in visit(nodes):
+        made |= {tensor.storage for tensor in node.outputs} - {storage for tensor in node.inputs for storage, _ in tensor.parts}
+    return made

@@ -24,6 +24,11 @@ class ForwardPass(Visitor):
         # Storages from outside of equal layers: what their copies read goes in the last one, at the moments in ``freed``.
         self.shared_by_copies: set[Storage] = set()
         self.freed: list[tuple[int, Size]] = []
+        # The stand-in for what enters a copy, and whether (1 or 0, a size) others alone keep what enters the first one: it then stays, in the
+        # first copy from the moment in ``once`` on.
+        self.entering: Storage | None = None
+        self.kept_beside: Size = 0
+        self.once: list[tuple[int, Size]] = []
         # How many readers of a storage are still to come, by whether (1 or 0, a size) they read this one: sizes may decide in which of two
         # storages a tensor lies.
         self.readers: dict[Storage, dict[Size, int]] = {}
@@ -76,6 +81,10 @@ class ForwardPass(Visitor):
         if storage in self.storages and 1 not in readers and not storage.until_forward_ends and not storage.throughout:
             kept = self.kept.get(storage, 0)
             left = self.alive.size(storage.bytes) * (maximum(kept, *readers) if readers else kept)
+            if storage is self.entering and not readers:
+                beside = self.alive.size(storage.bytes) * self.kept_beside
+                self.once.append((len(self.alive.moments), beside))
+                left = left + beside
             if storage in self.shared_by_copies:
                 self.freed.append((len(self.alive.moments), self.storages[storage] - left))
             else:
@@ -92,15 +101,19 @@ class ForwardPass(Visitor):
         bytes_before, first_moment, until_the_end_before = self.alive.bytes, len(self.alive.moments), self.until_the_end
         carry = node.carry
         entering = self.storages.pop(carry.first.storage, 0)
-        self.shared_by_copies, self.freed = set(self.storages), []
-        self.storages[carry.inside.storage] = entering
+        self.shared_by_copies, self.freed, self.once = set(self.storages), [], []
+        self.entering = carry.inside.storage
+        kept_inside = self.kept.get(self.entering, 0)
+        self.kept_beside = maximum(self.kept.get(carry.first.storage, 0), kept_inside) - kept_inside
+        self.storages[self.entering] = entering
         self.go(node.body)
-        self.shared_by_copies = set()
+        self.shared_by_copies, self.entering = set(), None
         self.storages[carry.last.storage] = self.storages.pop(carry.made.storage, 0)
         self.until_the_end = self.until_the_end + (self.until_the_end - until_the_end_before) * (node.count - 1)
         copies, left = len(self.alive.moments) - first_moment, self.alive.bytes - bytes_before
         self.alive.add_other_copies(bytes_before, first_moment, node.count)
         self.alive.free_in_last_copy(self.freed, copies, node.count)
+        self.alive.count_once(self.once, copies, node.count)
         if self.freed:  # the last copy but one, which frees nothing from outside, may be the peak
             walked = self.alive.moments[first_moment : first_moment + copies]
             self.alive.moments += [moment._replace(bytes=moment.bytes + left * (node.count - 2)) for moment in walked]

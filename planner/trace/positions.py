@@ -31,9 +31,11 @@ class Places:
         self.all = (*self.shared, *(mask for mask in self.masks.values() if mask))
 
     def of(self, layer: Layer) -> tuple[Tensor, ...]:
-        """Return what is handed to a layer: the tables, positions and biases of all layers, and its own mask."""
+        """Return what is handed to a layer: what all layers share, its own mask, and keys and values of an earlier layer."""
+        kind = layer.attention
+        keys = self.keys_and_values[kind.n_kv_heads, kind.head_dim] if kind and kind.shared_kv else ()
         mask = self.masks[layer.attention.window if layer.attention else None] if attends(layer) else None
-        return (*self.shared, *([mask] if mask else []))
+        return (*self.shared, *([mask] if mask else []), *([self.per_layer] if self.per_layer else []), *keys)
 
     def bias(self, layer: Layer) -> Tensor | None:
         """Return what a layer adds to its scores: ALiBi's bias [1, H, n, n], or a mask [B, 1, n, n] that layers of one window share."""

@@ -41,3 +41,27 @@ def test_equal_layers_take_what_they_take_one_by_one(
         return memory.activations_bytes, memory.live, [phase.peak_bytes for phase in memory.phases]
 
     assert planned(3) == planned(1, 1, 1) == planned(1, 2) == planned(2, 1)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize("implementation", ["pytorch", "pytorch-eager", "transformers"])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"norm": {"type": "rmsnorm"}},
+        {"positions": "rope"},
+        {"attention": {"qkv": "separate"}, "layers": [{}, {"count": 3, "attention": {"shared_kv": True}}]},
+        {"norm": {"type": "rmsnorm"}, "per_layer_embedding": {"vocab_size": 33, "dim": 4}},
+    ],
+    ids=["gpt2", "rmsnorm", "rope", "shared-keys", "per-layer-embedding"],
+)
+def test_a_pass_leaves_what_is_kept_and_then_the_gradients(
+    plan_model: PlanModel, parts: dict[str, Any], implementation: str, recompute: str
+) -> None:
+    """Between the passes, what backward needs is alive, and after them a gradient for each weight; beside both the loss, 4 bytes."""
+    settings = {"implementation": implementation, "recompute": recompute, "precision": "fp32", "loss": "cross_entropy"}
+    memory = plan_model(SMALL | parts, batch_size=2, **settings).memory
+    live = memory.live
+    assert live.after_forward - live.start == memory.activations_bytes - memory.activations_by_component["inputs"] + 4
+    assert live.after_backward - live.start == memory.gradients_bytes + 4
