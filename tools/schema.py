@@ -112,6 +112,8 @@ def description(stated: Key, lacking: Sequence[str]) -> str:
     parts = (
         stated.meaning or " ".join((stated.kind.__doc__ or "").split()),
         f"Unit: {stated.unit}." if stated.unit else "",
+        f"Divides {stated.divides.replace(' ', ' and ')}." if stated.divides else "",
+        f"Only with {stated.only.replace('; ', ' and ')}." if stated.only else "",
         f"Default: {stated.derived}." if stated.derived else "",
         f"none: {stated.none}." if stated.none else "",
         f"Needs {', '.join(lacking[:-1])}{' and ' if lacking[1:] else ''}{lacking[-1]}." if lacking else "",

@@ -9,9 +9,13 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from planner.spec import part_checks
+from planner.spec.key_checks import key_checks
+from planner.spec.mixers import names
 from planner.spec.part_checks import attends
 from planner.spec.precision import RECIPES
 from planner.spec.problems import Problem, quote
+from planner.spec.records import Layer, Norm, Training
+from planner.spec.records.training import FUSED
 from planner.spec.resolve import has_feed_forward, head_dim, n_kv_heads, sequence_length, step_tokens
 from planner.spec.settings import Document, Settings, Unresolved
 
@@ -28,11 +32,19 @@ def check(document: Document) -> tuple[Problem, ...]:
     found: Iterable[Problem] = chain(
         _run(_DOCUMENT, document),
         _run(_NORM, model),  # of the final norm, which no layer need share
-        *(_run((*_NORM, *_LAYER), settings) for settings in layers),
+        *(_run(_LAYER, settings) for settings in layers),
+        *(_run(_ATTENTION, settings) for settings in layers if "attention" in _mixers(settings)),
         *(_run(_TRAINING, settings, model) for _, settings in document.scenarios),
         *(_run(_WITH_MODEL, settings, document) for _, settings in document.scenarios),
     )
     return tuple(dict.fromkeys(found))  # a setting that layers share is wrong once
+
+
+def _mixers(settings: Settings) -> tuple[str, ...]:
+    try:
+        return names(settings)
+    except Unresolved:
+        return ()
 
 
 def _run(checks: Iterable[Callable[..., Problems]], *sections: Document | Settings) -> Problems:
@@ -105,20 +117,8 @@ def _is_a_day(text: str) -> bool:
     return True
 
 
-def norm_bias(settings: Settings) -> Problems:
-    """Only a layernorm with weight has a bias."""
-    if not (settings.written("norm.bias") and settings.get("norm.bias")):
-        return
-    if settings.get("norm.type") == "rmsnorm":
-        yield settings.problem("norm.bias", "norm-bias", "an rmsnorm has no bias", "leave norm.bias out, or write type: layernorm")
-    elif not settings.get("norm.weight"):
-        yield settings.problem("norm.bias", "norm-bias", "a norm without weight has no bias", "leave norm.bias out, or write weight: true")
-
-
 def heads_divide_width(settings: Settings) -> Problems:
     """d_model / n_heads is whole where head_dim is not written."""
-    if not attends(settings):
-        return
     d_model, n_heads = settings.get("d_model"), settings.get("n_heads")
     if not settings.written("head_dim") and d_model % n_heads:
         message = f"n_heads {n_heads} does not divide d_model {d_model}"
@@ -127,8 +127,6 @@ def heads_divide_width(settings: Settings) -> Problems:
 
 def kv_heads_divide_heads(settings: Settings) -> Problems:
     """Each key and value head serves as many query heads."""
-    if not attends(settings):
-        return
     heads, kv_heads = settings.get("n_heads"), n_kv_heads(settings)
     if heads % kv_heads:
         message = f"n_kv_heads {kv_heads} does not divide n_heads {heads}"
@@ -137,8 +135,6 @@ def kv_heads_divide_heads(settings: Settings) -> Problems:
 
 def fused_bias(settings: Settings) -> Problems:
     """One matrix for q, k and v has one bias vector or none."""
-    if not attends(settings):
-        return
     qkv = settings.get("attention.qkv")
     biases = {settings.get(f"attention.bias.{part}") for part in "qkv"}
     if qkv != "separate" and len(biases) > 1:
@@ -148,8 +144,6 @@ def fused_bias(settings: Settings) -> Problems:
 
 def fused_per_head(settings: Settings) -> Problems:
     """q, k and v head by head need as many key and value heads as query heads."""
-    if not attends(settings):
-        return
     heads, kv_heads = settings.get("n_heads"), n_kv_heads(settings)
     if settings.get("attention.qkv") == "fused_per_head" and heads != kv_heads:
         message = f"fused_per_head lays out q, k and v of each head, but n_kv_heads {kv_heads} is not n_heads {heads}"
@@ -178,15 +172,6 @@ def parallel_placement(settings: Settings) -> Problems:
         key = "norm.placement" if settings.written("norm.placement") else "block"
         message = f"block {block} has its norms before the sublayers, not {placement}"
         yield settings.problem(key, "parallel-placement", message, "write norm.placement: before, or block: sequential")
-
-
-def positions_keys(settings: Settings) -> Problems:
-    """Offset belongs to learned positions, rotary_dim to rope."""
-    type_ = settings.get("positions.type")
-    for key, owner in (("offset", "learned"), ("rotary_dim", "rope")):
-        if type_ != owner and settings.written(f"positions.{key}"):
-            hint = f"leave it out, or write type: {owner}"
-            yield settings.problem(f"positions.{key}", "positions", f"{key} belongs to {owner} positions, and these are {type_}", hint)
 
 
 def rotary_dim(settings: Settings) -> Problems:
@@ -231,23 +216,13 @@ def tokens_and_steps(settings: Settings, model: Settings) -> Problems:
 
 
 def kernels(settings: Settings, _: Document) -> Problems:
-    """Kernels can be forced where there is a choice, and a cache kept where there is one."""
-    implementation, kernel, precision = settings.get("implementation"), settings.get("attention_kernel"), settings.get("precision")
-    if kernel != "auto" and implementation not in FUSED:
-        message = f"attention_kernel belongs to fused attention, and the implementation is {implementation}"
-        yield settings.problem("attention_kernel", "attention-kernel", message, "leave it out, or write implementation: pytorch")
+    """Attention has no kernel of every name on every device, nor for every dtype."""
+    kernel, precision = settings.get("attention_kernel"), settings.get("precision")
     if kernel in ("flash", "cudnn") and RECIPES[precision].compute == "float32":
         message = f"{kernel} attention computes in 16 bits, and the precision is {precision}"
         yield settings.problem("attention_kernel", "attention-kernel", message, "write efficient or math, or another precision")
     if kernel in ("efficient", "cudnn") and settings.get("device") == "cpu":
         yield settings.problem("attention_kernel", "attention-kernel", f"a CPU has no {kernel} attention", "write auto, flash or math")
-    if settings.get("kv_cache") and not implementation.startswith("transformers"):
-        message = f"kv_cache belongs to the modules of transformers, and the implementation is {implementation}"
-        yield settings.problem("kv_cache", "kv-cache", message, "leave it out, or write implementation: transformers")
-    optimizer, update = settings.get("optimizer"), settings.get("optimizer_kernel")
-    if update != "fused" and optimizer not in ("adam", "adamw"):
-        message = f"optimizer_kernel belongs to adam and adamw, and the optimizer is {optimizer}"
-        yield settings.problem("optimizer_kernel", "optimizer-kernel", message, "leave it out, or write fused")
 
 
 def capped_scores(settings: Settings, document: Document) -> Problems:
@@ -263,13 +238,9 @@ def capped_scores(settings: Settings, document: Document) -> Problems:
 
 
 def muon_experts(settings: Settings, document: Document) -> Problems:
-    """Only Muon leaves a choice of the optimizer of routed experts, and only where there are any."""
-    if not (settings.written("muon_experts") and settings.get("muon_experts")):
-        return
-    if settings.get("optimizer") != "muon":
-        message = f"muon_experts requires optimizer: muon, and the optimizer is {settings.get('optimizer')}"
-        yield settings.problem("muon_experts", "muon-experts", message, "leave it out, or write optimizer: muon")
-    elif not any(layer.on("experts") for group in document.groups for layer in group.layers):
+    """Only where there are experts can their optimizer be chosen."""
+    chosen = settings.get("optimizer") == "muon" and settings.get("muon_experts") != "adamw"
+    if chosen and not any(layer.on("experts") for group in document.groups for layer in group.layers):
         yield settings.problem("muon_experts", "muon-experts", "muon_experts requires a model with experts", "leave it out")
 
 
@@ -280,31 +251,9 @@ def count_prediction(settings: Settings, document: Document) -> Problems:
         yield settings.problem("count_prediction", "count-prediction", message, "leave it out, or write model.prediction")
 
 
-FUSED = ("pytorch", "transformers")  # implementations whose attention is one kernel
-
 _DOCUMENT = (*part_checks.DOCUMENT, n_layers, run_positions, scenario_names, waiver_dates)
-_NORM = (norm_bias, part_checks.unit_offset)
-_LAYER = (
-    heads_divide_width,
-    kv_heads_divide_heads,
-    fused_bias,
-    fused_per_head,
-    gated_d_ff,
-    gate_bias,
-    parallel_placement,
-    positions_keys,
-    rotary_dim,
-    *part_checks.LAYER,
-)
+_NORM = key_checks(Norm, "norm.")
+_LAYER = (*key_checks(Layer), gated_d_ff, gate_bias, parallel_placement, rotary_dim, *part_checks.LAYER)
+_ATTENTION = (heads_divide_width, kv_heads_divide_heads, fused_bias, fused_per_head, *part_checks.ATTENTION)
+_TRAINING = (*key_checks(Training), sequence_in_context, gradient_dtype, tokens_and_steps)
 _WITH_MODEL = (kernels, capped_scores, muon_experts, count_prediction)
-
-
-def kept_logits(settings: Settings, _: Settings) -> Problems:
-    """Logits can be held only where the program gets any."""
-    loss = settings.get("loss")
-    if settings.get("keep_logits") and loss.startswith("linear"):
-        message = f"keep_logits holds the logits, and a program that calls {loss} never has them"
-        yield settings.problem("keep_logits", "keep-logits", message, "leave it out, or write loss: cross_entropy")
-
-
-_TRAINING = (sequence_in_context, gradient_dtype, tokens_and_steps, kept_logits)

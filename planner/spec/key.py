@@ -27,6 +27,8 @@ class Key(NamedTuple):
     example: Any = None
     aliases: str = ""  # names that other programs give the key
     values: Mapping[str, str] = {}  # our values, or keys in a group, and what other programs call them
+    only: str = ""  # the values of other keys with which it can be written: "norm.type: rmsnorm; norm.weight: true"
+    divides: str = ""  # keys of its group that are multiples of it
     needed: bool = False  # whether it must be written though its field has a default
     quiet: bool = False  # whether it is shown only where it differs from its default
     form: Form = "value"  # else a group: a mapping, which none, the value of its type, or true and false can stand for

@@ -32,15 +32,6 @@ def _needed(kind: type[Any], name: str) -> Iterator[tuple[str, tuple[str, ...]]]
 
 # Keys without a default, by the group that they are in.
 NEEDED = dict(chain.from_iterable(_needed(kind, name) for name, kind in {**RECORDS, "experts": Experts}.items()))
-# In a group, a size that divides another one.
-_DIVISORS = (
-    ("mamba2", "n_heads", "d_inner"),
-    ("mamba2", "n_groups", "n_heads"),
-    ("gated_delta_net", "n_key_heads", "n_value_heads"),
-    ("rg_lru", "n_blocks", "width"),
-    ("mlstm", "n_heads", "qk_dim"),
-    ("mlstm", "n_heads", "v_dim"),
-)
 
 
 def attends(settings: Settings) -> bool:
@@ -105,21 +96,6 @@ def mixer_list(settings: Settings) -> Problems:
         yield settings.problem("mixer", "mixer", "attention and latent_attention cannot stand side by side", "write one of them")
 
 
-def group_divisors(settings: Settings) -> Problems:
-    """Heads, groups and blocks are equally wide."""
-    mixed = names(settings)
-    for group, small, large in _DIVISORS:
-        if group not in mixed:
-            continue
-        try:
-            divisor, width = settings.get(f"{group}.{small}"), settings.get(f"{group}.{large}")
-        except Unresolved:
-            continue
-        if width % divisor:
-            message = f"{group}.{small} {divisor} does not divide {group}.{large} {width}"
-            yield settings.problem(f"{group}.{small}", "divides", message, f"make {large} a multiple of {small}")
-
-
 def selected_keys(settings: Settings) -> Problems:
     """Keys are chosen by the layer's own indexer, or by an earlier layer's."""
     key = "latent_attention.selected_keys"
@@ -147,8 +123,6 @@ def latent_positions(settings: Settings) -> Problems:
 
 def window(settings: Settings) -> Problems:
     """No window is longer than the context."""
-    if not attends(settings):
-        return
     seen, context = settings.get_or_none("attention.window"), settings.get("context_length")
     if seen is not None and seen > context:
         message = f"window {seen} is more than context_length {context}, so that it hides nothing"
@@ -161,8 +135,6 @@ def window(settings: Settings) -> Problems:
 
 def reused_keys(settings: Settings) -> Problems:
     """Keys and values that are not projected are in no matrix and have no width of their own."""
-    if not attends(settings):
-        return
     for key, what in (("shared_kv", "keys and values are an earlier layer's"), ("keys_as_values", "the values are the keys")):
         if settings.get(f"attention.{key}") and settings.get("attention.qkv") != "separate":
             message = f"{key}: {what}, so that q, k and v cannot be one matrix"
@@ -179,7 +151,7 @@ def reused_keys(settings: Settings) -> Problems:
 
 def differential_heads(settings: Settings) -> Problems:
     """Differential attention subtracts one half of the heads from the other."""
-    if attends(settings) and settings.get("attention.differential") and settings.get("n_heads") % 2:
+    if settings.get("attention.differential") and settings.get("n_heads") % 2:
         message = f"differential attention pairs heads, and n_heads {settings.get('n_heads')} is odd"
         yield settings.problem("attention.differential", "differential", message, "make n_heads even")
 
@@ -225,13 +197,6 @@ def something_in_it(settings: Settings) -> Problems:
         missing = "feed-forward" if mixes else "mixer"
         message = f"block {settings.get('block')} has mixer and feed-forward side by side, and there is no {missing}"
         yield settings.problem("block", "parallel-block", message, "write block: sequential")
-
-
-def unit_offset(settings: Settings) -> Problems:
-    """Only the weight of an rmsnorm is stored less one."""
-    if settings.get("norm.unit_offset") and (settings.get("norm.type") != "rmsnorm" or not settings.get("norm.weight")):
-        message = "unit_offset belongs to an rmsnorm with weight"
-        yield settings.problem("norm.unit_offset", "unit-offset", message, "leave it out, or write type: rmsnorm")
 
 
 def embedding_dim(document: Document) -> Problems:
@@ -328,14 +293,11 @@ DOCUMENT: tuple[Callable[[Document], Problems], ...] = (n_heads, unused_mixers, 
 LAYER: tuple[Callable[[Settings], Problems], ...] = (
     needed_keys,
     mixer_list,
-    group_divisors,
     latent_positions,
     selected_keys,
-    window,
-    reused_keys,
-    differential_heads,
     channel_mixing,
     chosen_experts,
     experts_beside,
     something_in_it,
 )
+ATTENTION: tuple[Callable[[Settings], Problems], ...] = (window, reused_keys, differential_heads)  # of layers that have attention

@@ -90,8 +90,7 @@ def _value(settings: Settings, path: str, type_: object, key: Key) -> object:
 def model(document: Document) -> Model:
     """Return the model."""
     settings = document.model
-    V: int = settings.get("vocab_size")
-    multiple: int = settings.get("pad_vocab_to_multiple_of")
+    V, multiple = settings.size("vocab_size"), settings.size("pad_vocab_to_multiple_of")
     return made(
         Model,
         settings,
@@ -136,21 +135,17 @@ def layer(document: Document, settings: Settings) -> Layer:
 
 def n_kv_heads(settings: Settings) -> int:
     """Return n_kv_heads, n_heads unless written."""
-    heads: int = settings.get("n_kv_heads", settings.get("n_heads"))
-    return heads
+    return settings.size("n_kv_heads", settings.size("n_heads"))
 
 
 def head_dim(settings: Settings) -> int:
     """Return head_dim, d_model / n_heads unless written; raises Unresolved where that does not divide."""
     if settings.written("head_dim"):
-        written: int = settings.get("head_dim")
-        return written
-    d_model: int = settings.get("d_model")
-    n_heads: int = settings.get("n_heads")
+        return settings.size("head_dim")
+    d_model, n_heads = settings.size("d_model"), settings.size("n_heads")
     if d_model % n_heads:
         raise Unresolved("head_dim")
-    divided: int = settings.get("head_dim", default_head_dim(d_model, n_heads))
-    return divided
+    return settings.size("head_dim", default_head_dim(d_model, n_heads))
 
 
 def default_head_dim(d_model: int, n_heads: int) -> int:
@@ -182,8 +177,7 @@ def feed_forward(settings: Settings) -> FeedForward:
 def d_ff(settings: Settings) -> int:
     """Return d_ff, 4 * d_model unless written; a gated feed-forward has no usual width."""
     gated = settings.get("feed_forward.type") == "gated"
-    width: int = settings.get("d_ff", None if gated else default_d_ff(settings.get("d_model")))
-    return width
+    return settings.size("d_ff", None if gated else default_d_ff(settings.size("d_model")))
 
 
 def positions(settings: Settings) -> Positions:
@@ -221,25 +215,21 @@ def training(settings: Settings, model: Settings) -> Training:
 
 def sequence_length(settings: Settings, model: Settings) -> int:
     """Return n, context_length unless written."""
-    n: int = settings.get("sequence_length", model.get("context_length"))
-    return n
+    return settings.size("sequence_length", model.size("context_length"))
 
 
 def tokens(settings: Settings, model: Settings) -> int | None:
     """Return the tokens of the whole training, from the steps where they are written instead; None where neither is."""
     if settings.written("tokens"):
-        written: int = settings.get("tokens")
-        return written
+        return settings.size("tokens")
     if settings.written("steps"):
-        return step_tokens(settings, model) * int(settings.get("steps"))
+        return step_tokens(settings, model) * settings.size("steps")
     return None
 
 
 def step_tokens(settings: Settings, model: Settings) -> int:
     """Return the tokens of one optimizer step: B * n * gradient_accumulation."""
-    B: int = settings.get("batch_size")
-    accumulated: int = settings.get("gradient_accumulation")
-    return B * sequence_length(settings, model) * accumulated
+    return settings.size("batch_size") * sequence_length(settings, model) * settings.size("gradient_accumulation")
 
 
 def _gradient_dtype(settings: Settings) -> GradientDtype:
@@ -250,7 +240,7 @@ def _gradient_dtype(settings: Settings) -> GradientDtype:
 
 # What rests on other settings: fields of all records that take a key of the layer, and fields of one record.
 OF_LAYER: dict[str, Callable[[Settings], int]] = {
-    "n_heads": lambda settings: settings.get("n_heads"),
+    "n_heads": lambda settings: settings.size("n_heads"),
     "n_kv_heads": n_kv_heads,
     "head_dim": head_dim,
     "d_ff": d_ff,

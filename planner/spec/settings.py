@@ -29,9 +29,7 @@ class Settings:
         """Return what is written for a key, or for a shorthand above it."""
         node: Node | None = self.node
         for step in key.split("."):
-            if node is None:
-                return None
-            node = node.get(step)
+            node = node and node.get(step)
         return node
 
     def get(self, key: str, default: object = None) -> Any:  # noqa: ANN401 - the schema has checked what type it is
@@ -48,6 +46,11 @@ class Settings:
             raise Unresolved(key)
         self.defaulted.add(dotted)
         return default
+
+    def size(self, key: str, default: int | None = None) -> int:
+        """Return a setting that is a whole number, as ``get`` does."""
+        value: int = self.get(key, default)
+        return value
 
     def get_or_none(self, key: str) -> Any:  # noqa: ANN401
         """Return a setting, None where it is ``none``."""

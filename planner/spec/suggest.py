@@ -8,16 +8,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from planner.spec.key import keys
-from planner.spec.language import inlined, properties
 from planner.spec.nodes import UNREADABLE
-from planner.spec.records import Layer, Model, Spec
+from planner.spec.records import Layer, Spec
 from planner.spec.yaml12 import parse_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from planner.spec.key import Key
-    from planner.spec.language import Schema
     from planner.spec.nodes import Scalar
 
 _MOST = 200  # unknown keys of one mapping that are thought about
@@ -43,11 +41,11 @@ def stated(kind: type[Any] = Spec, above: str = "") -> Iterator[tuple[str, Key]]
     """Yield the keys of the language, dotted, those of a layer as the model's."""
     for field, key in keys(kind):
         path = above + (key.path or field.name)
+        if field.name == "runs":
+            yield from stated(Layer, above)
         yield path, key
         if key.kind:
             yield from stated(key.kind, f"{path}.")
-    if kind is Model:
-        yield from stated(Layer, above)
 
 
 @cache
@@ -73,15 +71,8 @@ def _foreign_values() -> dict[str, dict[str, str]]:
 @cache
 def _homes() -> dict[str, str]:
     """Return for the name of each of our keys the first dotted key that it ends, shallow ones first."""
-
-    def walk(part: Schema, prefix: str) -> Iterator[str]:
-        for key, inner in properties(part).items():
-            yield prefix + key
-            if key != "expect":
-                yield from walk(inner, f"{prefix}{key}.")
-
     homes: dict[str, str] = {}
-    for dotted in sorted(walk(inlined(), ""), key=lambda key: key.count(".")):
+    for dotted in sorted((path for path, _ in stated()), key=lambda path: path.count(".")):
         homes.setdefault(dotted.rpartition(".")[2], dotted)
     return homes
 

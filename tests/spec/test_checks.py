@@ -21,19 +21,19 @@ REFUSED = """\
   positions: {type: rope, rotary_dim: 14}
     8:39: error[rotary-dim]: rotary_dim 14 is more than head_dim 12; write at most 12
   positions: {type: alibi, rotary_dim: 4}
-    8:40: error[positions]: rotary_dim belongs to rope positions, and these are alibi; leave it out, or write type: rope
+    8:40: error[positions]: positions.rotary_dim requires positions.type: rope, not alibi; leave it out, or write positions.type: rope
   positions: {type: rope, offset: 2}
-    8:35: error[positions]: offset belongs to learned positions, and these are rope; leave it out, or write type: learned
+    8:35: error[positions]: positions.offset requires positions.type: learned, not rope; leave it out, or write positions.type: learned
   positions: {rotary_dim: 4}
-    8:27: error[positions]: rotary_dim belongs to rope positions, and these are learned; leave it out, or write type: rope
+    8:27: error[positions]: positions.rotary_dim requires positions.type: rope, not learned; leave it out, or write positions.type: rope
   feed_forward: {type: gated}
     8:24: error[d-ff]: a gated feed-forward needs d_ff: there is no usual width; write d_ff
   feed_forward: {bias: {gate: true}}
     8:31: error[gate-bias]: a plain feed-forward has no gate to give a bias; leave gate out, or write feed_forward.type: gated
   norm: {type: rmsnorm, bias: true}
-    8:31: error[norm-bias]: an rmsnorm has no bias; leave norm.bias out, or write type: layernorm
+    8:31: error[norm-bias]: norm.bias requires norm.type: layernorm, not rmsnorm; leave it out, or write norm.type: layernorm
   norm: {weight: false, bias: true}
-    8:31: error[norm-bias]: a norm without weight has no bias; leave norm.bias out, or write weight: true
+    8:31: error[norm-bias]: norm.bias requires norm.weight: true, not false; leave it out, or write norm.weight: true
   attention: {bias: {k: false}}
     8:21: error[fused-bias]: q, k and v are one matrix (qkv: fused), which has a bias for all of them or none; \
 write attention.qkv: separate, or give q, k and v the same

@@ -428,7 +428,7 @@ write training.implementation: pytorch-eager
     9:28: error[softcap]: the fused attention of implementation transformers cannot cap the scores (attention.logit_softcap); \
 write training.implementation: transformers-eager
 training: {muon_experts: each}
-    8:26: error[muon-experts]: muon_experts requires optimizer: muon, and the optimizer is adamw; leave it out, or write optimizer: muon
+    8:26: error[muon-experts]: muon_experts requires optimizer: muon, not adamw; leave it out, or write optimizer: muon
 training: {muon_experts: each, optimizer: muon}
     8:26: error[muon-experts]: muon_experts requires a model with experts; leave it out
 training: {count_prediction: true}
@@ -455,7 +455,7 @@ write attention.qkv: separate
     8:10: error[parallel-block]: block parallel_one_norm has mixer and feed-forward side by side, and there is no feed-forward; \
 write block: sequential
   norm: {unit_offset: true}
-    8:23: error[unit-offset]: unit_offset belongs to an rmsnorm with weight; leave it out, or write type: rmsnorm
+    8:23: error[unit-offset]: norm.unit_offset requires norm.type: rmsnorm, not layernorm; leave it out, or write norm.type: rmsnorm
   embedding_dim: 48
     8:18: error[embedding-dim]: embedding_dim is d_model, which needs no projections; \
 leave it out; a square projection can be declared under extra
@@ -489,10 +489,10 @@ ssm, experts, shared_experts, router, norm, head, other
   feed_forward: {type: gated}\\n  experts: {count: 2, top_k: 1, d_ff: 3}\\n  extra: [{name: x, shape: [d_ff]}]
     10:29: error[shape]: the size d_ff is not given here; write d_ff, or the number
 training: {kv_cache: true}
-    8:22: error[kv-cache]: kv_cache belongs to the modules of transformers, and the implementation is pytorch; \
+    8:22: error[kv-cache]: kv_cache requires implementation: transformers or transformers-eager, not pytorch; \
 leave it out, or write implementation: transformers
 training: {attention_kernel: flash, implementation: megatron}
-    8:30: error[attention-kernel]: attention_kernel belongs to fused attention, and the implementation is megatron; \
+    8:30: error[attention-kernel]: attention_kernel requires implementation: pytorch or transformers, not megatron; \
 leave it out, or write implementation: pytorch
 training: {attention_kernel: flash, precision: fp32}
     8:30: error[attention-kernel]: flash attention computes in 16 bits, and the precision is fp32; \
@@ -500,10 +500,10 @@ write efficient or math, or another precision
 training: {attention_kernel: efficient, device: cpu}
     8:30: error[attention-kernel]: a CPU has no efficient attention; write auto, flash or math
 training: {optimizer_kernel: foreach, optimizer: lion}
-    8:30: error[optimizer-kernel]: optimizer_kernel belongs to adam and adamw, and the optimizer is lion; leave it out, or write fused
+    8:30: error[optimizer-kernel]: optimizer_kernel requires optimizer: adamw or adam, not lion; leave it out, or write optimizer: adamw
 training: {loss: linear_cross_entropy, keep_logits: true}
-    8:53: error[keep-logits]: keep_logits holds the logits, and a program that calls linear_cross_entropy never has them; \
-leave it out, or write loss: cross_entropy
+    8:53: error[keep-logits]: keep_logits requires loss: default or cross_entropy or cross_entropy_shifted, not linear_cross_entropy; \
+leave it out, or write loss: default
 """
 
 

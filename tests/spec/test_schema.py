@@ -121,6 +121,15 @@ def values(kind: type[Any], name: str) -> set[str]:
     return set(get_args(get_args(hint)[0] if get_origin(hint) is ClassVar else hint))
 
 
+def test_a_key_belongs_to_values_that_another_key_has_and_divides_sizes_of_its_group() -> None:
+    for path, key in suggest.stated():
+        section, group = path.partition(".")[0], path.rpartition(".")[0]
+        for condition in filter(None, key.only.split("; ")):
+            other, _, said = condition.partition(": ")
+            assert set(said.split(" or ")) <= {*leaves()[f"{section}.{other}"].get("enum", ("true", "false"))}, path
+        assert all(f"{group}.{other}" in leaves() for other in key.divides.split()), path
+
+
 def test_no_name_of_another_program_leads_to_two_keys() -> None:
     names = [name for _, key in suggest.stated() for name in key.aliases.split()]
     assert len(names) == len(set(names))

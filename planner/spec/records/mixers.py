@@ -30,8 +30,8 @@ class Mamba2:
 
     d_inner: int = key("Inner width. Usually 2 * d_model.", "channels", example=8192, aliases="mamba_d_ssm")
     d_state: int = key("State size per channel.", "values", example=128)
-    n_heads: int = key("Number of heads; divides d_inner.", "heads", example=128, aliases="mamba_n_heads mamba_num_heads")
-    n_groups: int = key("Number of groups of heads that share B and C; divides n_heads.", "groups", example=8, aliases="mamba_n_groups")
+    n_heads: int = key("Number of heads.", "heads", divides="d_inner", example=128, aliases="mamba_n_heads mamba_num_heads")
+    n_groups: int = key("Number of groups of heads that share B and C.", "groups", divides="n_heads", example=8, aliases="mamba_n_groups")
     d_conv: int = key("Kernel size of the convolution.", "tokens", usual=4)
     conv_bias: bool = key("Bias of the convolution.", default=True)
     bias: bool = key("Bias of the input and output projections.", default=False)
@@ -42,7 +42,7 @@ class Mamba2:
 class GatedDeltaNet:
     """Gated DeltaNet (Yang et al. 2024, arXiv:2412.06464) as in Qwen3-Next."""
 
-    n_key_heads: int = key("Number of query and key heads; divides n_value_heads.", "heads", example=16, aliases="linear_num_key_heads")
+    n_key_heads: int = key("Number of query and key heads.", "heads", divides="n_value_heads", example=16, aliases="linear_num_key_heads")
     n_value_heads: int = key("Number of value heads.", "heads", example=32, aliases="linear_num_value_heads")
     key_dim: int = key("Width of one query or key head.", "channels", example=128, aliases="linear_key_head_dim")
     value_dim: int = key("Width of one value head.", "channels", example=128, aliases="linear_value_head_dim")
@@ -71,7 +71,7 @@ class RgLru:
     """Recurrent block of Griffin (De et al. 2024, arXiv:2402.19427): two branches, a convolution and a gated linear recurrence."""
 
     width: int = key("Width of the recurrence.", "channels", example=2560, aliases="lru_width")
-    n_blocks: int = key("Number of blocks of the block-diagonal gates; divides width.", "blocks", example=10)
+    n_blocks: int = key("Number of blocks of the block-diagonal gates.", "blocks", divides="width", example=10)
     d_conv: int = key("Kernel size of the convolution.", "tokens", usual=4)
 
 
@@ -95,9 +95,9 @@ class ShortConvolution:
 class Mlstm:
     """The mLSTM layer of xLSTM-7B (Beck et al. 2025, arXiv:2503.13427)."""
 
-    n_heads: int = key("Number of heads.", "heads", example=8)
-    qk_dim: int = key("Width of queries or keys of all heads together; a multiple of n_heads.", "channels", example=2048)
-    v_dim: int = key("Width of values of all heads together; a multiple of n_heads.", "channels", example=4096)
+    n_heads: int = key("Number of heads.", "heads", divides="qk_dim v_dim", example=8)
+    qk_dim: int = key("Width of queries or keys of all heads together.", "channels", example=2048)
+    v_dim: int = key("Width of values of all heads together.", "channels", example=4096)
 
 
 Mixer: TypeAlias = (

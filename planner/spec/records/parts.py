@@ -90,8 +90,10 @@ class Norm:
         aliases="norm_type norm_class_name normalization",
         values={"layernorm": "layer_norm ln layer-norm", "rmsnorm": "rms rms_norm rms-norm"})
     weight: bool = key("The norms have a weight (scale).", default=True)
-    bias: bool = key("The norms have a bias (shift).", default=True, derived="true for layernorm with weight, otherwise false")
-    unit_offset: bool = key("rmsnorm only: the stored weight is added to one, as in Gemma.", default=False, quiet=True,
+    bias: bool = key("The norms have a bias (shift).", default=True, only="norm.type: layernorm; norm.weight: true",
+        derived="true for layernorm with weight, otherwise false")
+    unit_offset: bool = key("The stored weight is added to one, as in Gemma.", default=False, quiet=True,
+        only="norm.type: rmsnorm; norm.weight: true",
         aliases="apply_layernorm_1p zero_centered_gamma add_unit_offset")
 
 
@@ -103,8 +105,9 @@ class Positions:
         "sinusoidal: a fixed encoding added to the embedding.", default="learned",
         values={"rope": "rotary rotary_embedding", "learned": "absolute learnt learnable learned_absolute",
         "sinusoidal": "sin sine fixed sinusoid", "none": "nope no off false null"})
-    offset: int = key("learned only: rows of the embedding before position 0; OPT has 2.", "rows", default=0, least=0)
-    rotary_dim: int = key("rope only: rotated channels per head, an even number.", "channels", default=0, derived="head_dim", example=64,
+    offset: int = key("Rows of the embedding before position 0; OPT has 2.", "rows", default=0, least=0, only="positions.type: learned")
+    rotary_dim: int = key("Rotated channels per head, an even number.", "channels", default=0, derived="head_dim",
+        only="positions.type: rope", example=64,
         aliases="rotary_pct partial_rotary_factor rotary_percentage")
 
 

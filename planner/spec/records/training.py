@@ -19,6 +19,7 @@ OptimizerKernel = Literal["fused", "foreach", "for-loop"]
 Implementation = Literal["pytorch", "pytorch-eager", "transformers", "transformers-eager", "megatron"]
 MuonExperts = Literal["adamw", "each"]
 FlopsConvention = Literal["matmul", "matmul-causal", "6nd", "6nd-kaplan", "palm", "hardware"]
+FUSED = ("pytorch", "transformers")  # implementations whose attention is one kernel
 
 
 # A table, in which a key takes a line or two.
@@ -52,8 +53,8 @@ class Training:
         values={"adamw": "adam-w adamw_torch adamw_torch_fused adamw-fused",
         "adamw-8bit": "adamw8bit adam8bit adam-8bit adamw_8bit adamw_bnb_8bit 8bit-adam",
         "sgd-momentum": "momentum sgd_momentum sgdm nesterov"})
-    muon_experts: MuonExperts = key("Optimizer of the routed experts under muon: adamw, since torch.optim.Muon accepts only matrices, or "
-        "Muon on each expert's matrices (each), as Moonlight and Kimi K2 do.", default="adamw", quiet=True)
+    muon_experts: MuonExperts = key("Optimizer of the routed experts: adamw, since torch.optim.Muon accepts only matrices, or "
+        "Muon on each expert's matrices (each), as Moonlight and Kimi K2 do.", default="adamw", only="optimizer: muon", quiet=True)
     dropout: Fraction = key("Dropout probability, from 0 to below 1; at 0 no masks are saved.", default=Fraction(0), least=0, below=1,
         example=0.1, aliases="resid_pdrop embd_pdrop attn_pdrop hidden_dropout attention_dropout")
     recompute: Recompute = key("Activation recomputation (checkpointing): none, only the inside of attention (selective), or every layer "
@@ -67,16 +68,19 @@ class Training:
         "transformers": "hf huggingface hugging-face"})
     device: Device = key("Target device class: A100, H100 or CPU.", default="a100", aliases="gpu accelerator hardware",
         values={"a100": "cuda gpu ampere", "h100": "hopper h200 h800"})
-    attention_kernel: AttentionKernel = key("Fused attention only: the kernel that PyTorch chooses on the device (auto), or a forced one.",
+    attention_kernel: AttentionKernel = key("Kernel of fused attention: the one PyTorch chooses on the device (auto), or a forced one.",
+        only=f"implementation: {' or '.join(FUSED)}",
         default="auto", aliases="sdpa_backend sdp_backend attention_backend")
     loss: Loss = key("Loss function: the implementation's own (default); cross entropy of the logits (cross_entropy), or of logits and "
         "labels shifted against each other (cross_entropy_shifted); or the head and cross entropy in one function (linear_cross_entropy), "
         "computed in chunks without the full logits (linear_cross_entropy_chunked).", default="default")
-    keep_logits: bool = key("The training loop holds a reference to the logits until the step ends.", default=False)
-    kv_cache: bool = key("transformers only: use_cache is on in training, which copies the keys and values of each layer.", default=False,
+    keep_logits: bool = key("The training loop holds a reference to the logits until the step ends.", default=False,
+        only="loss: default or cross_entropy or cross_entropy_shifted")
+    kv_cache: bool = key("use_cache is on in training, which copies the keys and values of each layer.", default=False,
+        only="implementation: transformers or transformers-eager",
         aliases="use_cache")
-    optimizer_kernel: OptimizerKernel = key("Implementation of adam and adamw: one kernel (fused), lists of tensors (foreach), or tensor "
-        "by tensor (for-loop).", default="fused", aliases="fused foreach fused_optimizer")
+    optimizer_kernel: OptimizerKernel = key("Implementation of the optimizer: one kernel (fused), lists of tensors (foreach), or tensor "
+        "by tensor (for-loop).", default="fused", only="optimizer: adamw or adam", aliases="fused foreach fused_optimizer")
     ema: Ema = key("Data type of an EMA (moving average) copy of the weights, column average_bytes; none: no EMA.", default="none")
     reserve_bytes: int = key("Extra memory added to the peak, e.g. for the CUDA context, kernel workspaces and fragmentation.", "bytes",
         default=0, least=0, example=1073741824)
