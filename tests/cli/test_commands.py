@@ -48,7 +48,7 @@ def test_show_takes_a_scenario(planner: Planner) -> None:
     code, out, _ = planner("show", "specs/tiny.yaml", "--scenario", "short")
     assert code == 0
     assert out.splitlines()[0] == "tiny, scenario short (specs/tiny.yaml)"
-    assert "at B = 3, n = 5" in out
+    assert "(B = 3, n = 5)" in out
     assert planner("show", "specs/tiny.yaml", "--scenario", "shrt")[::2] == (
         2,
         "planner: unknown scenario 'shrt' in tiny; available: base, short\n",
