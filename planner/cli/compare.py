@@ -18,7 +18,6 @@ EXAMPLES = (("planner compare specs/gpt2-*.yaml", "compare specs, with compute-o
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     add_specs(parser)
     parser.add_argument("--scenario", metavar="NAME", help="scenario to compare (default: all)")
     add_format(parser, "md")
@@ -26,7 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     from planner import capacity
     from planner.explore import compare
     from planner.report import terminal

@@ -22,12 +22,10 @@ class _Words(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     parser.add_argument("shell", choices=tuple(_SCRIPTS), help="target shell")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     from planner.cli import commands, program
 
     sys.stdout.write(_SCRIPTS[arguments.shell](tuple(_subcommands(program.parser(commands.COMMANDS)))))

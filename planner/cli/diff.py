@@ -29,7 +29,6 @@ EXAMPLES = (("planner diff --base origin/main", "what a spec change costs, why, 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     parser.add_argument("specs", metavar="SPEC", nargs="*", help="files, folders or globs (default: the specs that planner.yaml lists)")
     base = parser.add_mutually_exclusive_group()
     base.add_argument(
@@ -64,7 +63,6 @@ def _date(text: str) -> date:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     from functools import partial
 
     from planner.report import terminal

@@ -17,7 +17,6 @@ EXAMPLES = (("planner fit specs/gpt2-small.yaml --memory 80GiB", "the largest ba
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     add_spec(parser)
     parser.add_argument("--memory", required=True, help="device memory or a device, e.g. 80GiB, 80GB or h100-80gb")
     parser.add_argument(
@@ -33,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     from planner import capacity
     from planner.explore import fit
     from planner.report import quantity, terminal

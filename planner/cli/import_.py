@@ -22,7 +22,6 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     parser.add_argument("config", metavar="CONFIG", nargs="?", help="file, folder with a config.json, or - for standard input")
     parser.add_argument("-o", "--output", metavar="SPEC", type=Path, help="spec file to write (default: standard output)")
     parser.add_argument("--name", metavar="NAME", help="model name (default: from the file or folder)")
@@ -32,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     if arguments.keys is not None:
         return _print_keys(arguments)
     if arguments.config is None:

@@ -16,7 +16,6 @@ EXAMPLES = (("planner init my-model --from llama", "a first spec, budgets and ho
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     parser.add_argument("name", metavar="NAME", nargs="?", default="my-model", help="model name and spec file name (default: my-model)")
     parser.add_argument(
         "--from", metavar="ORIGIN", dest="origin", default="gpt2", help="starting point: gpt2, llama, or a config.json (default: gpt2)"
@@ -27,7 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     from planner.review import init
 
     folder = Path.cwd()

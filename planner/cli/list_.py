@@ -16,13 +16,11 @@ EXAMPLES = (("planner list llama", "catalog models; start from one with extends:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="", help="part of a model name or family (default: all)")
     add_format(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     import json
 
     from planner.report import terminal, units

@@ -32,7 +32,6 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     add_specs(parser)
     add_output(parser)
     parser.add_argument(
@@ -56,7 +55,6 @@ def _formats(text: str) -> tuple[str, ...]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     from planner import capacity
     from planner.report import claims, overview, terminal
     from planner.report.files import files

@@ -11,7 +11,6 @@ EXAMPLES = (("planner schema > spec.schema.json", "the JSON Schema, for editors"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     parser.add_argument(
         "of",
         choices=("spec", "policy", "csv"),
@@ -22,7 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     import json
 
     if arguments.of == "csv":

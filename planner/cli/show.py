@@ -20,7 +20,6 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     add_spec(parser)
     add_scenario(parser)
     parser.add_argument("--explain", action="store_true", help="show each number's formula, substituted values and source")
@@ -32,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     from planner import capacity
     from planner.report import breakdown, show, terminal
     from planner.report import json as as_json

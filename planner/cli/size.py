@@ -19,7 +19,6 @@ EXAMPLES = (("planner size --params 7e9 --like llama", "configurations with abou
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--params", metavar="N", help="target parameter count, e.g. 7e9 or 7B")
     target.add_argument("--flops", metavar="C", help="target training compute in FLOPs, e.g. 1e21 or 1ZFLOP")
@@ -31,7 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     from planner.explore import size
     from planner.report import quantity, terminal
 

@@ -21,7 +21,6 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     parser.add_argument("spec", metavar="SPEC", help="spec file")
     parser.add_argument(
         "--set",
@@ -42,7 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     from planner.explore import axes, sweep, view
     from planner.report import terminal
     from planner.report.write import write

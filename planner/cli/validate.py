@@ -15,13 +15,11 @@ EXAMPLES = (("planner validate specs/*.yaml", "validate specs without computing 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     add_specs(parser)
     add_format(parser, *CI_FORMATS)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     if arguments.format == "json":
         return _as_json(arguments.specs)
     if arguments.format != "text":

@@ -35,7 +35,6 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     add_specs(parser)
     for check, what in _CHECKS.items():
         parser.add_argument(
@@ -53,7 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     from planner import verify
     from planner.report import terminal
     from planner.trace.refusal import NotModelledError

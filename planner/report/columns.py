@@ -26,16 +26,16 @@ class Column:
     """One column of capacity.csv."""
 
     name: str
-    kind: Literal["text", "integer"]
-    unit: str  # of the integers
+    unit: str  # of integers
     # How a figure is counted; empty for what a spec states. The number is raised whenever the same spec comes out otherwise, so that
     # comparing with a saved report can tell a change of the method from a change of the model.
     method: str
     description: str
     read: Callable[[Plan], Cell]
-    tier: Tier
+    tier: Tier = "figure"
     heading: str = ""  # in overviews
     may_be_empty: bool = False
+    kind: Literal["text", "integer"] = "integer"
 
     def value(self, plan: Plan) -> int | None:
         """Read a figure off a plan; None where it has no value."""
@@ -43,47 +43,27 @@ class Column:
         return cell if isinstance(cell, int) else None
 
 
-def _text(name: str, description: str, read: Callable[[Plan], str]) -> Column:
-    return Column(name, "text", "", "", description, read, "file")
-
-
-def _stated(
-    name: str, unit: str, description: str, read: Callable[[Plan], int | None], *, tier: Tier = "file", may_be_empty: bool = False
-) -> Column:
-    return Column(name, "integer", unit, "", description, read, tier, may_be_empty=may_be_empty)
-
-
-def _figure(
-    name: str,
-    unit: str,
-    method: str,
-    description: str,
-    read: Callable[[Plan], int | None],
-    *,
-    tier: Tier = "figure",
-    heading: str = "",
-    may_be_empty: bool = False,
-) -> Column:
-    return Column(name, "integer", unit, method, description, read, tier, heading, may_be_empty)
-
-
 _PARAMETERS, _STATES, _KEPT, _PEAK, _FLOPS = "parameters/1", "states/2", "kept/2", "peak/2", "flops/2"
+
+
+def _text(name: str, description: str, read: Callable[[Plan], str]) -> Column:
+    return Column(name, "", "", description, read, "file", kind="text")
 
 
 def _params(component: Component, description: str) -> Column:
     def read(plan: Plan) -> int:
         return plan.parameters.by_component.get(component, 0)
 
-    return _figure(f"params_{component}", "parameters", _PARAMETERS, description, read)
+    return Column(f"params_{component}", "parameters", _PARAMETERS, description, read)
 
 
-def _bytes(name: str, method: str, description: str, read: Callable[[Memory], int], *, tier: Tier = "figure", heading: str = "") -> Column:
-    return _figure(f"{name}_bytes", "bytes", method, description, lambda plan: read(plan.memory), tier=tier, heading=heading)
+def _bytes(name: str, method: str, description: str, read: Callable[[Memory], int], tier: Tier = "figure", heading: str = "") -> Column:
+    return Column(f"{name}_bytes", "bytes", method, description, lambda plan: read(plan.memory), tier, heading)
 
 
 def _added(name: str, unit: str, method: str, description: str, read: Callable[[Prediction], int]) -> Column:
     meaning = f"{description} of the multi-token prediction (MTP) layers; in the totals only if training.count_prediction is true"
-    return _figure(f"prediction_{name}", unit, method, meaning, lambda plan: read(plan.prediction) if plan.prediction else 0)
+    return Column(f"prediction_{name}", unit, method, meaning, lambda plan: read(plan.prediction) if plan.prediction else 0)
 
 
 def _train_gflop(plan: Plan) -> int | None:
@@ -94,21 +74,17 @@ def _train_gflop(plan: Plan) -> int | None:
 COLUMNS: tuple[Column, ...] = (
     _text("model", "the spec's name", lambda plan: plan.name),
     _text("scenario", "one of the spec's scenarios; base is the spec's own training", lambda plan: plan.scenario),
-    _text(
-        "spec",
-        "the spec file from the current directory; outside it, its name alone",
-        lambda plan: paths.shown(plan.spec_path),
-    ),
-    _figure(
+    _text("spec", "the spec file from the current directory; outside it, its name alone", lambda plan: paths.shown(plan.spec_path)),
+    Column(
         "params_total",
         "parameters",
         _PARAMETERS,
         "all parameters; tied weights counted once",
         lambda plan: plan.parameters.total,
-        tier="summary",
-        heading="parameters",
+        "summary",
+        "parameters",
     ),
-    _figure("params_active", "parameters", _PARAMETERS, "active parameters per token", lambda plan: plan.parameters.active),
+    Column("params_active", "parameters", _PARAMETERS, "active parameters per token", lambda plan: plan.parameters.active),
     _params("embedding", "token embedding"),
     _params("position", "learned position embedding"),
     _params("attention", "attention projections and their biases"),
@@ -116,8 +92,8 @@ COLUMNS: tuple[Column, ...] = (
     _params("norm", "all norms, including QK norm"),
     _params("head", "LM head; 0 when tied to the token embedding"),
     _params("other", "everything else"),
-    _stated("batch_size", "sequences", "micro-batch size B per device", lambda plan: plan.training.batch_size),
-    _stated("sequence_length", "tokens", "sequence length n", lambda plan: plan.training.sequence_length),
+    Column("batch_size", "sequences", "", "micro-batch size B per device", lambda plan: plan.training.batch_size, "file"),
+    Column("sequence_length", "tokens", "", "sequence length n", lambda plan: plan.training.sequence_length, "file"),
     _text("precision", "data types of weights, gradients and computation", lambda plan: plan.training.precision),
     _text("optimizer", "optimizer whose state is included", lambda plan: plan.training.optimizer),
     _text("recompute", "activation recomputation: none, selective or full", lambda plan: plan.training.recompute),
@@ -131,60 +107,61 @@ COLUMNS: tuple[Column, ...] = (
         _STATES,
         "weights + master weights + gradients + optimizer state + EMA",
         lambda memory: memory.model_states_bytes,
-        tier="summary",
-        heading="model states",
+        "summary",
+        "model states",
     ),
     _bytes(
         "activations",
         _KEPT,
         "tensors saved for backward, including the loss's and the token IDs",
         lambda memory: memory.activations_bytes,
-        tier="summary",
-        heading="activations",
+        "summary",
+        "activations",
     ),
     _bytes("logits", _KEPT, "part of activations_bytes: logits and their copies", lambda memory: memory.logits_bytes),
-    _bytes("peak", _PEAK, "peak allocated memory of a training step", lambda memory: memory.peak_bytes, tier="summary", heading="peak"),
-    _figure(
+    _bytes("peak", _PEAK, "peak allocated memory of a training step", lambda memory: memory.peak_bytes, "summary", "peak"),
+    Column(
         "forward_flops_per_token", "FLOP", _FLOPS, "forward pass, averaged over n tokens", lambda plan: plan.flops.chosen.forward_per_token
     ),
-    _figure(
+    Column(
         "train_flops_per_token",
         "FLOP",
         _FLOPS,
         "forward and backward pass",
         lambda plan: plan.flops.chosen.train_per_token,
-        tier="summary",
-        heading="train FLOPs per token",
+        "summary",
+        "train FLOPs per token",
     ),
-    _stated(
+    Column(
         "train_tokens",
         "tokens",
+        "",
         "total training tokens; empty if the spec gives none",
         lambda plan: plan.train_tokens,
         tier="figure",
         may_be_empty=True,
     ),
-    _figure(
+    Column(
         "train_flops",
         "FLOP",
         _FLOPS,
         "total training FLOPs; too large for a spreadsheet to hold exactly",
         lambda plan: plan.flops.chosen.train_total,
-        tier="overview",
-        heading="train FLOPs",
+        "overview",
+        "train FLOPs",
         may_be_empty=True,
     ),
-    _figure(
+    Column(
         "train_gflop",
         "10⁹ FLOP",
         _FLOPS,
         "train_flops in GFLOP, rounded to the nearest integer, halves up",
         _train_gflop,
-        tier="file",
+        "file",
         may_be_empty=True,
     ),
     _text("flops_convention", "what the FLOPs of this row count; 1 multiply-add = 2 FLOPs", lambda plan: plan.flops.chosen.convention),
-    _figure(
+    Column(
         "params_padding",
         "parameters",
         _PARAMETERS,
@@ -195,7 +172,7 @@ COLUMNS: tuple[Column, ...] = (
     _params("experts", "routed experts"),
     _params("shared_experts", "shared experts"),
     _params("router", "routers (gates)"),
-    _figure(
+    Column(
         "params_prediction",
         "parameters",
         _PARAMETERS,
