@@ -24,8 +24,8 @@ class ForwardPass(Visitor):
         # Storages from outside of equal layers: what their copies read goes in the last one, at the moments in ``freed``.
         self.shared_by_copies: set[Storage] = set()
         self.freed: list[tuple[int, Size]] = []
-        # The stand-in for what enters a copy, and whether (1 or 0, a size) others alone keep what enters the first one: it then stays, in the
-        # first copy from the moment in ``once`` on.
+        # The stand-in for what enters a copy, and whether (1 or 0, a size) others alone keep what enters the first one: it then stays, in
+        # the first copy from the moment in ``once`` on.
         self.entering: Storage | None = None
         self.kept_beside: Size = 0
         self.once: list[tuple[int, Size]] = []
