@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.importer.engine import read
-from planner.importer.reader import Config, Imported, SpecModel, UnsupportedConfigError, show
+from planner.importer.reader import Config, Imported, UnsupportedConfigError, show
 from planner.importer.types import FAMILIES, REFUSED, SUPPORTED
 
 _TEXT_PARTS = ("text_config", "llm_config", "language_config")
@@ -41,11 +41,6 @@ _TEXT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 # What the text part of a composite is where it does not say so itself.
 _TEXT_TYPES = {"gemma3": "gemma3_text", "gemma3n": "gemma3n_text", "gemma4": "gemma4_text", "llama4": "llama4_text", "llava": "llama"}
-
-
-def from_huggingface(config: Config) -> SpecModel:
-    """Return the ``model`` mapping of a spec for a parsed ``config.json``; raises UnsupportedConfigError."""
-    return read_huggingface(config).model
 
 
 def read_huggingface(config: Config) -> Imported:

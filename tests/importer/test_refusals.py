@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.importer.huggingface import from_huggingface, read_huggingface
+from planner.importer.huggingface import read_huggingface
 from planner.importer.reader import UnsupportedConfigError
 
 Config = dict[str, Any]
@@ -27,6 +27,10 @@ MIXTRAL: Config = {"model_type": "mixtral", **KV, "num_local_experts": 5, "num_e
 DEEPSEEK: Config = {
     "model_type": "deepseek_v3", **KV, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 20, "n_shared_experts": 1,
 }  # fmt: skip
+
+
+def from_huggingface(config: Config) -> Config:
+    return read_huggingface(config).model
 
 
 def without(config: Config, key: str) -> Config:
