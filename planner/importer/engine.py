@@ -72,7 +72,7 @@ class Reading:
             if config.get(key):
                 raise self.unsupported(key, config[key], ())
 
-    def __getitem__(self, setting: str) -> Any:  # noqa: ANN401  # a value of a spec
+    def __getitem__(self, setting: str) -> Any:  # a value of a spec
         """Return the value of a setting, which is read once."""
         if setting not in self._values:
             self._setting.append(setting)
@@ -80,7 +80,7 @@ class Reading:
             self._setting.pop()
         return self._values[setting]
 
-    def of(self, value: Any) -> Any:  # noqa: ANN401
+    def of(self, value: Any) -> Any:
         """Return what a source reads, a mapping with what its sources read, or a plain value."""
         if isinstance(value, Source):
             return value.read(self)
@@ -89,12 +89,12 @@ class Reading:
             return {key: inner for key, inner in read.items() if inner is not None and inner != {}}
         return value
 
-    def own(self, default: Any) -> Any:  # noqa: ANN401
+    def own(self, default: Any) -> Any:
         """Return a default of the type, and note that the setting has it."""
         self.defaults.add(self._setting[-1])
         return default
 
-    def at(self, key: str) -> Any:  # noqa: ANN401  # JSON
+    def at(self, key: str) -> Any:  # JSON
         """Return the value under a key, ``section.key`` inside of a section, without noting it."""
         section, dot, inner = key.partition(".")
         value = self.config.get(section)
@@ -118,7 +118,7 @@ class Reading:
         self.origins.setdefault(self._setting[-1], {}).update(dict.fromkeys(found))
         return next(iter(found.items()), None)
 
-    def value(self, *names: str) -> Any:  # noqa: ANN401  # JSON
+    def value(self, *names: str) -> Any:  # JSON
         """Return the value under any of a key's names, None where it is absent."""
         found = self.found(*names)
         return found[1] if found else None

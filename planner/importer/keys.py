@@ -54,11 +54,11 @@ def uses_of(value: object) -> Iterator[tuple[str, str]]:
             yield from uses_of(inner)
 
 
-def key(names: str, check: Check, default: Any = REQUIRED, null: Any = SAME) -> Source:  # noqa: ANN401  # values or sources
+def key(names: str, check: Check, default: Any = REQUIRED, null: Any = SAME) -> Source:  # values or sources
     """Return what a key says under any of its names, the class's first; ``null`` is what an explicit null means."""
     first, *others = every_name = names.split()
 
-    def read(c: Reading) -> Any:  # noqa: ANN401
+    def read(c: Reading) -> Any:
         if found := c.found(*every_name):
             return check(c, *found)
         meant = null if null is not SAME and c.has(*every_name) else default
@@ -81,7 +81,7 @@ def code(make: Callable[[Reading], Any], *of: str | Source) -> Source:
     return Source(make, " ".join(one for one in of if isinstance(one, str)), tuple(one for one in of if isinstance(one, Source)))
 
 
-def apply(function: Callable[..., Any], *of: Any) -> Source:  # noqa: ANN401  # sources or values
+def apply(function: Callable[..., Any], *of: Any) -> Source:  # sources or values
     """Return what a function makes of what sources read."""
     return Source(lambda c: function(*map(c.of, of)), inner=of)
 
@@ -92,7 +92,7 @@ def same(setting: str, factor: int = 1) -> Source:
     return Source(lambda c: c[setting] if factor == 1 else factor * c[setting], text=text)
 
 
-def when(condition: Source, yes: Any, no: Any = None) -> Source:  # noqa: ANN401
+def when(condition: Source, yes: Any, no: Any = None) -> Source:
     """Return one value or another."""
     return Source(lambda c: c.of(yes if c.of(condition) else no), inner=(condition, yes, no))
 
@@ -102,7 +102,7 @@ def times(*factors: Source) -> Source:
     return apply(lambda *numbers: prod(numbers), *factors)
 
 
-def each(name: str, kinds: Sequence[Any] | Mapping[Any, Any], default: Any = REQUIRED) -> Source:  # noqa: ANN401
+def each(name: str, kinds: Sequence[Any] | Mapping[Any, Any], default: Any = REQUIRED) -> Source:
     """Return a list with an entry of a known kind for each layer; a mapping says what each kind means."""
 
     def read(c: Reading) -> list[Any]:
@@ -117,7 +117,7 @@ def each(name: str, kinds: Sequence[Any] | Mapping[Any, Any], default: Any = REQ
     return Source(read, name, (default,), "required" if default is REQUIRED else f"default {_text(default)}", name)
 
 
-def entries(c: Reading, name: str, value: Any, kinds: Sequence[Any] | Mapping[Any, Any], n: int) -> list[Any]:  # noqa: ANN401
+def entries(c: Reading, name: str, value: Any, kinds: Sequence[Any] | Mapping[Any, Any], n: int) -> list[Any]:
     """Return what the entries of a list mean, under the names of kinds that transformers has now."""
     if not isinstance(value, list) or len(value) < n:
         raise c.refusal(f"`{name}` must be a list with an entry for each of {n} layers")
@@ -136,53 +136,53 @@ def alike(value: object, other: object) -> bool:
     return value == other and type(value) is type(other)
 
 
-def positive(c: Reading, name: str, value: Any) -> int:  # noqa: ANN401
+def positive(c: Reading, name: str, value: Any) -> int:
     """Return a positive integer."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise c.refusal(f"`{name}: {show(value)}` is not a positive integer")
     return value
 
 
-def _layers(c: Reading, name: str, value: Any) -> int:  # noqa: ANN401
+def _layers(c: Reading, name: str, value: Any) -> int:
     if positive(c, name, value) > MAX_LAYERS:
         raise c.refusal(f"`{name}: {show(value)}` is more layers than any model has")
     return int(value)
 
 
-def _count(c: Reading, name: str, value: Any) -> int:  # noqa: ANN401
+def _count(c: Reading, name: str, value: Any) -> int:
     return 0 if alike(value, 0) or alike(value, 0.0) else positive(c, name, value)
 
 
-def _flag(c: Reading, name: str, value: Any) -> bool:  # noqa: ANN401
+def _flag(c: Reading, name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise c.refusal(f"`{name}: {show(value)}` is neither true nor false")
     return value
 
 
-def _number(c: Reading, name: str, value: Any, most: float = 2**53, what: str = "positive number") -> float:  # noqa: ANN401
+def _number(c: Reading, name: str, value: Any, most: float = 2**53, what: str = "positive number") -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= most:
         raise c.refusal(f"`{name}: {show(value)}` is not a {what}")
     return value
 
 
-def fraction(c: Reading, name: str, value: Any) -> float:  # noqa: ANN401
+def fraction(c: Reading, name: str, value: Any) -> float:
     """Return a number above 0 and at most 1."""
     return _number(c, name, value, 1, "number above 0 and at most 1")
 
 
-def _activation(c: Reading, name: str, value: Any) -> str:  # noqa: ANN401
+def _activation(c: Reading, name: str, value: Any) -> str:
     if not isinstance(value, str) or value not in ACTIVATIONS:
         raise c.unsupported(name, value, ACTIVATIONS)
     return ACTIVATIONS[value]
 
 
-def _numbers(c: Reading, name: str, value: Any) -> list[int]:  # noqa: ANN401
+def _numbers(c: Reading, name: str, value: Any) -> list[int]:
     if not isinstance(value, list) or any(not isinstance(number, int) for number in value):
         raise c.refusal(f"`{name}` must be a list of layer numbers")
     return value
 
 
-def size(names: str, default: Any = REQUIRED, null: Any = SAME) -> Source:  # noqa: ANN401  # a size or a source of one
+def size(names: str, default: Any = REQUIRED, null: Any = SAME) -> Source:  # a size or a source of one
     """Return a positive integer."""
     return key(names, positive, default, null)
 
@@ -202,7 +202,7 @@ def flag(names: str, default: bool | Source = False) -> Source:  # the key's own
     return key(names, _flag, default)
 
 
-def number(names: str, default: float | None = None, null: Any = SAME) -> Source:  # noqa: ANN401
+def number(names: str, default: float | None = None, null: Any = SAME) -> Source:
     """Return a positive number."""
     return key(names, _number, default, null)
 
@@ -217,10 +217,10 @@ def layer_numbers(name: str, default: list[int] | None) -> Source:
     return key(name, _numbers, default)
 
 
-def choice(name: str, meanings: Mapping[Any, Any], default: Any) -> Source:  # noqa: ANN401
+def choice(name: str, meanings: Mapping[Any, Any], default: Any) -> Source:
     """Return what a value of a fixed set means."""
 
-    def meaning(c: Reading, name: str, value: Any) -> Any:  # noqa: ANN401
+    def meaning(c: Reading, name: str, value: Any) -> Any:
         for one, meant in meanings.items():
             if alike(one, value):
                 return meant

@@ -81,7 +81,7 @@ def rotated(head_dim: int, rotary_dim: int) -> str | SpecModel:
     return "rope" if rotary_dim == head_dim else {"type": "rope", "rotary_dim": rotary_dim} if rotary_dim else "none"
 
 
-def bias(qkv: Any, o: Any = False) -> Source:  # noqa: ANN401  # flags
+def bias(qkv: Any, o: Any = False) -> Source:  # flags
     """Return biases that the last projection has or has not for itself."""
     return apply(lambda qkv, o: qkv if qkv == o else {"q": qkv, "k": qkv, "v": qkv, "o": o}, qkv, o)
 
@@ -143,7 +143,7 @@ def decoder(
     width: int | None = None,
     own_kv_heads: bool = False,
     tie: bool = False,
-    **more: Any,  # noqa: ANN401
+    **more: Any,
 ) -> Row:
     """Return a decoder with Llama's key names; the numbers are the class's own.
 
@@ -177,7 +177,7 @@ BOTH_SIDES = {"norm.placement": "before_and_after"}
 ONE_NORM = {"block": "parallel_one_norm"}
 
 
-def plain(default: str, biased: Any, key: str = "hidden_act") -> Settings:  # noqa: ANN401  # a flag
+def plain(default: str, biased: Any, key: str = "hidden_act") -> Settings:  # a flag
     """Return a plain feed-forward."""
     return {
         "feed_forward.type": "plain",
@@ -186,7 +186,7 @@ def plain(default: str, biased: Any, key: str = "hidden_act") -> Settings:  # no
     }
 
 
-def wide(default: str, biased: Any) -> Settings:  # noqa: ANN401  # a flag
+def wide(default: str, biased: Any) -> Settings:  # a flag
     """Return a plain feed-forward and its width under Llama's names."""
     return {"d_ff": size("intermediate_size"), **plain(default, biased)}
 
@@ -204,7 +204,7 @@ def per_layer(rule: Callable[[int, int], Any]) -> Source:
     return apply(lambda n: [rule(layer, n) for layer in range(n)], N)
 
 
-def every(period: int | Source, last: Any = FULL, others: Any = SLIDING, *, first: bool = False) -> Source:  # noqa: ANN401  # kinds
+def every(period: int | Source, last: Any = FULL, others: Any = SLIDING, *, first: bool = False) -> Source:  # kinds
     """Return kinds of layers, another one at the end, or with ``first`` at the beginning, of every ``period``."""
     start = 0 if first else 1
     return apply(lambda n, length: [others if (layer + start) % length else last for layer in range(n)], N, period)
@@ -215,7 +215,7 @@ def from_layer(first: Source) -> Source:
     return apply(lambda n, first: [SLIDING if layer >= first else FULL for layer in range(n)], N, first)
 
 
-def kinds(default: Any = REQUIRED, *others: str) -> Source:  # noqa: ANN401  # a source of kinds, or one of them
+def kinds(default: Any = REQUIRED, *others: str) -> Source:  # a source of kinds, or one of them
     """Return ``layer_types``; the default is the class's own."""
     return each("layer_types", (FULL, SLIDING, *others), default)
 
@@ -228,17 +228,17 @@ def by_kind(said: Mapping[str, Any]) -> Source:
     return apply(lambda kinds, said: [said.get(kind, {}) for kind in kinds], same("_kinds"), dict(said))
 
 
-def windowed(which: Source, width: Source, full: Any = None) -> Settings:  # noqa: ANN401  # what a layer says
+def windowed(which: Source, width: Source, full: Any = None) -> Settings:  # what a layer says
     """Return windows in sliding layers, and what full ones say."""
     return {"_kinds": which, "layers.windows": by_kind({SLIDING: {"attention": {"window": width}}, FULL: full or {}})}
 
 
-def mixed(which: Source, mixer: str, full: Any = None) -> Settings:  # noqa: ANN401
+def mixed(which: Source, mixer: str, full: Any = None) -> Settings:
     """Return the mixer of layers that are not attention, and what the others say."""
     return {"_kinds": which, "layers.mixers": by_kind({LINEAR: {"mixer": mixer}, CONV: {"mixer": mixer}, FULL: full or {}})}
 
 
-def marked(flags: Source, no: Any, yes: Any = None) -> Source:  # noqa: ANN401  # of a layer
+def marked(flags: Source, no: Any, yes: Any = None) -> Source:  # of a layer
     """Return one thing or another for each layer, by whether it is marked."""
     return apply(lambda flags, no, yes: [yes if one else no for one in flags], flags, no, yes or {})
 
@@ -274,7 +274,7 @@ def experts(
     number: str = "num_experts num_local_experts",
     top_k: str = "num_experts_per_tok",
     d_ff: str = "moe_intermediate_size",
-    **settings: Any,  # noqa: ANN401  # spec values
+    **settings: Any,  # spec values
 ) -> Settings:
     """Return routed experts; how many, how many a token takes and how wide they are must be there."""
     made = {"count": size(number), "top_k": size(top_k), "d_ff": size(d_ff), "normalize": True}
@@ -350,7 +350,7 @@ def prediction(names: str = "num_nextn_predict_layers num_mtp_layers", *, copies
 # Latent attention
 
 
-def latent(q_rank: int | None, *, kv_rank: int = 512, nope: int = 128, rope_dim: int = 64, v: Any = 128) -> Row:  # noqa: ANN401
+def latent(q_rank: int | None, *, kv_rank: int = 512, nope: int = 128, rope_dim: int = 64, v: Any = 128) -> Row:
     """Return latent attention; the numbers are the class's own. A null ``q_lora_rank`` means that queries are projected directly."""
     return row(
         {
@@ -375,9 +375,9 @@ def latent_decoder(
     kv_rank: int = 512,
     nope: int = 128,
     rope_dim: int = 64,
-    v: Any = 128,  # noqa: ANN401
+    v: Any = 128,
     tie: bool = False,
-    **more: Any,  # noqa: ANN401  # of ``row``
+    **more: Any,  # of ``row``
 ) -> Row:
     """Return a model with latent attention."""
     ranks = latent(q_rank, kv_rank=kv_rank, nope=nope, rope_dim=rope_dim, v=v)

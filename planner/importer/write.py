@@ -78,7 +78,7 @@ def _origin(key: str, imported: Imported) -> str:
     return ", ".join(name for name in names if name != key)
 
 
-def _setting(key: str, value: Any, origin: str) -> Iterator[str]:  # noqa: ANN401  # a spec's value
+def _setting(key: str, value: Any, origin: str) -> Iterator[str]:  # a spec's value
     comment = f"  # {origin}" if origin else ""
     line = f"  {key}: {_flow(value)}"
     if key == "extra":
@@ -178,7 +178,7 @@ def _without_defaults(key: str, value: SpecModel, defaults: Mapping[str, Any]) -
     return kept
 
 
-def _flow(value: Any) -> str:  # noqa: ANN401  # a spec's value
+def _flow(value: Any) -> str:  # a spec's value
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {_flow(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list):
@@ -186,7 +186,7 @@ def _flow(value: Any) -> str:  # noqa: ANN401  # a spec's value
     return _scalar(value)
 
 
-def _scalar(value: Any) -> str:  # noqa: ANN401  # a spec's value
+def _scalar(value: Any) -> str:  # a spec's value
     if isinstance(value, str):
         return value if (_PLAIN.fullmatch(value) or value.startswith("https://")) and value.lower() not in _WORDS else json.dumps(value)
     return json.dumps(value)
