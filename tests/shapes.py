@@ -77,15 +77,11 @@ def buildable(seed: int) -> Spec:
 
 def comparable(spec: Spec) -> bool:
     """Return whether PyTorch can run the spec, and whether the figures agree yet: see tests/verify/test_what_differs.py."""
-    training, layers = spec.scenarios[0].training, [layer for run in spec.model.runs for layer in run.layers]
-    kinds = [layer.attention for layer in layers if layer.attention]
+    training = spec.scenarios[0].training
     low_gradients = training.precision == "bf16-master" and training.gradient_dtype == "bf16"
     return not (
-        any(layer.feed_forward and layer.feed_forward.activation == "gelu_new" for layer in layers)
-        or training.optimizer_kernel == "for-loop"
-        or (spec.model.logit_softcap and (training.loss.startswith("linear") or training.loss == "cross_entropy_shifted"))
-        or (spec.model.positions.type == "alibi" and training.precision.startswith("bf16") and training.recompute == "full")
-        or (training.recompute == "full" and any(kind.qkv == "fused_per_head" and kind.qk_norm == "full_width" for kind in kinds))
+        training.optimizer_kernel == "for-loop"
+        or (spec.model.logit_softcap and training.loss.startswith("linear"))  # which is refused
         or (training.optimizer == "adafactor" and training.device == "cpu")
         or (low_gradients and training.optimizer in ("sgd-momentum", "adafactor", "muon"))
         or (low_gradients and training.optimizer_kernel != "fused")  # which PyTorch does not run

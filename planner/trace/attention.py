@@ -65,9 +65,8 @@ def heads(t: Tape, kind: Attention, layer: Layer, places: Places, x: Tensor) -> 
     qk_norm = Norm(layer.norm.type, weight=True, bias=False)
     if kind.qk_norm == "full_width":
         joined = exceeds_one(K) if kind.qkv == "fused_per_head" else None
-        q, k = (op.contiguous(t, part, joined).view(B, n, part.shape[2]) for part in (q, k))
         before = q, k
-        q, k = norm(t, qk_norm, q, "q_norm"), norm(t, qk_norm, k, "k_norm")
+        q, k = (norm(t, qk_norm, op.contiguous(t, part, joined), name) for part, name in ((q, "q_norm"), (k, "k_norm")))
         op.hold(t, *before)
     q, k, v = q.view(B, H, n, h), k.view(B, K, n, h), v.view(B, K, n, v.shape[2] // K)
     if kind.qk_norm in {"head_dim", "per_head"}:

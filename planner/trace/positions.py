@@ -6,6 +6,7 @@ Rotary: Su et al. 2021 (arXiv:2104.09864). ALiBi: Press et al. 2021 (arXiv:2108.
 from __future__ import annotations
 
 from planner.spec.records import LatentAttention, Layer, Model
+from planner.trace import primitives as op
 from planner.trace.sizes import Size
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
@@ -60,7 +61,10 @@ def rotary_tables(t: Tape, n: Size, rotary_dim: Size) -> tuple[Tensor, Tensor]:
 
 
 def alibi_bias(t: Tape, n: Size, H: Size) -> Tensor:
-    """Return ALiBi's bias with the causal mask in it [1, H, n, n], made once a forward pass in the weights' dtype."""
-    bias = t.tensor((1, H, n, n), t.precision.weights, needs_grad=False)
-    t.record("alibi bias", [], [bias], by=alibi_bias)
+    """Return ALiBi's bias with the causal mask in it [1, H, n, n], made once a forward pass in float32 and cast to the weights' dtype."""
+    slopes, places, distances, wide = (t.tensor(shape, "float32", needs_grad=False) for shape in ((H,), (n,), (n, n), (1, H, n, n)))
+    t.record("distances", [], [slopes, places, distances], by=alibi_bias)
+    t.record("alibi bias", [slopes, distances], [wide], by=alibi_bias)
+    bias = op.cast(t, wide, t.precision.weights)
+    op.hold(t, slopes, places, distances)
     return bias
