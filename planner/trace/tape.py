@@ -368,6 +368,8 @@ class Tape:
         nodes, self.nodes, self.copies = self.nodes, outer_nodes, outer_copies
         if made.dtype != x.dtype:
             raise NotModelledError(f"a layer turns {x.dtype} into {made.dtype}, so that its copies are not equal")
+        if made.needs_grad != x.needs_grad:
+            raise NotModelledError("only the first of equal layers reads what needs no gradient, so that its copies are not equal")
         last = self.tensor(made.shape, made.dtype, needs_grad=made.needs_grad)
         self.nodes.append(Repeat(count, tuple(nodes), Carry(x, inside, made, last)))
         return last

@@ -18,6 +18,7 @@ from planner.trace import losses, routing
 from planner.trace import primitives as op
 from planner.trace.decoder import new_tape
 from planner.trace.kernels import fused_attention
+from planner.trace.refusal import NotModelledError
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
@@ -180,3 +181,10 @@ def test_autocast_makes_one_copy_of_a_weight_that_trains_and_one_for_each_reader
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             F.linear(F.linear(torch.zeros(ROWS, device="cuda", dtype=torch.bfloat16, requires_grad=True), weight), weight)
     assert sum(keeping.bytes for keeping in kept(t.nodes).keepings) == sum(storage.nbytes() for storage in saved.values())
+
+
+def test_equal_layers_are_refused_where_only_the_first_reads_what_needs_no_gradient() -> None:
+    t = new_tape(MODEL, Training(B, n, precision="fp32"))
+    x, w = t.tensor(ROWS, "float32", needs_grad=False), t.tensor((d, d), "float32")
+    with pytest.raises(NotModelledError, match="needs no gradient"):
+        t.repeat(3, lambda x: op.linear(t, x, w), x)
