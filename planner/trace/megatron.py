@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from planner.spec.records import Activation, Norm
 from planner.trace import primitives as op
+from planner.trace import pytorch
 from planner.trace.losses import fused_cross_entropy
 from planner.trace.pytorch import PYTORCH, drop
 from planner.trace.sizes import Size
@@ -20,6 +21,11 @@ from planner.trace.tensor import Tensor
 def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """Normalise [.., d]: 2·s·b·h for the input (section 4.1, layer-norm)."""
     return fused_norm(t, x, kind.type, weight, bias)
+
+
+def activation(t: Tape, name: Activation, x: Tensor) -> Tensor:
+    """Apply the feed-forward's function, in one kernel also what others write out."""
+    return pytorch.activation(t, "gelu_tanh" if name == "gelu_new" else name, x)
 
 
 def gated(t: Tape, name: Activation, gate: Tensor, up: Callable[[], Tensor]) -> Tensor:
@@ -66,6 +72,7 @@ def fused_gate(t: Tape, name: str, gate: Tensor, up: Tensor) -> Tensor:
 MEGATRON = replace(
     PYTORCH,
     norm=norm,
+    activation=activation,
     gated=gated,
     positions=positions,
     attention=attention,

@@ -40,12 +40,14 @@ def plain_rms_norm(t: Tape, x: Tensor, weight: Tensor | None) -> Tensor:
 
 
 def activation(t: Tape, name: Activation, x: Tensor) -> Tensor:
-    """Apply the feed-forward's function."""
+    """Apply the feed-forward's function; ``gelu_new`` is written out: 0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))."""
     match name:
         case "gelu" | "gelu_tanh" | "silu":
             return op.pointwise(t, name, x)
         case "gelu_new":
-            return op.pointwise(t, "gelu_tanh", x)
+            half = op.scale(t, x)
+            bent = op.tanh(t, op.scale(t, op.add(t, x, op.scale(t, op.square(t, x)))))
+            return op.multiply(t, half, op.shift(t, bent))
         case "relu":
             return op.relu(t, x)
         case "relu_squared":

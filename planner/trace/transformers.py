@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.spec.records import Activation, Norm
+from planner.spec.records import Norm
 from planner.trace import primitives as op
 from planner.trace import pytorch
 from planner.trace.classes import class_of
@@ -33,14 +33,6 @@ def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | N
     if kind.unit_offset:
         return op.cast(t, op.multiply(t, normed, op.shift(t, op.cast(t, weight, "float32"))), x.dtype)
     return op.multiply(t, weight, op.cast(t, normed, x.dtype))
-
-
-def activation(t: Tape, name: Activation, x: Tensor) -> Tensor:
-    """Apply the feed-forward's function; ``gelu_new`` is written out: 0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))."""
-    if name != "gelu_new":
-        return pytorch.activation(t, name, x)
-    bent = op.tanh(t, op.scale(t, op.add(t, x, op.scale(t, op.square(t, x)))))
-    return op.multiply(t, op.scale(t, x), op.shift(t, bent))
 
 
 def position_ids(t: Tape, n: Size) -> Tensor | None:
@@ -135,7 +127,6 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, s
 TRANSFORMERS = replace(
     PYTORCH,
     norm=norm,
-    activation=activation,
     position_ids=position_ids,
     rotate=rotate,
     attention=one_operator,

@@ -30,7 +30,7 @@ def peak(plan: Plan, *phases: str) -> int:
 
 
 @pytest.mark.parametrize("kind", ["plain", "gated"])
-def test_gelu_new_is_one_kernel(plan_model: PlanModel, kind: str) -> None:
+def test_gelu_new_written_out(plan_model: PlanModel, kind: str) -> None:
     plan = plan_model(SMALL | {"feed_forward": {"type": kind, "activation": "gelu_new"}}, precision="fp32", batch_size=2)
     assert plan.memory.activations_bytes == measure(plan.model, plan.training).saved_bytes
 
