@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import os
 
-    from planner.capacity.records import Plan
+    from planner.capacity.figures import Plan
     from planner.report.notebook import Plans
     from planner.spec.records import Spec
 

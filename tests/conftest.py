@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import planner
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from tests.untried import pytest_configure  # noqa: F401 - a hook of pytest
 
 PlanModel = Callable[..., Plan]

@@ -14,7 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import pytest
 
 import planner
-from planner.capacity.records import COMPONENTS
+from planner.capacity.figures import COMPONENTS
 from planner.spec.records import Scenario, Spec
 
 LAYER = "model.runs.Run.layers.Layer"

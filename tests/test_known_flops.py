@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import planner
-from planner.capacity.records import FlopsCount, Plan
+from planner.capacity.figures import FlopsCount, Plan
 
 SPECS = Path(__file__).parent.parent / "specs"
 PlanModel = Callable[..., Plan]

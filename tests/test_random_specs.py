@@ -14,7 +14,7 @@ from typing import Any, get_args
 import pytest
 
 import planner
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.spec.records import Implementation, Spec
 from planner.trace.refusal import NotModelledError
 from tests.shapes import attempts, drawn

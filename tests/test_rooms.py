@@ -23,7 +23,7 @@ ROOMS = {
     "verify": ("spec", "trace", "capacity", "report"),
 }
 # The ways back: a plan offers itself as a data frame, whose columns are the report's, and to a notebook.
-OFFERS = {("records.py", f"planner.report.{name}") for name in ("frame.to_frame", "notebook.html", "notebook.markdown")}
+OFFERS = {("figures.py", f"planner.report.{name}") for name in ("frame.to_frame", "notebook.html", "notebook.markdown")}
 DOORS = ("__init__", "__main__", "cli")
 HEAVY = ("jsonschema", "numpy", "pandas", "torch", "transformers", "xlsxwriter")
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -15,9 +15,9 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # the package of this checkout, and the measured training steps of its tests
 
 from planner import capacity, load  # noqa: E402
+from planner.capacity.figures import Plan  # noqa: E402
 from planner.capacity.flops import DESCRIPTIONS  # noqa: E402
-from planner.capacity.records import Plan  # noqa: E402
-from planner.capacity.symbols import named  # noqa: E402
+from planner.capacity.symbols import symbolize  # noqa: E402
 from planner.importer.types import SUPPORTED  # noqa: E402
 from planner.report import units  # noqa: E402
 from planner.report.columns import COLUMNS, GROUPS, METHODS, ComponentRow  # noqa: E402
@@ -154,7 +154,7 @@ def operator_reference() -> Iterator[str]:
     found: dict[tuple[str, str], tuple[Callable[..., object], str, Operation]] = {}
     weights: dict[str, str] = {}
     for spec in sorted(_catalogue(), key=lambda spec: sum(len(run.layers) for run in spec.model.runs)):  # examples from uniform models
-        names = named(spec.model, spec.scenarios[0].training)
+        names = symbolize(spec.model, spec.scenarios[0].training)
         forward = trace(names.model, names.training)
         for operation, _ in operations(forward.nodes):
             if operation.by is not None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from planner.capacity.records import Phase
+from planner.capacity.figures import Phase
 from planner.trace.sizes import Size, divide_up, exceeds_one
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planner.capacity.activations import kept
+from planner.capacity.figures import PHASES, Flops
 from planner.capacity.flops import flops
 from planner.capacity.parameters import parameters
 from planner.capacity.plan import sums
-from planner.capacity.records import PHASES, Flops
 from planner.capacity.states import states
 from planner.capacity.step import step
-from planner.capacity.symbols import Named, named
+from planner.capacity.symbols import SymbolicModel, symbolize
 from planner.spec.records import Scenario, Spec
 from planner.trace.decoder import trace
 from planner.trace.sizes import Size, evaluate, text
@@ -35,10 +35,10 @@ class Explanation:
 
 def explain(spec: Spec, scenario: Scenario) -> tuple[Explanation, ...]:
     """Return every figure of a plan with its formula, rows before the totals that they add up to."""
-    return tuple(_explanations(named(spec.model, scenario.training)))
+    return tuple(_explanations(symbolize(spec.model, scenario.training)))
 
 
-def _explanations(names: Named) -> Iterator[Explanation]:
+def _explanations(names: SymbolicModel) -> Iterator[Explanation]:
     def line(group: str, figure: str, unit: str, size: Size, source: str, *, total: bool = False) -> Explanation:
         return Explanation(group, figure, evaluate(size, names.values), unit, text(size), text(size, names.values), source, total)
 

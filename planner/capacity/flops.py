@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.capacity.records import COMPONENTS, Component, Flops, FlopsCount, Parameters
+from planner.capacity.figures import COMPONENTS, Component, Flops, FlopsCount, Parameters
 from planner.spec.records import FlopsConvention, LatentAttention, Layer, Model, Training
 from planner.trace.sizes import Size
 from planner.trace.tape import Checkpoint, Node, operations, visit

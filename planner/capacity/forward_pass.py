@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from planner.capacity.alive import Alive
-from planner.capacity.records import Phase
+from planner.capacity.figures import Phase
 from planner.trace.sizes import Size, maximum
 from planner.trace.tape import Checkpoint, Node, Operation, Repeat, Visitor, visit
 from planner.trace.tensor import Storage, Tensor

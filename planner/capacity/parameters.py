@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.capacity.records import COMPONENTS, Component, Parameters, Weight
+from planner.capacity.figures import COMPONENTS, Component, Parameters, Weight
 from planner.trace.decoder import Trace
 from planner.trace.sizes import Size
 from planner.trace.tape import operations

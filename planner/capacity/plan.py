@@ -8,9 +8,9 @@ from math import log
 from typing import cast
 
 from planner.capacity.activations import OWN_LINES, Keeping, kept
+from planner.capacity.figures import COMPONENTS, Kept, Memory, Plan, Prediction, ShapeLine, Weight
 from planner.capacity.flops import flops
 from planner.capacity.parameters import parameters
-from planner.capacity.records import COMPONENTS, Kept, Memory, Plan, Prediction, ShapeLine, Weight
 from planner.capacity.states import States, states
 from planner.capacity.step import highest, not_counted, step
 from planner.spec.records import MultiTokenPrediction, Scenario, Spec, Training

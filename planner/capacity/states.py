@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
 
-from planner.capacity.records import ByteSum, Number, Weight
+from planner.capacity.figures import ByteSum, Number, Weight
 from planner.spec.precision import AVERAGES, BYTES, GRADIENTS, RECIPES, SHORT_NAMES, Dtype
 from planner.spec.records import Optimizer, Training
 from planner.trace.sizes import Size, divide_up, maximum, minimum, product

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from planner.capacity.alive import Moment
+from planner.capacity.figures import PHASES, LiveBytes, Phase, PhasePeak, Weight
 from planner.capacity.peak import walk
-from planner.capacity.records import PHASES, LiveBytes, Phase, PhasePeak, Weight
 from planner.capacity.states import States, tensors_of
 from planner.spec.precision import AVERAGES, BYTES, GRADIENTS, RECIPES, separate_gradients
 from planner.spec.records import Training

@@ -15,7 +15,7 @@ Part = TypeVar("Part", bound="DataclassInstance | None")
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class SymbolicModel:
     """A model and its training over symbols, and what each symbol is worth."""
 
     model: Model
@@ -47,7 +47,7 @@ class _Names:
         return _symbol(known, value)
 
 
-def named(model: Model, training: Training) -> Named:
+def symbolize(model: Model, training: Training) -> SymbolicModel:
     """Return the model and the training with a symbol for each size."""
     names = _Names()
     training = named_training(training, names)
@@ -67,7 +67,7 @@ def named(model: Model, training: Training) -> Named:
         n_layers=n_layers,
         runs=runs,
     )
-    return Named(model, training, names.values)
+    return SymbolicModel(model, training, names.values)
 
 
 def with_symbols_for_step(training: Training) -> Training:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
+from planner.capacity.figures import Plan
 from planner.capacity.plan import plan
-from planner.capacity.records import Plan
 from planner.spec.edits import ByName, Difference, Path, edited
 from planner.spec.nodes import Node
 from planner.spec.records import Spec

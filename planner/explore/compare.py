@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.explore import optimal
 from planner.report import markdown, quantity, settings, units
 from planner.report.columns import FIGURES

@@ -9,7 +9,7 @@ from fractions import Fraction
 from textwrap import fill
 
 from planner.capacity import vary
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.report import quantity, units
 from planner.report.quantity import Amount
 from planner.report.terminal import PLAIN, Style, printable, table

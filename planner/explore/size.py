@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from planner.capacity.formulas import Formulas, formulas
+from planner.capacity.symbolic import SymbolicPlan, formulas
 from planner.explore import optimal
 from planner.report import units
 from planner.report.terminal import PLAIN, Style, table
@@ -28,7 +28,7 @@ class SizeError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Configuration:
     """A proposal, what it has, and how far that is from the target."""
 
     d_model: int
@@ -54,7 +54,7 @@ def path_of(like: str) -> str:
     return str(found)
 
 
-def shapes(spec: Spec, target: int, *, of: str, tokens: int | None = None, most: int = 8) -> tuple[Shape, ...]:
+def shapes(spec: Spec, target: int, *, of: str, tokens: int | None = None, most: int = 8) -> tuple[Configuration, ...]:
     """Return the shapes closest to a target ``of`` parameters ("params") or training FLOPs ("flops"), the closest first.
 
     Without ``tokens``, FLOPs are those of 20 tokens for each parameter. Raises SizeError.
@@ -82,10 +82,10 @@ def _widths(base: dict[str, int]) -> Iterator[dict[str, int]]:
         yield {**base, "d_model": d_model, "n_heads": heads, "d_ff": d_ff, **key_heads}
 
 
-def _closest(made: Formulas, values: dict[str, int], target: int, of: str, tokens: int | None) -> Shape | None:
+def _closest(made: SymbolicPlan, values: dict[str, int], target: int, of: str, tokens: int | None) -> Configuration | None:
     """Return the depth at which a width comes closest, None where that would be too flat or too steep."""
 
-    def shape(n_layers: int) -> Shape:
+    def shape(n_layers: int) -> Configuration:
         return _shape(made, {**values, "n_layers": n_layers}, target, of, tokens)
 
     flattest, steepest = max(1, values["d_model"] // STEEPEST), min(DEEPEST, values["d_model"] // FLATTEST)
@@ -97,11 +97,11 @@ def _closest(made: Formulas, values: dict[str, int], target: int, of: str, token
     return best if abs(best.off) * 10 <= target else None
 
 
-def _shape(made: Formulas, values: dict[str, int], target: int, of: str, tokens: int | None) -> Shape:
+def _shape(made: SymbolicPlan, values: dict[str, int], target: int, of: str, tokens: int | None) -> Configuration:
     params = evaluate(made.plan.parameters.total, values)
     trained = optimal.by_rule(params) if tokens is None else tokens
     train_flops = evaluate(made.plan.flops.chosen.train_per_token, values) * trained
-    return Shape(
+    return Configuration(
         values["d_model"],
         values["n_layers"],
         values["n_heads"],
@@ -115,7 +115,7 @@ def _shape(made: Formulas, values: dict[str, int], target: int, of: str, tokens:
     )
 
 
-def text(found: Sequence[Shape], target: int, style: Style = PLAIN) -> str:
+def text(found: Sequence[Configuration], target: int, style: Style = PLAIN) -> str:
     """Write the proposals for a terminal."""
     heads = ("d_model", "layers", "heads", "kv", "head_dim", "d_ff", "params", "vs target", "train FLOPs")
     rows = [
@@ -130,6 +130,6 @@ def text(found: Sequence[Shape], target: int, style: Style = PLAIN) -> str:
     return "\n".join([*table(heads, "r" * len(heads), rows, style), ""])
 
 
-def as_json(found: Sequence[Shape]) -> str:
+def as_json(found: Sequence[Configuration]) -> str:
     """Write the proposals as JSON, exact."""
     return json.dumps([asdict(shape) for shape in found], indent=2) + "\n"

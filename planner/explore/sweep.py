@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, cast
 
 from planner import capacity
 from planner import spec as specs_room
-from planner.capacity.formulas import Values
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
+from planner.capacity.symbolic import Values
 from planner.explore.axes import MOST, Axis
 from planner.importer.convert import as_spec
 from planner.report.columns import CLAIMABLE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.capacity.records import COMPONENTS, ByteSum, Plan
+from planner.capacity.figures import COMPONENTS, ByteSum, Plan
 from planner.report import settings, units
 from planner.spec.records import Spec
 from planner.trace.classes import modelled_class

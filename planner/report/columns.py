@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from planner.capacity.records import COMPONENTS, Component, Memory, Plan, Prediction
+from planner.capacity.figures import COMPONENTS, Component, Memory, Plan, Prediction
 from planner.report import paths, units
 
 Cell = str | int | None

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, Cell, component_rows, row
 
 # Where a spreadsheet may see the start of a cell (in some locales it splits at semicolons), and what makes it run or drop what follows.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.report import csv, datapackage, json, markdown
 from planner.report.planned import Planned
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.report.columns import COLUMNS, Cell
 
 if TYPE_CHECKING:

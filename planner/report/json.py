@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from planner.capacity.explain import Explanation
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.report import units
 from planner.report.columns import COLUMNS, GROUPS, METHODS
 from planner.spec.language import Schema, inlined, properties

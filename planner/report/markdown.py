@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.report import breakdown, overview, paths, units
 from planner.report.breakdown import Section
 from planner.report.columns import COLUMNS, GROUPS, OVERVIEW

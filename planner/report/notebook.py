@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 
 
 def html(plans: Sequence[Plan]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.report import quantity
 from planner.report.columns import OVERVIEW, Column
 from planner.report.terminal import PLAIN, Style, table

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.report import breakdown, overview, paths, units
 from planner.report.columns import OVERVIEW
 from planner.report.html import sections

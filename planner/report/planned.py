@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.spec.records import Spec
 
 

@@ -7,7 +7,7 @@ from itertools import chain, groupby
 from textwrap import wrap
 
 from planner.capacity.explain import Explanation
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.report import breakdown, paths, units
 from planner.report.breakdown import Section
 from planner.report.terminal import GAP, PLAIN, Style, cells_of, printable, shorten, table

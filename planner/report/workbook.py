@@ -12,8 +12,8 @@ from datetime import datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
-from planner.capacity.formulas import Formulas, formulas
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
+from planner.capacity.symbolic import SymbolicPlan, formulas
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, GROUPS
 from planner.report.planned import Planned
 from planner.trace.kernels import FLASH_ALIGNMENT, FLASH_WIDEST_HEAD
@@ -67,7 +67,7 @@ class _Row:
 
     planned: Planned
     plan: Plan
-    formulas: Formulas
+    formulas: SymbolicPlan
     number: int
 
 

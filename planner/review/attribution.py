@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from planner import capacity
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.report import settings
 from planner.report.columns import CLAIMABLE, FIGURES
 from planner.review.review import Change, Edit, Figures, Move

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from fractions import Fraction
 
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.report import claims, quantity, units
 from planner.report.columns import CLAIMABLE
 from planner.report.planned import Planned

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from planner import capacity
-from planner.capacity.records import FlopsCount, Plan
+from planner.capacity.figures import FlopsCount, Plan
 from planner.spec.records import Scenario, Spec, Training
 from planner.verify import (
     CannotMeasureError,

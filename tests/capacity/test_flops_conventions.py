@@ -9,7 +9,7 @@ import pytest
 
 import planner
 from planner import spec as specs_room
-from planner.capacity.records import FlopsCount, Plan
+from planner.capacity.figures import FlopsCount, Plan
 
 SPECS = Path(__file__).parent.parent.parent / "specs"
 PlanModel = Callable[..., Plan]

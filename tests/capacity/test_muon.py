@@ -12,7 +12,7 @@ import pytest
 
 import planner
 from planner import spec as specs_room
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.capacity.states import muon_takes
 from planner.importer.huggingface import read_huggingface
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner.capacity import peak
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.spec.records import Attention, FeedForward, Layer, Model, Run, Training
 from planner.trace import primitives as op
 from planner.trace.decoder import new_tape

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from planner.capacity import plan
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.spec.records import Scenario, Spec
 from tests.capacity.training_steps import cases, model, training
 

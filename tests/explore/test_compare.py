@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import planner
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.explore import compare, optimal
 
 ROOT = Path(__file__).parent.parent.parent

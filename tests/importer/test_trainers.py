@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.importer.reader import Imported, UnsupportedConfigError
 from planner.importer.sources import read_config
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.importer.huggingface import read_huggingface
 from planner.importer.types import SUPPORTED
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from planner.capacity.records import ByteSum, Flops, FlopsCount, Kept, LiveBytes, Memory, Parameters, PhasePeak, Plan, ShapeLine, Weight
+from planner.capacity.figures import ByteSum, Flops, FlopsCount, Kept, LiveBytes, Memory, Parameters, PhasePeak, Plan, ShapeLine, Weight
 from planner.report.planned import Planned
 from planner.spec.records import Attention, FeedForward, Layer, Model, Run, Scenario, Spec, Training
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.report import csv as report_csv
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS
 

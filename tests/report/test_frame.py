@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.report.columns import COLUMNS
 from planner.report.frame import to_frame
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.report import json as report_json
 from planner.report.columns import COLUMNS
 

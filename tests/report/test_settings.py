@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.report import breakdown, settings
 from planner.spec import records
 from planner.spec.key import held, keys

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.capacity.explain import Explanation
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.report import breakdown
 from planner.report.show import explanations, tree
 from planner.report.terminal import Style

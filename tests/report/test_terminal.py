@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.report.overview import text as overview
 from planner.report.terminal import Style, printable, style, table
 

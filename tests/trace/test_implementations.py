@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from planner.capacity import plan
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.spec.records import (
     Activation,
     Attention,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 
 PlanModel = Callable[..., Plan]
 

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from planner.capacity import plan
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.spec.precision import BYTES, RECIPES
 from planner.spec.records import Attention, FeedForward, Implementation, Layer, Model, Precision, Run, Scenario, Spec, Training
 from planner.trace.decoder import trace

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import planner
-from planner.capacity.records import Plan, Prediction
+from planner.capacity.figures import Plan, Prediction
 
 PlanModel = Callable[..., Plan]
 DEEPSEEK = Path(__file__).parent.parent.parent / "specs" / "catalog" / "deepseek_v3" / "deepseek-v3.yaml"

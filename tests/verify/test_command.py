@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from planner import capacity, cli, load
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.spec.records import Scenario, Spec
 
 pytest.importorskip("torch", reason="the extra torch is not installed")

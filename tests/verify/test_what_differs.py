@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from planner.capacity.records import Plan
+from planner.capacity.figures import Plan
 from planner.spec.problems import SpecError
 from planner.trace.refusal import NotModelledError
 from planner.verify import measure

@@ -9,8 +9,8 @@ from itertools import groupby, zip_longest
 
 from planner import capacity, devices
 from planner.capacity.explain import Explanation
-from planner.capacity.records import COMPONENTS, ByteSum, Plan
-from planner.capacity.symbols import named
+from planner.capacity.figures import COMPONENTS, ByteSum, Plan
+from planner.capacity.symbols import symbolize
 from planner.report import units
 from planner.report.curves import Curves
 from planner.report.curves import activations as curves_of
@@ -71,7 +71,7 @@ class Facts:
     @cached_property
     def shapes(self) -> str:
         """The shapes from token ids to logits in symbols."""
-        names = named(self.plan.model, self.plan.training)
+        names = symbolize(self.plan.model, self.plan.training)
         lines = trace(names.model, names.training).shapes
         return _modules(
             [
@@ -119,7 +119,7 @@ def a_scenario(one: Subject) -> Iterator[str]:
 
 def sizes(plan: Plan) -> str:
     """Say what each symbol of the formulas is worth."""
-    values = named(plan.model, plan.training).values
+    values = symbolize(plan.model, plan.training).values
     return ", ".join(f"{text(name)} {units.exact(value)}" for name, value in values.items() if name != "tokens")
 
 

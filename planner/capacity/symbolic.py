@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from planner.capacity.figures import Plan
 from planner.capacity.plan import plan
-from planner.capacity.records import Plan
-from planner.capacity.symbols import named, with_symbols_for_step
+from planner.capacity.symbols import symbolize, with_symbols_for_step
 from planner.spec.records import Scenario, Spec
 from planner.spec.resolve import default_d_ff, default_head_dim
 from planner.trace.sizes import Size, symbol
@@ -22,7 +22,7 @@ Values: TypeAlias = "NDArray[Any] | int"
 
 
 @dataclass(frozen=True, slots=True)
-class Formulas:
+class SymbolicPlan:
     """The figures of a plan as expressions over symbols.
 
     ``derived`` holds the symbols that follow from others because the spec leaves them out. ``plan`` has no operator at which a phase peaks,
@@ -34,11 +34,11 @@ class Formulas:
     derived: dict[str, Size]
 
 
-def formulas(spec: Spec, scenario: Scenario) -> Formulas:
+def formulas(spec: Spec, scenario: Scenario) -> SymbolicPlan:
     """Return a scenario's plan with a symbol for each size of the model and of its training. Raises what ``plan`` raises."""
-    names = named(spec.model, scenario.training)
+    names = symbolize(spec.model, scenario.training)
     symbolic = plan(replace(spec, model=names.model), Scenario(scenario.name, names.training))
-    return Formulas(symbolic, names.values, _derived(spec, names.values))
+    return SymbolicPlan(symbolic, names.values, _derived(spec, names.values))
 
 
 @dataclass(frozen=True, slots=True)
