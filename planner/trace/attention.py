@@ -131,7 +131,7 @@ def twice_as_wide(t: Tape, v: Tensor) -> Tensor:
 
 
 def subtracted(t: Tape, kind: Attention, mixed: Tensor) -> Tensor:
-    """Subtract the second half of the heads from the first, weighted by four learned vectors, and normalise without weights."""
+    """Subtract the second half of the heads from the first, weighted by four learned vectors, and normalize without weights."""
     B, n, width = mixed.shape
     for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"):
         t.weight(name, (kind.head_dim,), "lambda: head_dim")

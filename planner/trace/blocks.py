@@ -14,7 +14,7 @@ from planner.trace.tensor import Tensor
 
 
 def norm(t: Tape, kind: Norm, x: Tensor, name: str, *, heads: Size | None = None) -> Tensor:
-    """Normalise the last dimension of x; stores a weight and a bias of its size, or neither, for all heads or for each of ``heads``."""
+    """Normalize the last dimension of x; stores a weight and a bias of its size, or neither, for all heads or for each of ``heads``."""
     shape = (x.shape[-1],) if heads is None else (heads, x.shape[-1])
     with t.at(name, "norm"):
         weight = t.weight("weight", shape, "scale of a norm") if kind.weight else None

@@ -1,4 +1,4 @@
-"""The classes of Hugging Face transformers whose modules are modeled as they run, and in what they differ."""
+"""The classes of Hugging Face transformers that are modeled, and the differences between their modules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from planner.spec.records import Model, ModelType
 
 @dataclass(frozen=True, slots=True)
 class ModelClass:
-    """In what a class's modules differ from Llama's, beside what a spec says."""
+    """How the modules of a class differ from Llama's, apart from what a spec states."""
 
     residual_dropout: bool = False  # on the embedded tokens and on what each sublayer adds, beside attention's probabilities
     position_ids: bool = True  # positions are handed to every layer
@@ -31,7 +31,7 @@ CLASSES: dict[ModelType, ModelClass] = {
 
 
 def modelled_class(model: Model) -> ModelType:
-    """Return the class whose modules stand for the model's under the implementations of transformers.
+    """Return the class whose modules run under the implementations of transformers.
 
     A spec names it (``model.model_type``). Where it does not, learned positions and one projection for queries, keys and values make it
     gpt2, else LayerNorm gpt_neox and RMSNorm llama.
@@ -45,5 +45,5 @@ def modelled_class(model: Model) -> ModelType:
 
 
 def class_of(model: Model) -> ModelClass:
-    """Return in what the model's class differs."""
+    """Return the differences of the model's class."""
     return CLASSES[modelled_class(model)]

@@ -1,4 +1,4 @@
-"""What sets one stack's modules apart from another's: the questions that the trace asks an implementation."""
+"""The interface of an implementation: the functions in which one software stack differs from another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEVICE_OVERHEAD = "the CUDA context, workspaces inside kernels (cuBLAS, attentio
 
 @dataclass(frozen=True, slots=True)
 class Implementation:
-    """The same modules as one stack runs them: each field is a question of the trace, and its function writes the answer on the tape."""
+    """How one stack runs the modules of a model. Each function records its operators on the tape."""
 
     # Normalize the last dimension of x, by a norm's kind, weight and bias.
     norm: Callable[[Tape, Tensor, Norm, Tensor | None, Tensor | None], Tensor]
@@ -52,5 +52,5 @@ class Implementation:
     mask_buffers: bool = False
     # Whether the frequencies of rotary positions and the scale of the embedding are buffers.
     constant_buffers: bool = False
-    # What the figures leave out, in a sentence each.
+    # What the figures omit, one sentence each.
     not_counted: tuple[str, ...] = (DEVICE_OVERHEAD,)

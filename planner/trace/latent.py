@@ -51,7 +51,7 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, places: Place
 
 
 def rotate_pairs(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotate each pair of neighbouring channels of x [B, heads, n, h], all of them: four products with halves of the tables."""
+    """Rotate each pair of neighboring channels of x [B, heads, n, h], all of them: four products with halves of the tables."""
     *outer, h = x.shape
     cos, sin = (table.view(*table.shape[:-1], h // 2) for table in tables)
     even, odd = op.split(t, x, *[(*outer, h // 2)] * 2)
@@ -73,7 +73,7 @@ def indexer(t: Tape, kind: Indexer, x: Tensor, queries: Tensor) -> None:
         k = blocks.norm(t, Norm(), blocks.linear(t, x, kind.head_dim, "wk", bias=False), "k_norm")
         weights = blocks.linear(t, x, kind.n_heads, "weights_proj", bias=False)
         choose(t, kind, q.view(B, n, kind.n_heads, kind.head_dim), k, weights)
-    t.note("what the indexer of sparse attention holds while it scores, and the loss that trains it: its products and what they keep")
+    t.note("memory of the indexer of sparse attention while it scores, and the FLOPs and memory of the loss that trains it")
 
 
 def choose(t: Tape, kind: Indexer, q: Tensor, k: Tensor, weights: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from planner.trace.tensor import Tensor
 
 
 def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Normalise [.., d]: 2·s·b·h for the input (section 4.1, layer-norm)."""
+    """Normalize [.., d]: 2·s·b·h for the input (section 4.1, layer-norm)."""
     return fused_norm(t, x, kind.type, weight, bias)
 
 
@@ -55,7 +55,7 @@ def cross_entropy(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def fused_norm(t: Tape, x: Tensor, name: str, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Normalise in one kernel whose statistics are left out of account. Keeps x; autocast lowers all of its inputs (Apex)."""
+    """Normalize in one kernel whose statistics are left out of account. Keeps x; autocast lowers all of its inputs (Apex)."""
     x, *vectors = [op.lowered(t, tensor) for tensor in (x, weight, bias) if tensor]
     made = op.like(t, x)
     t.record(name, [x, *vectors], [made], [Saved(x, "input")], by=fused_norm)

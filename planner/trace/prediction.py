@@ -38,7 +38,7 @@ def predict(
             x = recomputed(t, partial(decoder_layer, t, layer, places), joined, *places.of(layer))
             loss = op.add(t, loss, op.scale(t, score(blocks.norm(t, t.model.norm, x, "shared_head.norm"), targets)))
     op.hold_throughout(loss)
-    t.note("measurements of prediction layers: their memory follows from their operators alone")
+    t.note("measurements of prediction layers: their memory is derived from their operators only")
     return loss
 
 

@@ -146,7 +146,7 @@ def dropout(t: Tape, x: Tensor) -> Tensor:
 
 
 def layer_norm(t: Tape, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Normalise over the last dimension, one kernel. Keeps x and, per row, mean and reciprocal deviation.
+    """Normalize over the last dimension, one kernel. Keeps x and, per row, mean and reciprocal deviation.
 
     In float32 under autocast on CUDA. The CPU keeps the statistics in the wider dtype of the input and the weight.
     """
@@ -182,7 +182,7 @@ def constant(t: Tape, shape: tuple[Size, ...], dtype: Dtype) -> Tensor:
 
 
 def softmax(t: Tape, x: Tensor) -> Tensor:
-    """Normalise exponentials over the last dimension. Keeps its output.
+    """Normalize exponentials over the last dimension. Keeps its output.
 
     In float32 under autocast on CUDA, whose kernel reads float16 as it is (Softmax.cpp, half_to_float).
     """

@@ -21,7 +21,7 @@ from planner.trace.tensor import Tensor
 
 
 def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Normalise [.., d] in one kernel; the CPU has none for the root mean square."""
+    """Normalize [.., d] in one kernel; the CPU has none for the root mean square."""
     if kind.type == "layernorm":
         return op.layer_norm(t, x, weight, bias)
     if kind.unit_offset and weight:

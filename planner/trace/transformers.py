@@ -23,7 +23,7 @@ from planner.trace.tensor import Tensor
 
 
 def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Normalise [.., d]: nn.LayerNorm in one kernel, RMSNorm operator by operator in float32."""
+    """Normalize [.., d]: nn.LayerNorm in one kernel, RMSNorm operator by operator in float32."""
     if kind.type == "layernorm":
         return op.layer_norm(t, x, weight, bias)
     wide = op.cast(t, x, "float32")

@@ -23,7 +23,7 @@ from planner.verify import (
 )
 from planner.verify.measured import CHECKPOINT, Check, Compared, Measured, pattern
 
-# How far a peak may be from the measured one: the order in which an engine frees and allocates inside a layer is not all modelled.
+# How far a peak may be from the measured one: the order in which an engine frees and allocates inside a layer is not all modeled.
 PEAK_ALLOWED, PEAK_ALLOWED_RECOMPUTED = 0.005, 0.01
 GPU_ALLOWED = 0.02  # kernels take workspaces of their own
 LOSS_ALLOWED = 0.02  # of ln V: random weights say a little, not nothing

@@ -7,7 +7,7 @@ What a spec leaves open is decided here and said in one place:
 
 - Rotary tables, the sinusoidal table and the ALiBi bias are made anew in each forward pass, in the weights' dtype, once for all layers that
   share them; only the causal mask of ``pytorch-eager`` is a buffer of each layer, as in nanoGPT.
-- Queries and keys are normalised, then rotated, while heads still stand behind positions (B, n, H, h), so that no layout is lost.
+- Queries and keys are normalized, then rotated, while heads still stand behind positions (B, n, H, h), so that no layout is lost.
 - Grouped keys and values reach all heads inside the fused kernel (``enable_gqa``), or as expanded copies in ``pytorch-eager``.
 - The embedding norm reads the sum of token and position embeddings; dropout comes after it.
 - Dropout stands where nanoGPT has it: on the embedding, on the attention probabilities, after the attention's and the feed-forward's last

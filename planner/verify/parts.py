@@ -45,7 +45,7 @@ class LayerNorm(Module):
         self.bias = nn.Parameter(torch.zeros(width, device=device, dtype=dtype)) if norm.bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x normalised over its last dimension."""
+        """Return x normalized over its last dimension."""
         return F.layer_norm(x, (self.width,), self.weight, self.bias, EPSILON)
 
 
@@ -60,7 +60,7 @@ class RMSNorm(Module):
         self.weight = nn.Parameter(initial(width, device=device, dtype=dtype)) if norm.weight else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x normalised over its last dimension."""
+        """Return x normalized over its last dimension."""
         weight = 1.0 + self.weight if self.unit_offset and self.weight is not None else self.weight
         return F.rms_norm(x, (self.width,), weight, EPSILON)
 
