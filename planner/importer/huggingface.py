@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from planner.importer.engine import read
 from planner.importer.reader import Config, Imported, UnsupportedConfigError, show
 from planner.importer.types import FAMILIES, REFUSED, SUPPORTED
+from planner.spec.records import ModelType
 
 _TEXT_PARTS = ("text_config", "llm_config", "language_config")
 
@@ -60,7 +61,8 @@ def read_huggingface(config: Config) -> Imported:
     if model_type not in FAMILIES:
         raise UnsupportedConfigError(unsupported(model_type))
     imported = read(FAMILIES[model_type], config, model_type)
-    return replace(imported, notes=(*notes, *imported.notes))
+    modeled = {"model_type": model_type} if model_type in get_args(ModelType) else {}  # by the implementations of transformers
+    return replace(imported, model={**modeled, **imported.model}, notes=(*notes, *imported.notes))
 
 
 def unsupported(model_type: str) -> str:

@@ -16,7 +16,18 @@ _WIDTH = 120
 _PLAIN = re.compile(r"[A-Za-z_][\w./+-]*")
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 
-_SIZES = ("vocab_size", "pad_vocab_to_multiple_of", "context_length", "d_model", "n_layers", "n_heads", "n_kv_heads", "head_dim", "d_ff")
+_BASICS = (
+    "model_type",
+    "vocab_size",
+    "pad_vocab_to_multiple_of",
+    "context_length",
+    "d_model",
+    "n_layers",
+    "n_heads",
+    "n_kv_heads",
+    "head_dim",
+    "d_ff",
+)
 _FIRST = ("mixer", "attention", "latent_attention")
 _LAST = ("feed_forward", "experts", "norm", "block", "positions")
 # Parts that a model has anyway, so that an empty one says nothing; any other part is there because it is written.
@@ -60,10 +71,10 @@ def _remarks(imported: Imported) -> Iterator[str]:
 
 def _model(imported: Imported, *, comments: bool) -> Iterator[str]:
     model = spare(imported.model)
-    parts = [key for key in model if key not in (*_SIZES, *_ONCE, "layers")]
+    parts = [key for key in model if key not in (*_BASICS, *_ONCE, "layers")]
     layers = [*(key for key in _FIRST if key in parts), *(key for key in parts if key not in (*_FIRST, *_LAST))]
     layers += [key for key in _LAST if key in parts]
-    groups = ([key for key in _SIZES if key in model], layers, [key for key in _ONCE if key in model])
+    groups = ([key for key in _BASICS if key in model], layers, [key for key in _ONCE if key in model])
     for number, group in enumerate(groups):
         if number == len(groups) - 1 and "layers" in model:
             yield from _layers(model["layers"], _origin("layers", imported) if comments else "")
@@ -73,7 +84,7 @@ def _model(imported: Imported, *, comments: bool) -> Iterator[str]:
 
 def _origin(key: str, imported: Imported) -> str:
     names = imported.origins.get(key, ())
-    if not names and key in _SIZES and key in imported.defaults:
+    if not names and key in _BASICS and key in imported.defaults:
         return "not in the config; default for this model_type"
     return ", ".join(name for name in names if name != key)
 

@@ -44,6 +44,7 @@ def test_a_config_becomes_a_commented_spec_that_runs(planner: Planner, config: P
 name: mine
 source: https://huggingface.co/meta-llama/Llama-3.2-1B
 model:
+  model_type: llama
   vocab_size: 128256
   context_length: 131072  # max_position_embeddings
   d_model: 2048  # hidden_size
