@@ -41,11 +41,6 @@ class Change:
     moves: tuple[Move, ...] = ()
     together: int = 0  # what the edits do only in combination: the change less the sum of moves
 
-    @property
-    def by(self) -> int | None:
-        """The difference; None where one side has no value."""
-        return None if self.before is None or self.after is None else self.after - self.before
-
 
 @dataclass(frozen=True, slots=True)
 class ReviewedScenario:
