@@ -132,6 +132,8 @@ def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | Non
             made = chunked_cross_entropy(t, x, head, bias, targets)
             op.hold_throughout(made)
             return made
+        if t.model.logit_softcap:
+            logits = op.capped(t, logits, held=True)
         after = kind in {"cross_entropy", "cross_entropy_shifted"}
         if after:
             op.hold(t, x)

@@ -12,9 +12,6 @@ from planner.trace.tensor import Tensor
 
 def loss(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
     """Return the loss of logits [B, n, V]; variables of the training loop name it, and the logits if they are kept."""
-    if t.model.logit_softcap:
-        uncapped, logits = logits, op.capped(t, logits)
-        op.hold(t, uncapped)
     made = of_kind(t, logits, targets)
     op.hold_throughout(made)
     if t.training.keep_logits:

@@ -36,10 +36,7 @@ def factors(*pair: tuple[Tensor, str]) -> list[Saved]:
 
 
 def products(a: Tensor, b: Tensor, forward: Size, why: str, pairs: tuple[Size, Size] | None = None) -> Flops:
-    """Return the FLOPs of a matrix product of a and b: as many backward for each factor that needs a gradient.
-
-    ``pairs``: the FLOPs by the conventions that count pairs (query, key), where they are not the forward ones.
-    """
+    """Return the FLOPs of a matrix product, as many backward for each factor that needs a gradient; ``pairs``: full and causal ones."""
     full, causal = pairs or (forward, forward)
     return Flops(forward, full, causal, forward * (a.needs_grad + b.needs_grad), why)
 
@@ -363,9 +360,12 @@ def rsqrt(t: Tape, x: Tensor) -> Tensor:
     return made
 
 
-def capped(t: Tape, x: Tensor) -> Tensor:
-    """Return cap · tanh(x / cap)."""
-    return scale(t, tanh(t, scale(t, x)))
+def capped(t: Tape, x: Tensor, *, held: bool = False) -> Tensor:
+    """Return cap · tanh(x / cap). ``held``: a variable names x until then."""
+    made = scale(t, tanh(t, scale(t, x)))
+    if held:
+        hold(t, x)
+    return made
 
 
 def tanh(t: Tape, x: Tensor) -> Tensor:

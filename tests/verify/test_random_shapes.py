@@ -17,10 +17,11 @@ from tests.shapes import buildable
 pytest.importorskip("torch", reason="the extra torch is not installed")
 
 FIRST, LAST = map(int, os.environ.get("SEEDS", "0:40").split(":"))
+FOUND = (80, 113)  # tensors that live on while a cap is put on them
 
 
 @pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")  # PyTorch's, where RMSNorm has no kernel
-@pytest.mark.parametrize("seed", range(FIRST, LAST))
+@pytest.mark.parametrize("seed", sorted({*range(FIRST, LAST), *FOUND}))
 def test_a_random_shape(seed: int) -> None:
     spec = buildable(seed)
     training = spec.scenarios[0].training
