@@ -60,7 +60,7 @@ def n_layers(document: Document) -> Problems:
     if document.model.written("layers") and document.model.written("n_layers"):
         said, summed = document.model.get("n_layers"), sum(group.count * len(group.layers) for group in document.groups)
         if said != summed:
-            message, hint = f"n_layers is {said}, but the runs in layers have {summed} layers", f"write n_layers: {summed}, or leave it out"
+            message, hint = f"n_layers is {said}, but layers defines {summed} layers", f"write n_layers: {summed}, or remove it"
             yield document.model.problem("n_layers", "layer-count", message, hint)
 
 
@@ -87,9 +87,9 @@ def scenario_names(document: Document) -> Problems:
     for (name, _), node in zip(document.scenarios[1:], written.elements() if written else (), strict=True):
         mark = node.items()["name"].mark if "name" in node.items() else node.mark
         if name == "base":
-            yield mark.problem("scenario-name", "'base' is the name of the spec's own training", "give the scenario another name")
+            yield mark.problem("scenario-name", "'base' is reserved for the spec's own training section", "rename the scenario")
         elif name in seen:
-            yield mark.problem("scenario-name", f"the scenario {quote(name)} is there already, on line {seen[name]}", "rename one of them")
+            yield mark.problem("scenario-name", f"duplicate scenario {quote(name)} (first used on line {seen[name]})", "rename one of them")
         if name:
             seen.setdefault(name, str(mark.line + 1))
 
@@ -102,8 +102,8 @@ def waiver_dates(document: Document) -> Problems:
         if until is None or not isinstance(until.value, str):
             continue
         if not _DATE.fullmatch(until.value) or not _is_a_day(until.value):
-            message = f"waivers[{number}].until cannot be {quote(until.value)}"
-            yield until.mark.problem("date", message, "write a day as year-month-day: 2027-01-31")
+            message = f"invalid date {quote(until.value)} for waivers[{number}].until"
+            yield until.mark.problem("date", message, "use YYYY-MM-DD, for example 2027-01-31")
 
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -130,7 +130,7 @@ def kv_heads_divide_heads(settings: Settings) -> Problems:
     heads, kv_heads = settings.get("n_heads"), n_kv_heads(settings)
     if heads % kv_heads:
         message = f"n_kv_heads {kv_heads} does not divide n_heads {heads}"
-        yield settings.problem("n_kv_heads", "kv-heads", message, "each key and value head serves equally many query heads")
+        yield settings.problem("n_kv_heads", "kv-heads", message, "n_heads must be a multiple of n_kv_heads")
 
 
 def fused_bias(settings: Settings) -> Problems:
@@ -153,7 +153,7 @@ def fused_per_head(settings: Settings) -> Problems:
 def gated_d_ff(settings: Settings) -> Problems:
     """Without d_ff a gated feed-forward has no usual width."""
     if settings.get("feed_forward.type") == "gated" and not settings.written("d_ff") and has_feed_forward(settings):
-        yield settings.problem("feed_forward.type", "d-ff", "a gated feed-forward needs d_ff: there is no usual width", "write d_ff")
+        yield settings.problem("feed_forward.type", "d-ff", "a gated feed-forward requires d_ff: it has no default", "write d_ff")
 
 
 def gate_bias(settings: Settings) -> Problems:
@@ -161,7 +161,7 @@ def gate_bias(settings: Settings) -> Problems:
     bias = settings.written("feed_forward.bias")
     gate = bias.items().get("gate") if bias else None
     if gate and gate.value is True and settings.get("feed_forward.type") == "plain":
-        hint = "leave gate out, or write feed_forward.type: gated"
+        hint = "remove gate, or write feed_forward.type: gated"
         yield settings.problem("feed_forward.bias.gate", "gate-bias", "a plain feed-forward has no gate to give a bias", hint)
 
 
@@ -185,7 +185,7 @@ def rotary_dim(settings: Settings) -> Problems:
         name = "rotary_dim" if written else "head_dim"
         yield settings.problem(key, "rotary-dim", f"rope rotates pairs of channels, and {name} {rotated} is odd", "make it even")
     if rotated > head_dim(settings):
-        message = f"rotary_dim {rotated} is more than head_dim {head_dim(settings)}"
+        message = f"rotary_dim {rotated} exceeds head_dim {head_dim(settings)}"
         yield settings.problem(key, "rotary-dim", message, f"write at most {head_dim(settings)}")
 
 
@@ -193,8 +193,8 @@ def sequence_in_context(settings: Settings, model: Settings) -> Problems:
     """Learned positions end at context_length."""
     n, longest = sequence_length(settings, model), model.get("context_length")
     if model.get("positions.type") == "learned" and n > longest:
-        message = f"sequence_length {n} is more than context_length {longest}, and learned positions end there"
-        yield settings.problem("sequence_length", "context-length", message, f"write at most {longest}, or make context_length longer")
+        message = f"sequence_length {n} exceeds context_length {longest}, the size of the learned position embedding"
+        yield settings.problem("sequence_length", "context-length", message, f"write at most {longest}, or raise context_length")
 
 
 def gradient_dtype(settings: Settings, _: Settings) -> Problems:
@@ -202,8 +202,8 @@ def gradient_dtype(settings: Settings, _: Settings) -> Problems:
     precision = settings.get("precision")
     choosers = [name for name, recipe in RECIPES.items() if len(recipe.gradients) > 1]
     if settings.written("gradient_dtype") and precision not in choosers:
-        message = f"gradient_dtype can be chosen only with precision: {' or '.join(choosers)}; {precision} fixes it"
-        yield settings.problem("gradient_dtype", "gradient-dtype", message, "leave it out")
+        message = f"gradient_dtype requires precision: {' or '.join(choosers)}, not {precision}"
+        yield settings.problem("gradient_dtype", "gradient-dtype", message, "remove it")
 
 
 def tokens_and_steps(settings: Settings, model: Settings) -> Problems:
@@ -241,14 +241,14 @@ def muon_experts(settings: Settings, document: Document) -> Problems:
     """Only where there are experts can their optimizer be chosen."""
     chosen = settings.get("optimizer") == "muon" and settings.get("muon_experts") != "adamw"
     if chosen and not any(layer.on("experts") for group in document.groups for layer in group.layers):
-        yield settings.problem("muon_experts", "muon-experts", "muon_experts requires a model with experts", "leave it out")
+        yield settings.problem("muon_experts", "muon-experts", "muon_experts requires a model with experts", "remove it")
 
 
 def count_prediction(settings: Settings, document: Document) -> Problems:
     """Prediction layers can be counted only where there are any."""
     if settings.get("count_prediction") and not document.model.on("prediction"):
         message = "count_prediction requires a model with prediction layers"
-        yield settings.problem("count_prediction", "count-prediction", message, "leave it out, or write model.prediction")
+        yield settings.problem("count_prediction", "count-prediction", message, "remove it, or write model.prediction")
 
 
 _DOCUMENT = (*part_checks.DOCUMENT, n_layers, run_positions, scenario_names, waiver_dates)

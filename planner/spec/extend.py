@@ -34,16 +34,16 @@ def extended(root: Node, file: str, read: Callable[[str], Node], chain: tuple[st
     base = _base(written, file)
     if os.path.realpath(base) in map(os.path.realpath, chain):
         ring = " -> ".join((*chain, base))
-        raise SpecError([written.mark.problem("extends", f"the files extend one another: {ring}", "let one of them stand alone")])
+        raise SpecError([written.mark.problem("extends", f"circular extends: {ring}", "remove one of the extends keys")])
     if len(chain) >= MAX_CHAIN:
         message = f"more than {MAX_CHAIN} files extend one another"
         raise SpecError([written.mark.problem("extends", message, "extend a file nearer the first")])
     if not Path(base).is_file():
-        message = f"there is no file {quote(base)}"
-        raise SpecError([written.mark.problem("extends", message, "the path is relative to the file that says extends")])
+        message = f"no such file {quote(base)}"
+        raise SpecError([written.mark.problem("extends", message, "paths are relative to the file that contains extends")])
     beneath = extended(read(base), base, read, chain)
     if not isinstance(beneath.value, dict):
-        raise SpecError([beneath.mark.problem("type", "a spec is a mapping of keys to values", "begin with name: and model:")])
+        raise SpecError([beneath.mark.problem("type", "a spec must be a mapping", "start with name: and model:")])
     inherited = {key: node for key, node in beneath.value.items() if key not in _OWN}
     return merge(replace(beneath, value=inherited), root)
 
@@ -61,7 +61,7 @@ def _base(written: Node, file: str) -> str:
     if os.path.isabs(named) or "\0" in named:  # noqa: PTH117 - the text is judged, not a path object
         raise refusal(f"the path {quote(named)} is absolute", "write it relative to this file")
     if not named.endswith(SUFFIXES):
-        raise refusal(f"{quote(named)} is no spec file", f"name a file ending in {' or '.join(SUFFIXES)}")
+        raise refusal(f"{quote(named)} is not a spec file", f"name a file ending in {' or '.join(SUFFIXES)}")
     folder = "." if file == STDIN else os.path.dirname(file)  # noqa: PTH120 - the path as the user wrote it
     base = os.path.normpath(os.path.join(folder, named))  # noqa: PTH118
     target = Path(os.path.realpath(os.path.join(folder, named)))  # noqa: PTH118 - realpath of what the system opens
@@ -76,8 +76,8 @@ def _from_catalogue(written: Node, name: str) -> str:
     known = paths()
     if name not in known:
         near = nearest(name)
-        hint = f"did you mean {' or '.join(f'{PREFIX}{one}' for one in near)}?" if near else "planner list shows all names"
-        raise SpecError([written.mark.problem("extends", f"the catalogue has no model {quote(name)}", hint)])
+        hint = f"did you mean {' or '.join(f'{PREFIX}{one}' for one in near)}?" if near else "run planner list to see all names"
+        raise SpecError([written.mark.problem("extends", f"no model named {quote(name)} in the catalog", hint)])
     return os.path.relpath(known[name])
 
 

@@ -37,12 +37,12 @@ def _named(path: str) -> tuple[list[str], list[Problem]]:
         return [STDIN], []
     if os.path.isdir(path):  # noqa: PTH112 - the path as the user wrote it is kept: "./specs" stays so
         files = _below(path)
-        return files, [] if files else [whole_file(path, "no-specs", f"has no file ending in {' or '.join(SUFFIXES)}")]
+        return files, [] if files else [whole_file(path, "no-specs", f"contains no files ending in {' or '.join(SUFFIXES)}")]
     if glob.has_magic(path) and not os.path.lexists(path):
         files = []
         for match in sorted(glob.glob(path, recursive=True)):  # noqa: PTH207 - as above
             files += _below(match) if os.path.isdir(match) else [match]  # noqa: PTH112
-        return files, [] if files else [whole_file(path, "no-specs", "matches no file")]
+        return files, [] if files else [whole_file(path, "no-specs", "no files match")]
     return [path], []
 
 

@@ -33,7 +33,7 @@ def _belongs(path: str, key: Key, settings: Settings, *__: object) -> Iterator[P
         actual, allowed = settings.get(other), values.split(" or ")
         text = str(actual).lower() if isinstance(actual, bool) else actual
         if text not in allowed:
-            message, hint = f"{path} requires {condition}, not {text}", f"leave it out, or write {other}: {allowed[0]}"
+            message, hint = f"{path} requires {condition}, not {text}", f"remove it, or write {other}: {allowed[0]}"
             yield settings.problem(path, _CODES.get(path, path.rpartition(".")[2].replace("_", "-")), message, hint)
             return
 

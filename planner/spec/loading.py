@@ -122,7 +122,9 @@ class _Reading:
             return
         here = f"{file}:{name.mark.line + 1}"
         if (there := self.names.setdefault(name.value, here)) != here:
-            yield name.mark.problem("duplicate-name", f"{quote(name.value)} is the name of {there} too", "give each spec its own name")
+            yield name.mark.problem(
+                "duplicate-name", f"duplicate spec name {quote(name.value)} (also used in {there})", "spec names must be unique"
+            )
 
     def _note(self, problems: Iterable[Problem]) -> None:
         for problem in problems:

@@ -21,13 +21,13 @@ def parse_override(argument: str) -> tuple[Node | None, tuple[Problem, ...]]:
     keys, equals, value = argument.partition("=")
     start = Mark(Source(name, argument), 0, 0)
     if not equals or not _KEYS.fullmatch(keys):
-        return None, (start.problem("override", f"{quote(argument)} is not key=value", "write for example training.batch_size=16"),)
+        return None, (start.problem("override", f"expected KEY=VALUE, got {quote(argument)}", "for example training.batch_size=16"),)
     if len(argument.splitlines()) > 1:
         return None, (start.problem("override", "an override is one line", "put collections in brackets: {a: 1}"),)
     if keys == "extends":
         return None, (start.problem("override", "extends cannot be set here", "write it in a spec file"),)
     if not value.strip():
-        return None, (start.problem("override", "there is no value behind '='", f"write for example {keys}=1"),)
+        return None, (start.problem("override", "missing value after '='", f"for example {keys}=1"),)
     source = Source(name, " " * (len(keys) + 1) + value)  # the value stands where it stands in the argument
     source.lines = [argument]
     try:

@@ -56,7 +56,7 @@ def unused_mixers(document: Document) -> Problems:
         used = {mark for settings, mixed in layers if group in mixed for mark in _keys(settings, group)}
         for settings, mixed in layers:
             if group not in mixed and not used.issuperset(_keys(settings, group)):
-                hint = f"write mixer: {group}, or leave it out; write {group}: none where it comes from elsewhere"
+                hint = f"write mixer: {group}, or remove it; write {group}: none where it comes from elsewhere"
                 yield _key_mark(settings.node, group).problem("mixer", f"{group} is set, but no such layer has that mixer", hint)
 
 
@@ -76,7 +76,7 @@ def needed_keys(settings: Settings) -> Problems:
             continue
         if NEEDED[mixer] and not settings.on(mixer):
             hint = f"write {mixer}: with {', '.join(NEEDED[mixer])}"
-            yield settings.problem("mixer", "missing-key", f"the mixer {mixer} needs its settings", hint)
+            yield settings.problem("mixer", "missing-key", f"mixer {mixer} requires its settings", hint)
     for group, lacking in NEEDED.items():
         outer, _, key = group.rpartition(".")
         if (outer or group) not in (*mixed, "experts") or (outer and not settings.on(outer)) or not settings.on(group):
@@ -91,16 +91,16 @@ def mixer_list(settings: Settings) -> Problems:
     """Mixers side by side are different ones, and have one kind of keys and values."""
     mixed = names(settings)
     if len(set(mixed)) < len(mixed):
-        yield settings.problem("mixer", "mixer", "a mixer stands there twice", "name each once")
+        yield settings.problem("mixer", "mixer", "duplicate mixer", "list each mixer once")
     if {"attention", "latent_attention"}.issubset(mixed):
-        yield settings.problem("mixer", "mixer", "attention and latent_attention cannot stand side by side", "write one of them")
+        yield settings.problem("mixer", "mixer", "attention and latent_attention cannot be combined in one layer", "remove one of them")
 
 
 def selected_keys(settings: Settings) -> Problems:
     """Keys are chosen by the layer's own indexer, or by an earlier layer's."""
     key = "latent_attention.selected_keys"
     if settings.get_or_none(key) is not None and settings.on("latent_attention.indexer"):
-        yield settings.problem(key, "indexer", "selected_keys belongs to layers without an indexer of their own", "leave it out")
+        yield settings.problem(key, "indexer", "selected_keys belongs to layers without an indexer of their own", "remove it")
 
 
 def latent_positions(settings: Settings) -> Problems:
@@ -109,7 +109,7 @@ def latent_positions(settings: Settings) -> Problems:
         return
     type_ = settings.get("positions.type")
     if type_ == "alibi":
-        yield settings.problem("positions", "positions", "latent attention has no alibi", "write positions: rope, or none")
+        yield settings.problem("positions", "positions", "latent attention does not support alibi", "write positions: rope, or none")
     if type_ != "rope":
         return
     rotated = settings.get("latent_attention.rope_dim")
@@ -118,18 +118,18 @@ def latent_positions(settings: Settings) -> Problems:
         yield settings.problem("latent_attention.rope_dim", "rotary-dim", message, "make it even")
     if settings.written("positions.rotary_dim") and settings.get("positions.rotary_dim") != rotated:
         message = f"latent attention rotates its rope_dim {rotated}, not rotary_dim {settings.get('positions.rotary_dim')}"
-        yield settings.problem("positions.rotary_dim", "rotary-dim", message, "leave rotary_dim out")
+        yield settings.problem("positions.rotary_dim", "rotary-dim", message, "remove rotary_dim")
 
 
 def window(settings: Settings) -> Problems:
     """No window is longer than the context."""
     seen, context = settings.get_or_none("attention.window"), settings.get("context_length")
     if seen is not None and seen > context:
-        message = f"window {seen} is more than context_length {context}, so that it hides nothing"
-        yield settings.problem("attention.window", "window", message, "leave it out, or write none")
+        message = f"window {seen} exceeds context_length {context} and has no effect"
+        yield settings.problem("attention.window", "window", message, "remove it, or write none")
     if seen is None and settings.get("attention.chunked"):
         yield settings.problem(
-            "attention.chunked", "window", "there is no window that could be a chunk", "write attention.window, or leave it out"
+            "attention.chunked", "window", "attention.chunked requires attention.window", "write attention.window, or remove chunked"
         )
 
 
@@ -146,7 +146,7 @@ def reused_keys(settings: Settings) -> Problems:
         yield settings.problem("attention.keys_as_values", "reused-keys", message, "write one of them")
     if settings.written("attention.v_head_dim") and settings.get("attention.v_head_dim") != head_dim(settings):
         message = f"the values are the keys, which are {head_dim(settings)} wide, not {settings.get('attention.v_head_dim')}"
-        yield settings.problem("attention.v_head_dim", "reused-keys", message, "leave v_head_dim out")
+        yield settings.problem("attention.v_head_dim", "reused-keys", message, "remove v_head_dim")
 
 
 def differential_heads(settings: Settings) -> Problems:
@@ -162,12 +162,12 @@ def channel_mixing(settings: Settings) -> Problems:
         return
     if settings.written("feed_forward.activation") and settings.get("feed_forward.activation") != "relu_squared":
         message = f"the channel mixing of rwkv has relu_squared, not {settings.get('feed_forward.activation')}"
-        yield settings.problem("feed_forward.activation", "rwkv", message, "leave activation out")
+        yield settings.problem("feed_forward.activation", "rwkv", message, "remove activation")
     for part in ("up", "gate", "down"):
         if settings.written(f"feed_forward.bias.{part}") and settings.get(f"feed_forward.bias.{part}"):
             yield settings.problem(f"feed_forward.bias.{part}", "rwkv", "the channel mixing of rwkv has no biases", "write bias: false")
     if settings.get("feed_forward.hidden_norm"):
-        yield settings.problem("feed_forward.hidden_norm", "rwkv", "the channel mixing of rwkv has no hidden norm", "leave it out")
+        yield settings.problem("feed_forward.hidden_norm", "rwkv", "the channel mixing of rwkv has no hidden norm", "remove it")
 
 
 def chosen_experts(settings: Settings) -> Problems:
@@ -176,15 +176,15 @@ def chosen_experts(settings: Settings) -> Problems:
         return
     chosen, there = settings.get("experts.top_k"), settings.get("experts.count") + settings.get("experts.empty")
     if chosen > there:
-        message = f"top_k {chosen} is more than the {there} experts that there are"
+        message = f"top_k {chosen} exceeds the number of experts ({there})"
         yield settings.problem("experts.top_k", "top-k", message, f"write at most {there}")
 
 
 def experts_beside(settings: Settings) -> Problems:
     """Experts stand beside a feed-forward only where there is one."""
     if settings.on("experts") and settings.get("experts.beside_feed_forward") and settings.get("feed_forward.type") == "none":
-        message = "there is no feed-forward for the experts to stand beside"
-        yield settings.problem("experts.beside_feed_forward", "experts", message, "leave it out, or give feed_forward another type")
+        message = "beside_feed_forward requires a feed-forward"
+        yield settings.problem("experts.beside_feed_forward", "experts", message, "remove it, or give feed_forward another type")
 
 
 def something_in_it(settings: Settings) -> Problems:
@@ -192,10 +192,10 @@ def something_in_it(settings: Settings) -> Problems:
     mixes, widens = bool(names(settings)), has_feed_forward(settings) or settings.on("experts")
     if not mixes and not widens and not settings.written("extra"):
         key = "mixer" if settings.written("mixer") else "feed_forward"
-        yield settings.problem(key, "empty-layer", "the layer has neither mixer nor feed-forward", "give it one of them")
+        yield settings.problem(key, "empty-layer", "the layer has neither a mixer nor a feed-forward", "add one of them")
     elif settings.get("block") != "sequential" and not (mixes and widens):
         missing = "feed-forward" if mixes else "mixer"
-        message = f"block {settings.get('block')} has mixer and feed-forward side by side, and there is no {missing}"
+        message = f"block: {settings.get('block')} requires both a mixer and a feed-forward, and the {missing} is missing"
         yield settings.problem("block", "parallel-block", message, "write block: sequential")
 
 
@@ -204,7 +204,7 @@ def embedding_dim(document: Document) -> Problems:
     model = document.model
     if model.written("embedding_dim") and model.get("embedding_dim") == model.get("d_model"):
         message = "embedding_dim is d_model, which needs no projections"
-        yield model.problem("embedding_dim", "embedding-dim", message, "leave it out; a square projection can be declared under extra")
+        yield model.problem("embedding_dim", "embedding-dim", message, "remove it; a square projection can be declared under extra")
 
 
 def extra_tensors(document: Document) -> Problems:
@@ -216,9 +216,9 @@ def extra_tensors(document: Document) -> Problems:
             name, shape = node.items().get("name"), node.items().get("shape")
             if name and isinstance(name.value, str):
                 if not _NAME.fullmatch(name.value):
-                    yield name.mark.problem("extra-name", f"{quote(name.value)} is no name of a tensor", "write letters, digits, _ and .")
+                    yield name.mark.problem("extra-name", f"invalid tensor name {quote(name.value)}", "use letters, digits, _ and .")
                 elif name.value in seen:
-                    yield name.mark.problem("extra-name", f"the tensor {quote(name.value)} is there already", "rename one of them")
+                    yield name.mark.problem("extra-name", f"duplicate tensor {quote(name.value)}", "rename one of them")
                 seen.add(name.value)
             for each in shape.elements() if shape else ():
                 yield from _size(document, settings, each)
@@ -239,9 +239,9 @@ def _size(document: Document, settings: Settings, node: Node) -> Problems:
     for part in parts:
         if part.isdecimal():
             if not int(part):
-                yield node.mark.problem("shape", "a size must be at least 1, not 0", "leave the tensor out if it is empty")
+                yield node.mark.problem("shape", "a size must be at least 1, not 0", "remove the tensor if it is empty")
         elif part not in known:
-            yield node.mark.problem("shape", f"there is no size {quote(part)}", _size_hint(part, known))
+            yield node.mark.problem("shape", f"unknown size {quote(part)}", _size_hint(part, known))
         else:
             try:
                 known[part]()
@@ -279,7 +279,9 @@ def _missing(mark: Mark, group: str, node: Node, needed: tuple[str, ...]) -> Pro
     there = node.items().keys() | keys_meant(node.items(), allowed)
     for key in needed:
         if key not in there:
-            yield mark.problem("missing-key", f"{group} needs the key '{key}'", f"for example {key}: {allowed[key]['examples'][0]}")
+            yield mark.problem(
+                "missing-key", f"missing required key '{key}' in {group}", f"for example {key}: {allowed[key]['examples'][0]}"
+            )
 
 
 def _allowed(group: str) -> dict[str, Any]:

@@ -47,12 +47,12 @@ def _read_bytes(file: str) -> bytes:
             with path.open("rb") as stream:
                 data = stream.read(LIMIT + 1)
     except FileNotFoundError:
-        raise SpecError([whole_file(file, "not-found", "there is no such file or folder")]) from None
+        raise SpecError([whole_file(file, "not-found", "no such file or directory")]) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise SpecError([whole_file(file, "unreadable", f"cannot be read: {reason}")]) from None
     if len(data) > LIMIT:
-        raise SpecError([whole_file(file, "too-large", f"is larger than {LIMIT // 2**20} MiB, which no spec needs")])
+        raise SpecError([whole_file(file, "too-large", f"exceeds the limit of {LIMIT // 2**20} MiB")])
     return data
 
 

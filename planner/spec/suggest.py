@@ -103,7 +103,7 @@ def key_hint(key: str, allowed: Iterable[str], language: str = "spec") -> str:
     if key == "<<":
         return "merge keys are not part of YAML 1.2: write the keys out, or use extends"
     if language == "spec" and key in _NO_FIGURE.split():
-        return "it changes no figure: leave it out"
+        return "it does not affect the plan; remove it"
     meant = key_meant(key, here, language)
     return f"did you mean '{meant}'?" if meant else f"allowed here: {', '.join(here)}"
 

@@ -22,14 +22,14 @@ MAX_FINDINGS = 200  # in one file; more is no help to anybody
 Path = tuple[str | int, ...]
 Finding = tuple[Path | None, Problem]  # the path of the value that the problem makes unusable, if it does
 
-_WHOLE = {"spec": ("a spec", "begin with name: and model:"), "policy": ("planner.yaml", "begin with budgets:")}
+_WHOLE = {"spec": ("a spec", "start with name: and model:"), "policy": ("planner.yaml", "start with budgets:")}
 _TYPES = {
     "integer": "a whole number",
     "number": "a number",
     "string": "text",
     "boolean": "true or false",
     "array": "a list",
-    "object": "a mapping of keys to values",
+    "object": "a mapping",
 }
 
 
@@ -96,10 +96,10 @@ class _Error:
 
     def missing(self, key: str, or_else: str = "") -> Problem:
         """Return the problem of a missing key, at the key of the mapping that lacks it."""
-        mark = self.node.mark
+        mark, inside = self.node.mark, f" in {self.name}" if self.name else ""
         if self.path and isinstance(self.path[-1], str):
             mark = replace(self, path=self.path[:-1]).node.keys[self.path[-1]]
-        return mark.problem("missing-key", f"{self.name or 'the spec'} needs the key '{key}'{or_else}", _example(key, self.schema))
+        return mark.problem("missing-key", f"missing required key '{key}'{or_else}{inside}", _example(key, self.schema))
 
     def meant(self) -> set[str]:
         """Return the keys that unknown keys of the mapping stand for."""
@@ -154,7 +154,7 @@ def _wrong_type(error: _Error) -> Iterator[Finding]:
     node, types = error.node, [error.wanted] if isinstance(error.wanted, str) else error.wanted
     if not error.path:
         whole, hint = _WHOLE[error.language]
-        message = f"{whole} is a mapping of keys to values, not {_said(node)}"
+        message = f"{whole} must be a mapping, not {_said(node)}"
     else:
         message = f"{error.name} must be {' or '.join(_TYPES[name] for name in types)}, not {_said(node)}"
         hint = _instead(node, error.key, types) or _example(error.key, {"properties": {error.key: error.schema}})
@@ -165,7 +165,14 @@ def _wrong_value(error: _Error) -> Iterator[Finding]:
     node = error.node
     value = None if isinstance(node.value, dict | list) else node.value
     hint = value_hint(error.key, value, node.text, error.wanted)
-    yield error.path, node.mark.problem("value", f"{error.name} cannot be {_said(node)}", hint)
+    yield error.path, node.mark.problem("value", _invalid(error), hint)
+
+
+def _invalid(error: _Error) -> str:
+    node = error.node
+    if node.value is None or isinstance(node.value, dict | list):
+        return f"{error.name} cannot be {_said(node)}"
+    return f"invalid value {quote(node.text) if isinstance(node.value, str) else node.text} for {error.name}"
 
 
 def _out_of_bounds(code: str, text: str, hint: str = "") -> Callable[[_Error], Iterator[Finding]]:
@@ -184,12 +191,12 @@ _EXPLAIN: dict[str, Callable[[_Error], Iterator[Finding]]] = {
     "type": _wrong_type,
     "enum": _wrong_value,
     "minimum": _out_of_bounds("range", "must be at least {bound}, not {said}"),
-    "maximum": _out_of_bounds("range", "must be at most {bound}, not {said}", "no real size is larger"),
+    "maximum": _out_of_bounds("range", "must be at most {bound}, not {said}"),
     "exclusiveMinimum": _out_of_bounds("range", "must be above {bound}, not {said}"),
     "exclusiveMaximum": _out_of_bounds("range", "must be below {bound}, not {said}"),
     "minLength": _out_of_bounds("text", "must not be empty"),
-    "maxLength": _out_of_bounds("text", "has more than {bound} characters", "shorten it"),
-    "minItems": _out_of_bounds("empty-list", "must not be an empty list", "leave the key out"),
+    "maxLength": _out_of_bounds("text", "exceeds {bound} characters", "shorten it"),
+    "minItems": _out_of_bounds("empty-list", "must not be an empty list", "remove the key"),
     "pattern": _out_of_bounds("text", "must not begin or end with a space", "remove the space"),
     "not": _out_of_bounds("text", "must be one line without control characters", "write it on one line"),
 }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_DEPTH = 32
-_TOO_DEEP = f"more than {MAX_DEPTH} levels of nesting, which no spec needs"
+_TOO_DEEP = f"more than {MAX_DEPTH} levels of nesting"
 MAX_VALUES = 50_000  # with every alias written out
 MAX_DIGITS = 100  # of a number as written; also the largest exponent
 
@@ -122,7 +122,7 @@ class _Builder:
     def document(self) -> Node:
         """Return the root."""
         if self.root is None or (self.root.value is None and not self.root.text):
-            raise SpecError([Mark(self.source, 0, 0).problem("empty", "the file says nothing", "write at least name and model")])
+            raise SpecError([Mark(self.source, 0, 0).problem("empty", "the file is empty", "write at least name and model")])
         return self.root
 
     def take(self, event: Any) -> None:  # noqa: ANN401 - each kind of event has attributes of its own
@@ -181,10 +181,10 @@ class _Builder:
         if name is UNREADABLE:
             return
         if not isinstance(name, str):
-            self.problems.append(mark.problem("key-type", f"a key is a name, not {quote(key.text) if key.text else 'a collection'}"))
+            self.problems.append(mark.problem("key-type", f"keys must be strings, not {quote(key.text) if key.text else 'a collection'}"))
         elif name in entries:
             first = mapping.keys[name].line + 1
-            message = f"the key {quote(name)} on line {mark.line + 1} is given already on line {first}"
+            message = f"duplicate key {quote(name)} (first used on line {first})"
             self.problems.append(mark.problem("duplicate-key", message, "keep one of them"))
         else:
             entries[name] = node
@@ -194,11 +194,11 @@ class _Builder:
         name = event.anchor
         if name not in self.anchors:
             mark = self._mark(event)
-            self.problems.append(mark.problem("alias", f"there is no anchor {quote(f'&{name}')} above this alias"))
+            self.problems.append(mark.problem("alias", f"undefined YAML anchor {quote(f'&{name}')}"))
             return Node(mark, UNREADABLE)
         node = self.anchors[name]
         if node is None:
-            self._stop(event, "alias", f"{quote(f'*{name}')} stands inside its own anchor")
+            self._stop(event, "alias", f"{quote(f'*{name}')} refers to itself")
         return node
 
     def _scalar(self, event: Any) -> Node:  # noqa: ANN401 - as above
@@ -214,17 +214,17 @@ class _Builder:
             value = parse_value(text)
         except ValueError:
             message = f"a number of {len(text):,} characters" if len(text) > MAX_DIGITS else f"the number {quote(text)} is out of bounds"
-            self.problems.append(mark.problem("number", message, f"no figure needs more than {MAX_DIGITS} digits"))
+            self.problems.append(mark.problem("number", message, f"numbers have at most {MAX_DIGITS} digits"))
             return Node(mark, UNREADABLE, text)
         if tag is not None and type(value) not in _TAGGED[tag]:
-            self.problems.append(mark.problem("tag", f"{quote(text)} is not what its tag says", "leave the tag out"))
+            self.problems.append(mark.problem("tag", f"{quote(text)} does not match its YAML tag", "remove the tag"))
             return Node(mark, UNREADABLE, text)
         return Node(mark, value, text)
 
 
 def _tag_problem(mark: Mark, tag: str) -> Problem:
     short = "!!" + tag.removeprefix(_TAG) if tag.startswith(_TAG) else tag
-    return mark.problem("tag", f"the tag {quote(short)} is not allowed", "a spec is plain data: leave the tag out")
+    return mark.problem("tag", f"the YAML tag {quote(short)} is not supported", "remove the tag")
 
 
 # The parser's words, and ours.
@@ -234,11 +234,11 @@ _SYNTAX = {
     "cannot start any token": ("this character cannot start a value", "use spaces to indent and quotes around text"),
     "mapping values are not allowed": (
         "a 'key: value' inside another value",
-        "quote text with ': ', line up keys, add a ':' missing above",
+        "quote text with ': ', align keys, add a ':' missing above",
     ),
     "could not find expected ':'": ("a key without ':'", "write key: value"),
-    "did not find expected key": ("this does not line up with the lines above", "indent the keys of a mapping alike"),
-    "expected <block end>": ("this does not line up with the lines above", "indent the keys of a mapping alike"),
+    "did not find expected key": ("inconsistent indentation", "indent all keys of a mapping by the same amount"),
+    "expected <block end>": ("inconsistent indentation", "indent all keys of a mapping by the same amount"),
     "unexpected end of stream": ("the quotes opened here are not closed", "close them"),
     "expected ',' or": ("a list or mapping in brackets is not closed", "close it, or put a ',' before this"),
 }

@@ -93,7 +93,7 @@ def test_a_spec_that_is_there_is_kept(planner: Planner, config: Path, home: Path
         (json.dumps(LLAMA)[:99], "invalid JSON"),
         ("hello", "invalid JSON"),
         ("", "the file is empty"),
-        ("[" * 2**21, "is larger than 1 MiB"),
+        ("[" * 2**21, "exceeds the limit of 1 MiB"),
         (b"\x89PNG\r\n\x1a\n\0\0", "is not UTF-8"),
     ],
     ids=["missing", "type", "unknown", "no-top-k", "impossible", "truncated", "text", "empty", "huge", "binary"],
@@ -144,7 +144,7 @@ def test_a_proposal_starts_from_a_model_of_the_catalogue(planner: Planner, home:
     spec.write_text("name: mine\nextends: catalog/llama-3-9b\n", encoding="utf-8")
     code, _, err = planner("run", "specs/mine.yaml")
     assert code == 1
-    assert "the catalogue has no model 'llama-3-9b'; did you mean catalog/llama-3-8b" in err
+    assert "no model named 'llama-3-9b' in the catalog; did you mean catalog/llama-3-8b" in err
 
 
 def test_the_keys_of_a_type_are_printed(planner: Planner) -> None:

@@ -204,7 +204,7 @@ def test_a_waiver_ends_on_a_day_of_the_calendar(repo: Repo, until: str) -> None:
     repo.write(spec() + f"waivers: [{{budget: cap, reason: r, until: '{until}'}}]\n")
     code, _, err = repo.run("validate", "specs")
     assert code == 1
-    assert f"error[date]: waivers[0].until cannot be '{until}'; write a day as year-month-day: 2027-01-31" in err
+    assert f"error[date]: invalid date '{until}' for waivers[0].until; use YYYY-MM-DD, for example 2027-01-31" in err
 
 
 def test_a_spec_that_is_extended_hands_down_neither_waivers_nor_tags(repo: Repo) -> None:

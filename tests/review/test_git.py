@@ -283,7 +283,7 @@ def test_only_what_is_named_is_reviewed(repo: Repo) -> None:
 
 def test_paths_that_are_nowhere(repo: Repo) -> None:
     code, _, err = repo.run("diff", "nowhere.yaml")
-    assert (code, err) == (2, "planner: diff: nowhere.yaml: there is no such file or folder\n")
+    assert (code, err) == (2, "planner: diff: nowhere.yaml: no such file or directory\n")
     assert repo.run("diff", "specs/tiny.yaml", "nowhere/*.yaml")[0] == 2
     (repo.root / "specs/tiny.yaml").unlink()
     assert repo.run("diff", "specs/tiny.yaml", "specs", "specs/*.yaml")[0] == 0

@@ -19,12 +19,15 @@ from .conftest import Repo, spec
 WRONG = [
     ("budgets: [{name: a, figure: peak_bytes, max: 80GB}\n", "2:1: error[yaml]: a list or mapping in brackets is not closed"),
     ("budget: []\n", "1:1: error[unknown-key]: unknown key 'budget'; did you mean 'budgets'?"),
-    ("- a\n", "1:1: error[type]: planner.yaml is a mapping of keys to values, not a list; begin with budgets:"),
+    ("- a\n", "1:1: error[type]: planner.yaml must be a mapping, not a list; start with budgets:"),
     (
         "budgets: [{figure: peak_bytes, max: 80GB}]\n",
-        "1:11: error[missing-key]: budgets[0] needs the key 'name'; for example name: one-gpu",
+        "1:11: error[missing-key]: missing required key 'name' in budgets[0]; for example name: one-gpu",
     ),
-    ("budgets: [{name: a, figure: peak_bytes}]\n", "1:11: error[missing-key]: budgets[0] needs the key 'max' or 'min' or 'max_increase'"),
+    (
+        "budgets: [{name: a, figure: peak_bytes}]\n",
+        "1:11: error[missing-key]: missing required key 'max' or 'min' or 'max_increase' in budgets[0]",
+    ),
     ("budgets: [{name: a, figure: peak, max: 1}]\n", "1:29: error[value]: unknown metric 'peak'; did you mean 'peak_bytes'? One of: "),
     ("budgets: [{name: a, figure: peak_byte, max: 1}]\n", "1:29: error[value]: unknown metric 'peak_byte'; did you mean 'peak_bytes'?"),
     (
@@ -48,7 +51,7 @@ WRONG = [
     ("budgets: [{name: size_label, figure: params_total, max: 1}]\n", "1:18: error[duplicate-name]: 'size_label' is reserved for"),
     (
         "budgets: [{name: a, figure: params_total, max: 1, severity: fatal}]\n",
-        "1:61: error[value]: budgets[0].severity cannot be the text 'fatal'; one of: error, warning",
+        "1:61: error[value]: invalid value 'fatal' for budgets[0].severity; one of: error, warning",
     ),
     ("size_label: {tolerance: 10}\n", "1:25: error[type]: size_label.tolerance must be text, not 10"),
     ("size_label: {tolerance: 1B}\n", "1:25: error[amount]: invalid value '1B' for size_label.tolerance; use a percentage, e.g. 10%"),
@@ -69,10 +72,10 @@ def test_a_wrong_policy_is_a_finding(repo: Repo) -> None:
     repo.write("budgets: [{name: a}]\n", "planner.yaml")
     code, out, _ = repo.run("diff", "--format", "github")
     assert code == 1
-    assert "::error file=planner.yaml,line=1,col=11,title=missing-key::budgets[0] needs the key 'figure'" in out
+    assert "::error file=planner.yaml,line=1,col=11,title=missing-key::missing required key 'figure' in budgets[0]" in out
     code, _, err = repo.run("run", "specs")
     assert code == 1
-    assert "planner.yaml:1: error[missing-key]: budgets[0] needs the key 'figure'" in err
+    assert "planner.yaml:1: error[missing-key]: missing required key 'figure' in budgets[0]" in err
 
 
 @pytest.mark.parametrize(

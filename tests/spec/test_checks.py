@@ -12,28 +12,28 @@ Told = Callable[..., str]
 # A line behind the minimal spec (d_model 48, n_heads 4, n_layers 2, context_length 64), and what is told of it.
 REFUSED = """\
   n_kv_heads: 3
-    8:15: error[kv-heads]: n_kv_heads 3 does not divide n_heads 4; each key and value head serves equally many query heads
+    8:15: error[kv-heads]: n_kv_heads 3 does not divide n_heads 4; n_heads must be a multiple of n_kv_heads
   n_kv_heads: 8
-    8:15: error[kv-heads]: n_kv_heads 8 does not divide n_heads 4; each key and value head serves equally many query heads
+    8:15: error[kv-heads]: n_kv_heads 8 does not divide n_heads 4; n_heads must be a multiple of n_kv_heads
   positions: {type: rope, rotary_dim: 13}
     8:39: error[rotary-dim]: rope rotates pairs of channels, and rotary_dim 13 is odd; make it even
-    8:39: error[rotary-dim]: rotary_dim 13 is more than head_dim 12; write at most 12
+    8:39: error[rotary-dim]: rotary_dim 13 exceeds head_dim 12; write at most 12
   positions: {type: rope, rotary_dim: 14}
-    8:39: error[rotary-dim]: rotary_dim 14 is more than head_dim 12; write at most 12
+    8:39: error[rotary-dim]: rotary_dim 14 exceeds head_dim 12; write at most 12
   positions: {type: alibi, rotary_dim: 4}
-    8:40: error[positions]: positions.rotary_dim requires positions.type: rope, not alibi; leave it out, or write positions.type: rope
+    8:40: error[positions]: positions.rotary_dim requires positions.type: rope, not alibi; remove it, or write positions.type: rope
   positions: {type: rope, offset: 2}
-    8:35: error[positions]: positions.offset requires positions.type: learned, not rope; leave it out, or write positions.type: learned
+    8:35: error[positions]: positions.offset requires positions.type: learned, not rope; remove it, or write positions.type: learned
   positions: {rotary_dim: 4}
-    8:27: error[positions]: positions.rotary_dim requires positions.type: rope, not learned; leave it out, or write positions.type: rope
+    8:27: error[positions]: positions.rotary_dim requires positions.type: rope, not learned; remove it, or write positions.type: rope
   feed_forward: {type: gated}
-    8:24: error[d-ff]: a gated feed-forward needs d_ff: there is no usual width; write d_ff
+    8:24: error[d-ff]: a gated feed-forward requires d_ff: it has no default; write d_ff
   feed_forward: {bias: {gate: true}}
-    8:31: error[gate-bias]: a plain feed-forward has no gate to give a bias; leave gate out, or write feed_forward.type: gated
+    8:31: error[gate-bias]: a plain feed-forward has no gate to give a bias; remove gate, or write feed_forward.type: gated
   norm: {type: rmsnorm, bias: true}
-    8:31: error[norm-bias]: norm.bias requires norm.type: layernorm, not rmsnorm; leave it out, or write norm.type: layernorm
+    8:31: error[norm-bias]: norm.bias requires norm.type: layernorm, not rmsnorm; remove it, or write norm.type: layernorm
   norm: {weight: false, bias: true}
-    8:31: error[norm-bias]: norm.bias requires norm.weight: true, not false; leave it out, or write norm.weight: true
+    8:31: error[norm-bias]: norm.bias requires norm.weight: true, not false; remove it, or write norm.weight: true
   attention: {bias: {k: false}}
     8:21: error[fused-bias]: q, k and v are one matrix (qkv: fused), which has a bias for all of them or none; \
 write attention.qkv: separate, or give q, k and v the same
@@ -41,32 +41,32 @@ write attention.qkv: separate, or give q, k and v the same
     8:42: error[fused-bias]: q, k and v are one matrix (qkv: fused_per_head), which has a bias for all of them or none; \
 write attention.qkv: separate, or give q, k and v the same
   layers: [{count: 3}]
-    6:13: error[layer-count]: n_layers is 2, but the runs in layers have 3 layers; write n_layers: 3, or leave it out
+    6:13: error[layer-count]: n_layers is 2, but layers defines 3 layers; write n_layers: 3, or remove it
   layers: [{count: 2, layers: [{}, {}]}]
-    6:13: error[layer-count]: n_layers is 2, but the runs in layers have 4 layers; write n_layers: 4, or leave it out
+    6:13: error[layer-count]: n_layers is 2, but layers defines 4 layers; write n_layers: 4, or remove it
   layers: [{positions: rope}, {positions: {offset: 2}}]
     8:43: error[run-positions]: learned positions are added at the embedding, not in a run of layers; write them under model.positions
   layers: [{n_heads: 5}, {head_dim: 3}]
     8:22: error[head-dim]: n_heads 5 does not divide d_model 48; write head_dim, or make d_model a multiple of n_heads
   layers: [{feed_forward: {type: gated}}, {d_ff: 3}]
-    8:34: error[d-ff]: a gated feed-forward needs d_ff: there is no usual width; write d_ff
+    8:34: error[d-ff]: a gated feed-forward requires d_ff: it has no default; write d_ff
 training: {sequence_length: 65}
-    8:29: error[context-length]: sequence_length 65 is more than context_length 64, and learned positions end there; \
-write at most 64, or make context_length longer
+    8:29: error[context-length]: sequence_length 65 exceeds context_length 64, the size of the learned position embedding; \
+write at most 64, or raise context_length
 scenarios: [{name: long, sequence_length: 65}]
-    8:43: error[context-length]: sequence_length 65 is more than context_length 64, and learned positions end there; \
-write at most 64, or make context_length longer
+    8:43: error[context-length]: sequence_length 65 exceeds context_length 64, the size of the learned position embedding; \
+write at most 64, or raise context_length
 training: {gradient_dtype: bf16}
-    8:28: error[gradient-dtype]: gradient_dtype can be chosen only with precision: bf16-master; bf16-autocast fixes it; leave it out
+    8:28: error[gradient-dtype]: gradient_dtype requires precision: bf16-master, not bf16-autocast; remove it
 training: {gradient_dtype: fp32, precision: fp32}
-    8:28: error[gradient-dtype]: gradient_dtype can be chosen only with precision: bf16-master; fp32 fixes it; leave it out
+    8:28: error[gradient-dtype]: gradient_dtype requires precision: bf16-master, not fp32; remove it
 training: {tokens: 100, steps: 2}
     8:20: error[tokens-steps]: tokens is 100, but 2 steps of 64 tokens (B * n * gradient_accumulation) are 128; \
 keep one of tokens and steps
 scenarios: [{name: base}]
-    8:20: error[scenario-name]: 'base' is the name of the spec's own training; give the scenario another name
+    8:20: error[scenario-name]: 'base' is reserved for the spec's own training section; rename the scenario
 scenarios: [{name: a}, {name: b}, {name: a}]
-    8:42: error[scenario-name]: the scenario 'a' is there already, on line 8; rename one of them
+    8:42: error[scenario-name]: duplicate scenario 'a' (first used on line 8); rename one of them
 """
 
 

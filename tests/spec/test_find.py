@@ -78,8 +78,8 @@ def test_what_is_no_file_is_not_read_from_a_folder(write: Write, folder: Path) -
 def test_paths_that_name_nothing(folder: Path) -> None:
     (folder / "empty").mkdir()
     assert heads("empty", "*.yaml") == [
-        "empty: error[no-specs]: has no file ending in .yaml or .yml",
-        "*.yaml: error[no-specs]: matches no file",
+        "empty: error[no-specs]: contains no files ending in .yaml or .yml",
+        "*.yaml: error[no-specs]: no files match",
     ]
 
 

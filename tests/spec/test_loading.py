@@ -47,10 +47,10 @@ def test_a_name_is_taken_once_and_both_files_are_named(write: Write, minimal: st
     assert (
         spec.render(problems)
         == """\
-./b.yaml:1:7: error[duplicate-name]: 'small' is the name of ./a.yaml:1 too; give each spec its own name
+./b.yaml:1:7: error[duplicate-name]: duplicate spec name 'small' (also used in ./a.yaml:1); spec names must be unique
     1 | name: small
       |       ^
-./c.yaml:1:7: error[duplicate-name]: 'small' is the name of ./a.yaml:1 too; give each spec its own name
+./c.yaml:1:7: error[duplicate-name]: duplicate spec name 'small' (also used in ./a.yaml:1); spec names must be unique
     1 | name: small
       |       ^"""
     )

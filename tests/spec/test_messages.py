@@ -55,7 +55,7 @@ x.yaml:7:12: error[type]: model.n_heads must be a whole number, not the text '12
 x.yaml:8:9: error[type]: model.d_ff must be a whole number, not 3072.5; for example d_ff: 3072
     8 |   d_ff: 3072.5
       |         ^
-x.yaml:9:30: error[value]: model.feed_forward.activation cannot be the text 'gelu_fast'; did you mean 'gelu_tanh'?
+x.yaml:9:30: error[value]: invalid value 'gelu_fast' for model.feed_forward.activation; did you mean 'gelu_tanh'?
     9 |   feed_forward: {activation: gelu_fast, bais: no}
       |                              ^
 x.yaml:9:41: error[unknown-key]: unknown key 'bais' in model.feed_forward; did you mean 'bias'?
@@ -67,7 +67,7 @@ x.yaml:11:11: error[type]: model.head.tied must be true or false, not the text '
 x.yaml:12:3: error[unknown-key]: unknown key 'activation' in model; did you mean 'model.feed_forward.activation'?
    12 |   activation: silu
       |   ^
-x.yaml:14:14: error[value]: training.precision cannot be the text 'bf16-mixed'; did you mean 'bf16-autocast' or 'bf16-master'?
+x.yaml:14:14: error[value]: invalid value 'bf16-mixed' for training.precision; did you mean 'bf16-autocast' or 'bf16-master'?
    14 |   precision: bf16-mixed
       |              ^
 x.yaml:15:14: error[type]: training.batch_size must be a whole number, not empty; for example batch_size: 8
@@ -76,7 +76,7 @@ x.yaml:15:14: error[type]: training.batch_size must be a whole number, not empty
 x.yaml:16:11: error[type]: training.tokens must be a whole number, not the text '300B'; write tokens: 300e9
    16 |   tokens: 300B
       |           ^
-x.yaml:17:3: error[duplicate-key]: the key 'batch_size' on line 17 is given already on line 15; keep one of them
+x.yaml:17:3: error[duplicate-key]: duplicate key 'batch_size' (first used on line 15); keep one of them
    17 |   batch_size: 8
       |   ^
 x.yaml:18:12: error[range]: training.dropout must be below 1, not 1
@@ -88,17 +88,17 @@ x.yaml:18:12: error[range]: training.dropout must be below 1, not 1
 # A line behind the minimal spec, and what is told of it.
 ONE_PROBLEM = """\
   layers: []
-    8:11: error[empty-list]: model.layers must not be an empty list; leave the key out
+    8:11: error[empty-list]: model.layers must not be an empty list; remove the key
   layers: 3
     8:11: error[type]: model.layers must be a list, not 3
   layers: [3]
-    8:12: error[type]: model.layers[0] must be a mapping of keys to values, not 3
+    8:12: error[type]: model.layers[0] must be a mapping, not 3
   layers: [{count: 0}, {}]
     8:20: error[range]: model.layers[0].count must be at least 1, not 0
   d_ff: -1
     8:9: error[range]: model.d_ff must be at least 1, not -1
   d_ff: 9007199254740992
-    8:9: error[range]: model.d_ff must be at most 9,007,199,254,740,991, not 9007199254740992; no real size is larger
+    8:9: error[range]: model.d_ff must be at most 9,007,199,254,740,991, not 9007199254740992
   d_ff: .inf
     8:9: error[type]: model.d_ff must be a whole number, not .inf; for example d_ff: 3072
   d_ff: .nan
@@ -112,35 +112,35 @@ ONE_PROBLEM = """\
   d_ff: 1_024
     8:9: error[type]: model.d_ff must be a whole number, not the text '1_024'; write d_ff: 1024
   positions: rotary
-    8:14: error[value]: model.positions cannot be the text 'rotary'; did you mean 'rope'?
+    8:14: error[value]: invalid value 'rotary' for model.positions; did you mean 'rope'?
   positions: {type: rop}
-    8:21: error[value]: model.positions.type cannot be the text 'rop'; did you mean 'rope'? One of: learned, rope, alibi, sinusoidal, none
+    8:21: error[value]: invalid value 'rop' for model.positions.type; did you mean 'rope'? One of: learned, rope, alibi, sinusoidal, none
   positions: 3
-    8:14: error[value]: model.positions cannot be 3; one of: learned, rope, alibi, sinusoidal, none
+    8:14: error[value]: invalid value 3 for model.positions; one of: learned, rope, alibi, sinusoidal, none
   positions: [rope]
     8:14: error[value]: model.positions cannot be a list; one of: learned, rope, alibi, sinusoidal, none
   positions: {rotary: 3}
     8:15: error[unknown-key]: unknown key 'rotary' in model.positions; did you mean 'rotary_dim'?
   attention: {bias: 3}
-    8:21: error[type]: model.attention.bias must be true or false or a mapping of keys to values, not 3; for example bias: true
+    8:21: error[type]: model.attention.bias must be true or false or a mapping, not 3; for example bias: true
   rms_norm_eps: 1e-5
-    8:3: error[unknown-key]: unknown key 'rms_norm_eps' in model; it changes no figure: leave it out
+    8:3: error[unknown-key]: unknown key 'rms_norm_eps' in model; it does not affect the plan; remove it
 training: {recompute: true}
-    8:23: error[value]: training.recompute cannot be true; did you mean 'full'?
+    8:23: error[value]: invalid value true for training.recompute; did you mean 'full'?
 training: {precision: 32}
-    8:23: error[value]: training.precision cannot be 32; did you mean 'fp32'?
+    8:23: error[value]: invalid value 32 for training.precision; did you mean 'fp32'?
 training: {dropout: -0.1}
     8:21: error[range]: training.dropout must be at least 0, not -0.1
 training: {optimizer: adam8bit}
-    8:23: error[value]: training.optimizer cannot be the text 'adam8bit'; did you mean 'adamw-8bit'?
+    8:23: error[value]: invalid value 'adam8bit' for training.optimizer; did you mean 'adamw-8bit'?
 training: {seq_len: 8}
     8:12: error[unknown-key]: unknown key 'seq_len' in training; did you mean 'sequence_length'?
 training: {d_model: 8}
     8:12: error[unknown-key]: unknown key 'd_model' in training; did you mean 'model.d_model'?
 training: []
-    8:11: error[type]: training must be a mapping of keys to values, not a list
+    8:11: error[type]: training must be a mapping, not a list
 scenarios: [{batch_size: 1}]
-    8:13: error[missing-key]: scenarios[0] needs the key 'name'; for example name: long
+    8:13: error[missing-key]: missing required key 'name' in scenarios[0]; for example name: long
 expect: {params: 3}
     8:10: error[unknown-key]: unknown key 'params' in expect; did you mean 'params_total'?
 expect: {params_total: 124M}
@@ -172,7 +172,7 @@ def test_one_problem_and_its_way_out(heads: Heads, minimal: str, more: str, head
         ('"x\\n"', "error[text]: name must be one line without control characters; write it on one line"),
         ('"a\\nb"', "error[text]: name must be one line without control characters; write it on one line"),
         ('"a\\u202eb"', "error[text]: name must be one line without control characters; write it on one line"),
-        ("x" * 101, "error[text]: name has more than 100 characters; shorten it"),
+        ("x" * 101, "error[text]: name exceeds 100 characters; shorten it"),
         ("[a]", "error[type]: name must be text, not a list; for example name: gpt2-small"),
     ],
 )
@@ -189,11 +189,11 @@ def test_names_that_are_fine(told: Told, minimal: str, name: str) -> None:
 
 def test_missing_keys_are_told_at_the_mapping_that_lacks_them(heads: Heads) -> None:
     assert heads("model:\n  d_model: 3\n") == [
-        "x.yaml:1:1: error[missing-key]: the spec needs the key 'name'; for example name: gpt2-small",
-        "x.yaml:1:1: error[missing-key]: model needs the key 'vocab_size'; for example vocab_size: 50257",
-        "x.yaml:1:1: error[missing-key]: model needs the key 'context_length'; for example context_length: 1024",
-        "x.yaml:1:1: error[missing-key]: model needs the key 'n_heads'; for example n_heads: 12",
-        "x.yaml:1:1: error[missing-key]: model needs the key 'n_layers' or 'layers'; for example n_layers: 12",
+        "x.yaml:1:1: error[missing-key]: missing required key 'name'; for example name: gpt2-small",
+        "x.yaml:1:1: error[missing-key]: missing required key 'vocab_size' in model; for example vocab_size: 50257",
+        "x.yaml:1:1: error[missing-key]: missing required key 'context_length' in model; for example context_length: 1024",
+        "x.yaml:1:1: error[missing-key]: missing required key 'n_heads' in model; for example n_heads: 12",
+        "x.yaml:1:1: error[missing-key]: missing required key 'n_layers' or 'layers' in model; for example n_layers: 12",
     ]
 
 

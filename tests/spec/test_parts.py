@@ -347,7 +347,7 @@ def test_a_mixers_settings_that_are_extended_away(write: Write, heads: Heads) ->
     assert heads(text) == [
         (
             "mamba.yaml:8:3: error[mixer]: mamba is set, but no such layer has that mixer; "
-            "write mixer: mamba, or leave it out; write mamba: none where it comes from elsewhere"
+            "write mixer: mamba, or remove it; write mamba: none where it comes from elsewhere"
         )
     ]
     assert heads(text.replace("n_heads", "mamba: none, n_heads")) == []
@@ -356,27 +356,27 @@ def test_a_mixers_settings_that_are_extended_away(write: Write, heads: Heads) ->
 # A line behind the minimal spec (d_model 48, n_heads 4, n_layers 2, context_length 64), and what is told of it.
 REFUSED = """\
   experts: {count: 8, d_ff: 3}
-    8:3: error[missing-key]: experts needs the key 'top_k'; for example top_k: 2
+    8:3: error[missing-key]: missing required key 'top_k' in experts; for example top_k: 2
   experts: {num_local_experts: 8, top_k: 2, d_ff: 3}
     8:13: error[unknown-key]: unknown key 'num_local_experts' in model.experts; did you mean 'count'?
   experts: {count: 8, top_k: 9, d_ff: 3}
-    8:30: error[top-k]: top_k 9 is more than the 8 experts that there are; write at most 8
+    8:30: error[top-k]: top_k 9 exceeds the number of experts (8); write at most 8
   experts: {count: 8, top_k: 2, d_ff: 3, shared: {gate: true}}
-    8:42: error[missing-key]: experts.shared needs the key 'd_ff'; for example d_ff: 2048
+    8:42: error[missing-key]: missing required key 'd_ff' in experts.shared; for example d_ff: 2048
   experts: {count: 8, top_k: 2, d_ff: 3, capacity_factor: 0.5}
     8:59: error[range]: model.experts.capacity_factor must be at least 1, not 0.5
   experts: {count: 8, top_k: 2, d_ff: 3, beside_feed_forward: true}\\n  feed_forward: none
-    8:63: error[experts]: there is no feed-forward for the experts to stand beside; leave it out, or give feed_forward another type
+    8:63: error[experts]: beside_feed_forward requires a feed-forward; remove it, or give feed_forward another type
   experts: 8
-    8:12: error[type]: model.experts must be a mapping of keys to values, not 8
+    8:12: error[type]: model.experts must be a mapping, not 8
   experts: moe
-    8:12: error[type]: model.experts must be a mapping of keys to values, not the text 'moe'
+    8:12: error[type]: model.experts must be a mapping, not the text 'moe'
   num_experts: 8
     8:3: error[unknown-key]: unknown key 'num_experts' in model; did you mean 'model.experts.count'?
   mixer: mamba2
-    8:10: error[missing-key]: the mixer mamba2 needs its settings; write mamba2: with d_inner, d_state, n_heads, n_groups
+    8:10: error[missing-key]: mixer mamba2 requires its settings; write mamba2: with d_inner, d_state, n_heads, n_groups
   mixer: mamba2\\n  mamba2: {d_inner: 96, d_state: 16, n_heads: 8}
-    9:3: error[missing-key]: mamba2 needs the key 'n_groups'; for example n_groups: 8
+    9:3: error[missing-key]: missing required key 'n_groups' in mamba2; for example n_groups: 8
   mixer: mamba2\\n  mamba2: {d_inner: 96, d_state: 16, n_heads: 7, n_groups: 7}
     9:47: error[divides]: mamba2.n_heads 7 does not divide mamba2.d_inner 96; make d_inner a multiple of n_heads
   mixer: gated_delta_net\\n  gated_delta_net: {n_key_heads: 3, n_value_heads: 4, key_dim: 8, value_dim: 8}
@@ -387,36 +387,36 @@ make n_value_heads a multiple of n_key_heads
   mixer: mlstm\\n  mlstm: {n_heads: 4, qk_dim: 6, v_dim: 8}
     9:20: error[divides]: mlstm.n_heads 4 does not divide mlstm.qk_dim 6; make qk_dim a multiple of n_heads
   mixer: mla
-    8:10: error[value]: model.mixer cannot be the text 'mla'; did you mean 'latent_attention'?
+    8:10: error[value]: invalid value 'mla' for model.mixer; did you mean 'latent_attention'?
   mixer: [attention, ssm]
-    8:22: error[value]: model.mixer[1] cannot be the text 'ssm'; did you mean 'mamba'?
+    8:22: error[value]: invalid value 'ssm' for model.mixer[1]; did you mean 'mamba'?
   mixer: [attention, attention]
-    8:10: error[mixer]: a mixer stands there twice; name each once
+    8:10: error[mixer]: duplicate mixer; list each mixer once
   mixer: []
-    8:10: error[empty-list]: model.mixer must not be an empty list; leave the key out
+    8:10: error[empty-list]: model.mixer must not be an empty list; remove the key
   mixer: [attention, latent_attention]\\n  latent_attention: {kv_rank: 8, nope_dim: 6, rope_dim: 4, v_dim: 6}
-    8:10: error[mixer]: attention and latent_attention cannot stand side by side; write one of them
+    8:10: error[mixer]: attention and latent_attention cannot be combined in one layer; remove one of them
   mamba: {d_inner: 96}
     8:3: error[mixer]: mamba is set, but no such layer has that mixer; \
-write mixer: mamba, or leave it out; write mamba: none where it comes from elsewhere
+write mixer: mamba, or remove it; write mamba: none where it comes from elsewhere
   mixer: latent_attention\\n  latent_attention: {kv_lora_rank: 8, nope_dim: 6, rope_dim: 4, v_dim: 6}
     9:22: error[unknown-key]: unknown key 'kv_lora_rank' in model.latent_attention; did you mean 'kv_rank'?
   mixer: latent_attention\\n  latent_attention: {kv_rank: 8, nope_dim: 6, rope_dim: 5, v_dim: 6}\\n  positions: rope
     9:57: error[rotary-dim]: rope rotates pairs of channels, and rope_dim 5 is odd; make it even
   mixer: latent_attention\\n  latent_attention: {kv_rank: 8, nope_dim: 6, rope_dim: 4, v_dim: 6}\\n  positions: {type: rope, rotary_dim: 2}
-    10:39: error[rotary-dim]: latent attention rotates its rope_dim 4, not rotary_dim 2; leave rotary_dim out
+    10:39: error[rotary-dim]: latent attention rotates its rope_dim 4, not rotary_dim 2; remove rotary_dim
   mixer: latent_attention\\n  latent_attention: {kv_rank: 8, nope_dim: 6, rope_dim: 4, v_dim: 6}\\n  positions: alibi
-    10:14: error[positions]: latent attention has no alibi; write positions: rope, or none
+    10:14: error[positions]: latent attention does not support alibi; write positions: rope, or none
   mixer: latent_attention\\n  latent_attention: {kv_rank: 8, nope_dim: 6, rope_dim: 4, v_dim: 6, indexer: {n_heads: 2, top_k: 3}}
-    9:70: error[missing-key]: latent_attention.indexer needs the key 'head_dim'; for example head_dim: 128
+    9:70: error[missing-key]: missing required key 'head_dim' in latent_attention.indexer; for example head_dim: 128
   sliding_window: 3
     8:3: error[unknown-key]: unknown key 'sliding_window' in model; did you mean 'model.attention.window'?
   attention: {window: 65}
-    8:23: error[window]: window 65 is more than context_length 64, so that it hides nothing; leave it out, or write none
+    8:23: error[window]: window 65 exceeds context_length 64 and has no effect; remove it, or write none
   attention: {window: full}
     8:23: error[type]: model.attention.window must be a whole number, not the text 'full'; for example window: 4096
   attention: {chunked: true}
-    8:24: error[window]: there is no window that could be a chunk; write attention.window, or leave it out
+    8:24: error[window]: attention.chunked requires attention.window; write attention.window, or remove chunked
   attention: {window: 0}
     8:23: error[range]: model.attention.window must be at least 1, not 0
   attention: {logit_softcap: 0}
@@ -428,11 +428,11 @@ write training.implementation: pytorch-eager
     9:28: error[softcap]: the fused attention of implementation transformers cannot cap the scores (attention.logit_softcap); \
 write training.implementation: transformers-eager
 training: {muon_experts: each}
-    8:26: error[muon-experts]: muon_experts requires optimizer: muon, not adamw; leave it out, or write optimizer: muon
+    8:26: error[muon-experts]: muon_experts requires optimizer: muon, not adamw; remove it, or write optimizer: muon
 training: {muon_experts: each, optimizer: muon}
-    8:26: error[muon-experts]: muon_experts requires a model with experts; leave it out
+    8:26: error[muon-experts]: muon_experts requires a model with experts; remove it
 training: {count_prediction: true}
-    8:30: error[count-prediction]: count_prediction requires a model with prediction layers; leave it out, or write model.prediction
+    8:30: error[count-prediction]: count_prediction requires a model with prediction layers; remove it, or write model.prediction
   attention: {shared_kv: true, qkv: separate}
     8:26: error[shared-kv]: the first layer with attention has no earlier layer whose keys and values it could share; \
 set shared_kv in the run of the layers that share them
@@ -440,31 +440,31 @@ set shared_kv in the run of the layers that share them
     8:40: error[reused-keys]: shared_kv: keys and values are an earlier layer's, so that q, k and v cannot be one matrix; \
 write attention.qkv: separate
   attention: {keys_as_values: true, qkv: separate, v_head_dim: 6}
-    8:64: error[reused-keys]: the values are the keys, which are 12 wide, not 6; leave v_head_dim out
+    8:64: error[reused-keys]: the values are the keys, which are 12 wide, not 6; remove v_head_dim
   n_heads: 3\\n  attention: {differential: true}
-    8:3: error[duplicate-key]: the key 'n_heads' on line 8 is given already on line 7; keep one of them
+    8:3: error[duplicate-key]: duplicate key 'n_heads' (first used on line 7); keep one of them
   layers: [{n_heads: 3, attention: {differential: true}}, {}]
     8:51: error[differential]: differential attention pairs heads, and n_heads 3 is odd; make n_heads even
   feed_forward: {type: rwkv, activation: gelu}
-    8:42: error[rwkv]: the channel mixing of rwkv has relu_squared, not gelu; leave activation out
+    8:42: error[rwkv]: the channel mixing of rwkv has relu_squared, not gelu; remove activation
   feed_forward: {type: rwkv, bias: {up: true}}
     8:41: error[rwkv]: the channel mixing of rwkv has no biases; write bias: false
   mixer: none\\n  feed_forward: none
-    8:10: error[empty-layer]: the layer has neither mixer nor feed-forward; give it one of them
+    8:10: error[empty-layer]: the layer has neither a mixer nor a feed-forward; add one of them
   block: parallel_one_norm\\n  feed_forward: none
-    8:10: error[parallel-block]: block parallel_one_norm has mixer and feed-forward side by side, and there is no feed-forward; \
+    8:10: error[parallel-block]: block: parallel_one_norm requires both a mixer and a feed-forward, and the feed-forward is missing; \
 write block: sequential
   norm: {unit_offset: true}
-    8:23: error[unit-offset]: norm.unit_offset requires norm.type: rmsnorm, not layernorm; leave it out, or write norm.type: rmsnorm
+    8:23: error[unit-offset]: norm.unit_offset requires norm.type: rmsnorm, not layernorm; remove it, or write norm.type: rmsnorm
   embedding_dim: 48
     8:18: error[embedding-dim]: embedding_dim is d_model, which needs no projections; \
-leave it out; a square projection can be declared under extra
+remove it; a square projection can be declared under extra
   per_layer_embedding: {dim: 3}
-    8:3: error[missing-key]: model.per_layer_embedding needs the key 'vocab_size'; for example vocab_size: 262144
+    8:3: error[missing-key]: missing required key 'vocab_size' in model.per_layer_embedding; for example vocab_size: 262144
   extra: [{name: x, shape: [d_modle]}]
-    8:29: error[shape]: there is no size 'd_modle'; did you mean 'd_model'?
+    8:29: error[shape]: unknown size 'd_modle'; did you mean 'd_model'?
   extra: [{name: x, shape: [vocab_size]}]
-    8:29: error[shape]: there is no size 'vocab_size'; did you mean 'V'?
+    8:29: error[shape]: unknown size 'vocab_size'; did you mean 'V'?
   extra: [{name: x, shape: ["__import__('os')"]}]
     8:29: error[shape]: '__import__('os')' is neither a size nor a product of sizes; write for example d_model, or 2*d_model
   extra: [{name: x, shape: ["2**d_model"]}]
@@ -472,38 +472,38 @@ leave it out; a square projection can be declared under extra
   extra: [{name: x, shape: ["d_model/2"]}]
     8:29: error[shape]: 'd_model/2' is neither a size nor a product of sizes; write for example d_model, or 2*d_model
   extra: [{name: x, shape: ["0*d_model"]}]
-    8:29: error[shape]: a size must be at least 1, not 0; leave the tensor out if it is empty
+    8:29: error[shape]: a size must be at least 1, not 0; remove the tensor if it is empty
   extra: [{name: x, shape: [0]}]
     8:29: error[range]: model.extra[0].shape[0] must be at least 1, not 0
   extra: [{name: x, shape: []}]
-    8:28: error[empty-list]: model.extra[0].shape must not be an empty list; leave the key out
+    8:28: error[empty-list]: model.extra[0].shape must not be an empty list; remove the key
   extra: [{name: x}]
-    8:11: error[missing-key]: model.extra[0] needs the key 'shape'
+    8:11: error[missing-key]: missing required key 'shape' in model.extra[0]
   extra: [{name: x y, shape: [3]}]
-    8:18: error[extra-name]: 'x y' is no name of a tensor; write letters, digits, _ and .
+    8:18: error[extra-name]: invalid tensor name 'x y'; use letters, digits, _ and .
   extra: [{name: x, shape: [3]}, {name: x, shape: [3]}]
-    8:41: error[extra-name]: the tensor 'x' is there already; rename one of them
+    8:41: error[extra-name]: duplicate tensor 'x'; rename one of them
   extra: [{name: x, shape: [3], component: mlp}]
-    8:44: error[value]: model.extra[0].component cannot be the text 'mlp'; one of: embedding, position, attention, feed_forward, \
+    8:44: error[value]: invalid value 'mlp' for model.extra[0].component; one of: embedding, position, attention, feed_forward, \
 ssm, experts, shared_experts, router, norm, head, other
   feed_forward: {type: gated}\\n  experts: {count: 2, top_k: 1, d_ff: 3}\\n  extra: [{name: x, shape: [d_ff]}]
     10:29: error[shape]: the size d_ff is not given here; write d_ff, or the number
 training: {kv_cache: true}
     8:22: error[kv-cache]: kv_cache requires implementation: transformers or transformers-eager, not pytorch; \
-leave it out, or write implementation: transformers
+remove it, or write implementation: transformers
 training: {attention_kernel: flash, implementation: megatron}
     8:30: error[attention-kernel]: attention_kernel requires implementation: pytorch or transformers, not megatron; \
-leave it out, or write implementation: pytorch
+remove it, or write implementation: pytorch
 training: {attention_kernel: flash, precision: fp32}
     8:30: error[attention-kernel]: flash attention computes in 16 bits, and the precision is fp32; \
 write efficient or math, or another precision
 training: {attention_kernel: efficient, device: cpu}
     8:30: error[attention-kernel]: a CPU has no efficient attention; write auto, flash or math
 training: {optimizer_kernel: foreach, optimizer: lion}
-    8:30: error[optimizer-kernel]: optimizer_kernel requires optimizer: adamw or adam, not lion; leave it out, or write optimizer: adamw
+    8:30: error[optimizer-kernel]: optimizer_kernel requires optimizer: adamw or adam, not lion; remove it, or write optimizer: adamw
 training: {loss: linear_cross_entropy, keep_logits: true}
     8:53: error[keep-logits]: keep_logits requires loss: default or cross_entropy or cross_entropy_shifted, not linear_cross_entropy; \
-leave it out, or write loss: default
+remove it, or write loss: default
 """
 
 
@@ -550,7 +550,7 @@ def test_allowed(told: Told, minimal: str, line: str) -> None:
 @pytest.mark.parametrize("line", ["  mixer: attention\n", "  layers: [{count: 2}]\n", "  mixer: latent_attention\n"])
 def test_attention_needs_heads_whatever_else_is_written(heads: Heads, line: str) -> None:
     more = line + (f"  latent_attention: {FULL['latent_attention']}\n" if "latent" in line else "")
-    assert heads(NO_HEADS + more) == ["x.yaml:2:1: error[missing-key]: model needs the key 'n_heads'; for example n_heads: 12"]
+    assert heads(NO_HEADS + more) == ["x.yaml:2:1: error[missing-key]: missing required key 'n_heads' in model; for example n_heads: 12"]
     misspelt = heads(NO_HEADS + more + "  num_attention_heads: 4\n")
     assert [head.split(" ")[1] for head in misspelt] == ["error[unknown-key]:"]
 

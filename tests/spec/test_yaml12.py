@@ -153,9 +153,9 @@ def test_columns_count_characters() -> None:
 def test_a_duplicate_key_names_both_lines_and_the_first_is_kept() -> None:
     node, found = parse(Source("x.yaml", "a: 1\nb: {c: 1, c: 2}\na: 3\n'a': 4"))
     assert [problem.message for problem in found] == [
-        "the key 'c' on line 2 is given already on line 2",
-        "the key 'a' on line 3 is given already on line 1",
-        "the key 'a' on line 4 is given already on line 1",
+        "duplicate key 'c' (first used on line 2)",
+        "duplicate key 'a' (first used on line 1)",
+        "duplicate key 'a' (first used on line 1)",
     ]
     assert node.plain() == {"a": 1, "b": {"c": 1}}
 
@@ -200,7 +200,7 @@ def test_nesting_up_to_the_limit() -> None:
         ("a: 'b\nc: 1\n", "1:4", "the quotes opened here are not closed"),
         ("a: @b", "1:4", "this character cannot start a value"),
         ("a: 1\n  b: 2\n", "2:4", "a 'key: value' inside another value"),
-        ("a:\n  b: 1\n c: 2\n", "3:2", "this does not line up with the lines above"),
+        ("a:\n  b: 1\n c: 2\n", "3:2", "inconsistent indentation"),
         ("a: [1, 2\nb: 3\n", "2:2", "a list or mapping in brackets is not closed"),
         ("a: {b: 1\nc: 3\n", "2:2", "a list or mapping in brackets is not closed"),
         ("a: [1, 2", "1:9", "a list or mapping in brackets is not closed"),
