@@ -40,7 +40,7 @@ def test_what_limits_is_said() -> None:
     (batch, length) = fit.fits(spec, "base", 80 * GIB, ("batch_size", "sequence_length"))
     assert "mostly activations" in batch.limited_by
     assert "over) in backward" in batch.limited_by
-    assert (length.largest, "learned positions end there" in length.limited_by) == (1024, True)
+    assert (length.largest, "the learned position embedding" in length.limited_by) == (1024, True)
 
 
 def test_nothing_fits_where_the_weights_do_not() -> None:
