@@ -70,9 +70,10 @@ def states(weights: tuple[Weight[Size], ...], training: Training) -> States:
 
 
 def counts_steps(weight: Weight[Size], training: Training) -> bool:
-    """Return whether the optimizer holds a step counter for a weight on the device: Adam's fused kernels do, the others on the host."""
-    by_adam = training.optimizer in {"adamw", "adam"} or (training.optimizer == "muon" and not muon_takes(weight, training))
-    return by_adam and (training.optimizer_kernel == "fused" or training.device == "cpu")
+    """Return whether the optimizer holds a step counter for a weight on the device: Adam's fused kernels do; others, on the host."""
+    optimizer, on_host = training.optimizer, training.device == "cpu"
+    by_adam = optimizer in {"adamw", "adam"} or (optimizer == "muon" and not muon_takes(weight, training))
+    return on_host if optimizer == "adafactor" else by_adam and (on_host or training.optimizer_kernel == "fused")
 
 
 def tensors_of(weight: Weight[Size], training: Training, *, with_gradients: bool) -> tuple[list[Size], list[Size]]:

@@ -12,7 +12,7 @@ from planner.capacity.states import States, tensors_of
 from planner.spec.precision import AVERAGES, BYTES, GRADIENTS, RECIPES, separate_gradients
 from planner.spec.records import Training
 from planner.trace.decoder import Trace
-from planner.trace.sizes import Size, divide_up, maximum, product, undominated
+from planner.trace.sizes import Size, divide_up, exceeds_one, maximum, product, undominated
 
 ALLOCATION_BLOCK = 512  # bytes: kMinBlockSize of PyTorch's c10/cuda/CUDACachingAllocator
 
@@ -43,7 +43,7 @@ def step(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, 
         optimizer, stateless = optimizer + of_optimizer, stateless + of_the_rest
     start = stateless + optimizer
     walked = walk(forward.nodes, preallocated=preallocated, block=block)
-    temporary = maximum(_update_temporaries(weights, training, states), _average_temporary(weights, training))
+    temporary = maximum(_update_temporaries(forward, weights, training), _average_temporary(weights, training))
     update = Moment("optimizer", f"{training.optimizer} step", start + walked.after_backward + temporary)
     moments = _candidates(walked.moments)
     return Step(
@@ -100,20 +100,22 @@ def _highest(phase: Phase, moments: list[Moment]) -> PhasePeak[Size]:
     return PhasePeak(phase, moments[values.index(highest_value)].operator, highest_value)
 
 
-def _update_temporaries(weights: tuple[Weight[Size], ...], training: Training, states: States) -> Size:
+def _update_temporaries(forward: Trace, weights: tuple[Weight[Size], ...], training: Training) -> Size:
     """Return the bytes that an update needs beside its state.
 
-    Adam's: none where it is fused, a list of all roots in one go (foreach), or two tensors of the largest weight's size (for-loop).
+    Adam's: none where it is fused; a list of all roots in one go (foreach); or a root and its quotient, weight by weight, while a variable
+    still names the quotient of the weight before (for-loop; _single_tensor_adam in torch/optim/adam.py).
     Lion's: the moment's copy and its sum with the gradient, one weight after the other.
     """
-    if training.optimizer == "lion":
-        return 2 * _largest(weights) * (states.optimizer // sum(weight.params for weight in weights))
-    if training.optimizer not in {"adamw", "adam"} or training.optimizer_kernel == "fused":
+    if training.optimizer not in {"adamw", "adam", "lion"} or (training.optimizer != "lion" and training.optimizer_kernel == "fused"):
         return 0
-    moment = states.optimizer // 2
+    moments = [tensors_of(weight, training, with_gradients=False)[1][0] for weight in weights]
+    if training.optimizer == "lion":
+        return 2 * maximum(*moments)
     if training.optimizer_kernel == "foreach":
-        return moment
-    return 2 * _largest(weights) * (moment // sum(weight.params for weight in weights))
+        return sum(weight.copies * moment for weight, moment in zip(weights, moments, strict=True))
+    after_last = [2 * moments[first] + exceeds_one(count) * moments[end - 1] for first, end, count in forward.stacks if first < end]
+    return maximum(*(2 * moment + before for moment, before in zip(moments, [0, *moments[:-1]], strict=True)), *after_last)
 
 
 def _average_temporary(weights: tuple[Weight[Size], ...], training: Training) -> Size:

@@ -237,6 +237,14 @@ def capped_scores(settings: Settings, document: Document) -> Problems:
             yield section.problem(key, "softcap", message, f"write training.implementation: {implementation}-eager")
 
 
+def capped_logits(settings: Settings, document: Document) -> Problems:
+    """Only a loss of logits can have them capped."""
+    loss = settings.get("loss")
+    if loss.startswith("linear") and document.model.get_or_none("head.logit_softcap") is not None:
+        message = f"loss {loss} projects by the head itself and cannot cap the logits (head.logit_softcap)"
+        yield settings.problem("loss", "softcap", message, "write loss: cross_entropy")
+
+
 def muon_experts(settings: Settings, document: Document) -> Problems:
     """Only where there are experts can their optimizer be chosen."""
     chosen = settings.get("optimizer") == "muon" and settings.get("muon_experts") != "adamw"
@@ -256,4 +264,4 @@ _NORM = key_checks(Norm, "norm.")
 _LAYER = (*key_checks(Layer), gated_d_ff, gate_bias, parallel_placement, rotary_dim, *part_checks.LAYER)
 _ATTENTION = (heads_divide_width, kv_heads_divide_heads, fused_bias, fused_per_head, *part_checks.ATTENTION)
 _TRAINING = (*key_checks(Training), sequence_in_context, gradient_dtype, tokens_and_steps)
-_WITH_MODEL = (kernels, capped_scores, muon_experts, count_prediction)
+_WITH_MODEL = (kernels, capped_scores, capped_logits, muon_experts, count_prediction)

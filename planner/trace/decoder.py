@@ -25,6 +25,7 @@ class Trace:
 
     nodes: tuple[Node, ...]
     parameters: tuple[Parameter, ...]
+    stacks: tuple[tuple[int, int, Size], ...]  # of equal layers: its parameters' first and next place, and count
     buffers: tuple[Buffer, ...]  # tensors of the model that are no parameters
     shapes: tuple[Shape, ...]
     inputs_bytes: Size  # token ids and targets
@@ -77,6 +78,7 @@ def trace(model: Model, training: Training) -> Trace:
     return Trace(
         tuple(t.nodes),
         tuple(t.parameters),
+        tuple(t.stacks),
         tuple(t.buffers),
         tuple(t.shapes),
         ids.bytes + targets.bytes,

@@ -243,6 +243,7 @@ class Tape:
     chunked: bool = False
     nodes: list[Node] = field(default_factory=list)
     parameters: list[Parameter] = field(default_factory=list)
+    stacks: list[tuple[int, int, Size]] = field(default_factory=list)  # of equal layers: its parameters' first and next place, and count
     buffers: list[Buffer] = field(default_factory=list)
     shapes: list[Shape] = field(default_factory=list)
     copies: Size = 1
@@ -364,7 +365,9 @@ class Tape:
         outer_nodes, outer_copies = self.nodes, self.copies
         inside = Tensor(x.shape, x.dtype, ((Storage(x.shape, x.dtype, self.path, self.component), 1),), needs_grad=x.needs_grad)
         self.nodes, self.copies = [], outer_copies * count
+        first = len(self.parameters)
         made = body(inside)
+        self.stacks.append((first, len(self.parameters), count))
         nodes, self.nodes, self.copies = self.nodes, outer_nodes, outer_copies
         if made.dtype != x.dtype:
             raise NotModelledError(f"a layer turns {x.dtype} into {made.dtype}, so that its copies are not equal")

@@ -10,6 +10,7 @@ What a spec leaves open is decided here and said in one place:
 - Queries and keys are normalized, then rotated, while heads still stand behind positions (B, n, H, h), so that no layout is lost.
 - Grouped keys and values reach all heads inside the fused kernel (``enable_gqa``), or as expanded copies in ``pytorch-eager``.
 - The embedding norm reads the sum of token and position embeddings; dropout comes after it.
+- Modules are registered in the order in which they run.
 - Dropout stands where nanoGPT has it: on the embedding, on the attention probabilities, after the attention's and the feed-forward's last
   projection.
 """
@@ -117,12 +118,12 @@ class SelfAttention(Module):
                 msg = f"a {record.qkv} qkv projection has one bias: q, k and v bias must be equal"
                 raise UnbuildableError(msg)
             self.qkv_proj = linear(model.d_model, sum(widths), record.q_bias)
-        self.o_proj = linear(widths[0], model.d_model, record.o_bias)
         if record.qk_norm != "none":
             full = record.qk_norm == "full_width"
             norm = Norm(layer.norm.type, weight=True, bias=False)
             self.q_norm = make_norm(widths[0] if full else record.head_dim, norm, device, dtype)
             self.k_norm = make_norm(widths[1] if full else record.head_dim, norm, device, dtype)
+        self.o_proj = linear(widths[0], model.d_model, record.o_bias)
         if self.eager:
             square = torch.ones(model.context_length, model.context_length, device=device, dtype=dtype)
             self.register_buffer("mask", torch.tril(square).view(1, 1, model.context_length, model.context_length))
@@ -218,12 +219,18 @@ class Block(Module):
         self.kind = layer.block
         if self.kind != "sequential" and layer.norm_placement != "before":
             raise UnbuildableError(f"a {self.kind} block with norms placed {layer.norm_placement!r}: only 'before' is defined")
+        self.norms = before_attention, after_attention, before_mlp, after_mlp = PLACEMENTS[layer.norm_placement]
+
+        def add_norms(*names: str | None) -> None:
+            for name in names:
+                if name:
+                    self.add_module(name, make_norm(model.d_model, layer.norm, device, dtype))
+
+        add_norms(before_attention, before_mlp if self.kind == "parallel_two_norms" else None)
         self.self_attn = SelfAttention(model, layer, training, device, dtype)
+        add_norms(after_attention, before_mlp if self.kind == "sequential" else None)
         self.mlp = MLP(model.d_model, feed_forward_of(layer), float(training.dropout), device, dtype)
-        self.norms = PLACEMENTS[layer.norm_placement]
-        for name in self.norms[:1] if self.kind == "parallel_one_norm" else self.norms:
-            if name:
-                self.add_module(name, make_norm(model.d_model, layer.norm, device, dtype))
+        add_norms(after_mlp)
 
     def normed(self, name: str | None, x: Tensor) -> Tensor:
         """Return x after the norm of this name, if there is one."""

@@ -3,8 +3,8 @@
 Adam, AdamW, SGD, Adafactor and Muon are PyTorch's, Lion is lion-pytorch's, 8-bit AdamW is bitsandbytes'. Muon takes the weights that
 the planner's rule names, and AdamW the rest. With ``bf16-master`` the optimizer has a float32 copy of every weight. Gradients in float32
 have memory of their own: a gradient is added to it as soon as it arrives, and then dropped. Gradients in bf16 stay where PyTorch puts
-them, and on a made-up GPU the update reads them as they are, as the fused ones of Apex and Transformer Engine do; PyTorch's own wants a
-float32 copy.
+them. On a made-up GPU a fused Adam reads them as they are, as those of Apex and Transformer Engine do; PyTorch's own optimizers want a
+float32 copy, of one gradient after the other.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ class Trainer:
 
     def __init__(self, module: nn.Module, training: Training, our_name: Callable[[str], str], hidden: frozenset[str]) -> None:
         self.names = {weight: our_name(name) for name, weight in module.named_parameters()}
+        self.fused = training.optimizer in ADAMS and training.optimizer_kernel == "fused"
         recipe, average = RECIPES[training.precision], AVERAGES[training.ema]
         self.average = [weight.detach().to(getattr(torch, average), copy=True) for weight in self.names if average]
         self.masters: dict[Tensor, Tensor] = {}
@@ -120,16 +121,16 @@ class Trainer:
                 average.lerp_(weight.to(average.dtype), AVERAGE_WEIGHT)
 
     def update_by_gradients_in_bf16(self) -> None:
-        """Update float32 master weights: in one go where nothing is really computed, else one by one with a cast of the gradient."""
+        """Update float32 master weights: in one go where a fused kernel is made up, else one by one with a cast of the gradient."""
         for weight, master in self.masters.items():
-            if is_fake(weight):
+            if self.fused and is_fake(weight):
                 master.grad_dtype = None  # let the dtypes differ
                 master.grad = weight.grad
             elif weight.grad is not None:
                 master.grad = weight.grad.float()
                 self.update()
                 master.grad = None
-        if any(map(is_fake, self.masters)):
+        if self.fused and any(map(is_fake, self.masters)):
             self.update()
 
     def update(self) -> None:

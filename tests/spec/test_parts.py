@@ -427,6 +427,9 @@ write training.implementation: pytorch-eager
   attention: {logit_softcap: 50.0}\\ntraining: {implementation: transformers}
     9:28: error[softcap]: the fused attention of implementation transformers cannot cap the scores (attention.logit_softcap); \
 write training.implementation: transformers-eager
+  head: {logit_softcap: 30.0}\\ntraining: {loss: linear_cross_entropy}
+    9:18: error[softcap]: loss linear_cross_entropy projects by the head itself and cannot cap the logits (head.logit_softcap); \
+write loss: cross_entropy
 training: {muon_experts: each}
     8:26: error[muon-experts]: muon_experts requires optimizer: muon, not adamw; remove it, or write optimizer: muon
 training: {muon_experts: each, optimizer: muon}

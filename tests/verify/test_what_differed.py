@@ -1,7 +1,4 @@
-"""Specs of which planner and PyTorch do not say the same yet, each the smallest that shows it: ``tests.shapes.comparable`` leaves them out.
-
-Whoever makes one agree takes its mark out, and its line in ``comparable``.
-"""
+"""Specs of which planner and PyTorch once gave different figures, each the smallest that shows it."""
 
 from __future__ import annotations
 
@@ -21,10 +18,6 @@ PlanModel = Callable[..., Plan]
 SMALL: dict[str, Any] = {"vocab_size": 101, "context_length": 24, "d_model": 32, "n_layers": 2, "n_heads": 4, "d_ff": 48}
 
 
-def differs(reason: str) -> pytest.MarkDecorator:
-    return pytest.mark.xfail(raises=AssertionError, reason=reason, strict=True)
-
-
 def peak(plan: Plan, *phases: str) -> int:
     return max(phase.peak_bytes for phase in plan.memory.phases if phase.phase in phases)
 
@@ -35,7 +28,6 @@ def test_gelu_new_written_out(plan_model: PlanModel, kind: str) -> None:
     assert plan.memory.activations_bytes == measure(plan.model, plan.training).saved_bytes
 
 
-@differs("the divisor of the weight before is still there while the next one's is made")
 def test_an_update_tensor_by_tensor(plan_model: PlanModel) -> None:
     # The largest weight, the head, comes after the last norm: 2 · 101·32 and the norm's 32 elements, not 2 · 101·32.
     plan = plan_model(SMALL | {"head": {"tied": False}}, precision="fp32", optimizer_kernel="for-loop")
@@ -66,13 +58,11 @@ def test_a_norm_on_all_heads_that_lie_apart(plan_model: PlanModel) -> None:
     assert peak(plan, "forward", "loss") == measure(plan.model, plan.training).phases[0].bytes
 
 
-@differs("torch's Adafactor has a step counter of four bytes for each tensor, on the CPU beside the weights")
 def test_adafactors_step_counters(plan_model: PlanModel) -> None:
     plan = plan_model(SMALL, precision="fp32", optimizer="adafactor", device="cpu")
     assert plan.memory.live.start == measure(plan.model, plan.training).start_bytes
 
 
-@differs("with gradients in bf16, verify's made-up GPU makes the state in bf16, its CPU in fp32, as the planner says")
 @pytest.mark.parametrize("optimizer", ["sgd-momentum", "adafactor", "muon"])
 def test_state_of_master_weights_from_gradients_in_bf16(plan_model: PlanModel, optimizer: str) -> None:
     plan = plan_model(SMALL, precision="bf16-master", gradient_dtype="bf16", optimizer=optimizer)
