@@ -101,4 +101,5 @@ def _source(node: Operation) -> str:
     if node.by is None:
         return node.name
     module = node.by.__module__.removeprefix("planner.")
-    return f"{module}.{node.by.__name__}: {(node.by.__doc__ or '').strip().splitlines()[0]}"
+    description = node.by.__doc__ or "no description: python -OO removes docstrings"
+    return f"{module}.{node.by.__name__}: {description.strip().splitlines()[0]}"

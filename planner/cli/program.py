@@ -69,9 +69,10 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     made.add_argument("--version", action="version", version=f"planner {planner.__version__}")
     subparsers = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, command in commands.items():
-        summary = (command.__doc__ or "").partition("\n")[0].removesuffix(".")  # python -OO drops docstrings
+        description = command.__doc__ or "No description: python -OO removes docstrings."
+        summary = description.partition("\n")[0].removesuffix(".")
         summary = summary[:1].lower() + summary[1:]
-        subparser = subparsers.add_parser(name, help=summary, description=command.__doc__, allow_abbrev=False)
+        subparser = subparsers.add_parser(name, help=summary, description=description, allow_abbrev=False)
         command.add_arguments(subparser)
         subparser.set_defaults(run=command.run)
     return made

@@ -146,3 +146,12 @@ def test_a_terminal_without_unicode_gets_the_table_all_the_same() -> None:
     result = run("-m", "planner", "show", "specs/tiny.yaml", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert result.returncode == 0, result.stderr
     assert "\\u251c\\u2500 embedding" in result.stdout
+
+
+@pytest.mark.usefixtures("home")
+def test_without_docstrings_the_commands_run_and_their_help_reports_what_is_missing() -> None:
+    every_help = "from planner.cli import commands, main; raise SystemExit(any([main([name, '--help']) for name in commands.COMMANDS]))"
+    for arguments in (("-m", "planner", "--help"), ("-c", every_help), ("-m", "planner", "show", "specs/tiny.yaml", "--explain")):
+        result = run("-OO", *arguments)
+        assert (result.returncode, result.stderr) == (0, "")
+        assert "o description: python -OO removes docstrings" in " ".join(result.stdout.split())
