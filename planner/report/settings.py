@@ -12,7 +12,7 @@ from planner.spec.mixers import RECORDS
 from planner.spec.records import Experts, Extra, FeedForward, Layer, Model, Positions, Run, Training
 
 _MIXERS = {kind: name for name, kind in RECORDS.items()}
-_PER_LAYER = ("experts", "extra")  # told of the layers that they are in: under model they would say something else
+_PER_LAYER = ("experts", "extra")  # listed per layer: under model they would mean something else
 
 
 class _Setting(NamedTuple):
@@ -23,9 +23,9 @@ class _Setting(NamedTuple):
 
 
 def model(model: Model) -> dict[str, str]:
-    """Return every setting of a model, by its key under ``model``, as a spec would say it.
+    """Return every setting of a model, by its key under ``model``, as a spec writes it.
 
-    Settings that all layers with the part in question share are told once, others under ``layers``.
+    Settings that all layers with the part in question share are listed once, others under ``layers``.
     """
     kinds = _kinds(layer for run in model.runs for layer in run.layers)
     found: dict[str, set[str]] = {}
@@ -102,7 +102,7 @@ def _applies(record: object, name: str) -> bool:
         case Experts(), "shared_d_ff" | "shared_gate":
             return record.shared_d_ff is not None
         case Model(), "runs":
-            return False  # told as the layers' own settings
+            return False  # listed as the settings of the layers
         case Model(), "extra":
             return bool(record.extra)
     return True

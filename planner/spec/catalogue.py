@@ -17,7 +17,7 @@ PREFIX = "catalog/"  # what a spec writes before a model's name under ``extends`
 class Entry:
     """One model of the catalogue."""
 
-    name: str  # as ``extends: catalog/NAME`` says it
+    name: str  # NAME in ``extends: catalog/NAME``
     title: str  # as its spec calls it
     family: str
     path: Path

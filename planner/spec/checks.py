@@ -1,4 +1,4 @@
-"""What the schema cannot say: settings that do not go together. Each check is a function; one that rests on a bad value stays silent."""
+"""Checks across settings, which a schema cannot express. Each check is a function; it reports nothing if it depends on an invalid value."""
 
 from __future__ import annotations
 

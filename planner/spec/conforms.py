@@ -1,4 +1,4 @@
-"""Whether a value obeys a schema: yes or no. The package jsonschema says why not; importing it takes longer than checking 100 specs."""
+"""Validation as yes or no. The package jsonschema explains what is invalid; importing it takes longer than validating 100 specs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 def conforms(value: object, schema: Schema) -> bool:
-    """Return whether a value obeys a schema of the keywords that the languages use; raises KeyError for any other keyword."""
+    """Return whether a value is valid under a schema. Raises KeyError for a keyword that neither language uses."""
     return all(keyword in _ANNOTATIONS or _KEYWORDS[keyword](value, wanted, schema) for keyword, wanted in schema.items())
 
 
@@ -35,7 +35,7 @@ def _type(value: object, wanted: str | list[str], _: Schema) -> bool:
 
 
 def _of(kind: str, test: Callable[[Any, Any], bool]) -> Callable[[object, Any, Schema], bool]:
-    """Return the test of a keyword that says something of one kind of value."""
+    """Return the test of a keyword that applies to values of one type."""
     return lambda value, wanted, _: not is_a(value, kind) or test(value, wanted)
 
 

@@ -30,7 +30,7 @@ Path: TypeAlias = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A place in the tree where two specs differ, and what stands there; None: nothing."""
+    """A location in the tree where two specs differ, and the values there; None: no value."""
 
     path: Path
     before: Node | None

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from planner.spec.problems import Problem
 
 MAX_CHAIN = 10  # files, one extending the next
-_OWN = ("name", "expect", "extends", "tags", "waivers")  # what a file says of itself alone
+_OWN = ("name", "expect", "extends", "tags", "waivers")  # keys that are not inherited
 
 
 def extended(root: Node, file: str, read: Callable[[str], Node], chain: tuple[str, ...] = ()) -> Node:
-    """Return the tree with what it extends beneath it.
+    """Return the tree merged over the one that it extends.
 
     ``read`` returns the tree of a file. Raises SpecError: the path is none that a spec may name, or the files extend one another in a ring.
     """

@@ -1,6 +1,6 @@
 """How a field of a record states a key of the spec language: its meaning, unit, range, default, and what others call it."""
 
-# ruff: noqa: ANN401 - a field specifier takes the value of any field, and returns what stands for it
+# ruff: noqa: ANN401 - a field specifier accepts and returns values of any type
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ class Key(NamedTuple):
     divides: str = ""  # keys of its group that are multiples of it
     needed: bool = False  # whether it must be written though its field has a default
     quiet: bool = False  # whether it is shown only where it differs from its default
-    form: Form = "value"  # else a group: a mapping, which none, the value of its type, or true and false can stand for
+    form: Form = "value"  # else a group: a mapping, which none, the value of its type, or true and false can replace
     kind: type[Any] | None = None  # the record of a group
 
 
@@ -45,14 +45,14 @@ def key(
 
 
 def group(meaning: str = "", *, default: Any = MISSING, path: str = "", form: Form = "mapping", **more: Any) -> Any:
-    """State a group of keys: those of the record ``kind``, whose docstring can say what it means, or those whose paths lead into it."""
+    """State a group of keys: those of the record ``kind``, whose docstring can be its description, or those whose paths lead into it."""
     constant = default if form == "boolean" else default.type if form == "type" else None
     return field(default=default, metadata={"key": Key(meaning, "", path, constant, form=form, **more)})
 
 
-def of_layer(*, default: Any = MISSING) -> Any:
+def of_layer() -> Any:
     """Take the value of the layer's key of this name."""
-    return field(default=default, metadata={"of_layer": True})
+    return field(metadata={"of_layer": True})
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(key, group, of_layer, field))
@@ -66,7 +66,7 @@ def record(cls: type[Kind]) -> type[Kind]:
 
 
 def needed(kind: type[Any], group: str = "") -> tuple[str, ...]:
-    """Return the keys of a record, or of a group in it, without which it says too little: no default, and none follows from others."""
+    """Return the keys of a record, or of a group in it, that must be written: they have no default, constant or derived."""
     paths = (
         stated.path or one.name
         for one, stated in keys(kind)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Convert = Callable[[Source], Source]  # raises SpecError
 
-MAX_PROBLEMS = 100  # told of one file
+MAX_PROBLEMS = 100  # reported per file
 
 
 def _unchanged(source: Source) -> Source:
@@ -67,7 +67,7 @@ class _Reading:
         self.trees: dict[str, Node | SpecError] = {}  # by the file itself, however it is named
         self.misread: set[str] = set()  # files that have a tree, but not all of it as written
         self.names: dict[str, str] = {}  # which spec has a name, as file:line
-        self.problems: dict[str, list[Problem]] = {tree.mark.source.file: [] for tree in overrides}  # by the file in which they stand
+        self.problems: dict[str, list[Problem]] = {tree.mark.source.file: [] for tree in overrides}  # by file
 
     def read(self, files: Sequence[str]) -> tuple[tuple[Spec, ...], tuple[Problem, ...]]:
         """Return the specs of files, and all problems by file and line."""
@@ -132,7 +132,7 @@ class _Reading:
 
 
 def _told(file: str, problems: list[Problem]) -> list[Problem]:
-    """Return a file's problems as they are told: each once, by line, and not without end."""
+    """Return a file's problems in the order of lines, without duplicates and up to a limit."""
     ordered = sorted(dict.fromkeys(problems), key=lambda problem: (problem.place.line, problem.place.column))
     if len(ordered) > MAX_PROBLEMS:
         return [*ordered[:MAX_PROBLEMS], whole_file(file, "too-many", f"has more than {MAX_PROBLEMS} problems; the others are not shown")]

@@ -1,4 +1,4 @@
-"""A spec as written: a tree of values that know where they stand, and how one tree lies on top of another."""
+"""A spec as written: a tree of values with their locations, and how one tree overrides another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LINE_END = re.compile("\r\n|\n|\r")
 
 
 class Unreadable(Enum):
-    """Stands for a value that is reported already: whatever rests on it stays silent."""
+    """Replaces a value that was already reported, so that nothing that depends on it is reported again."""
 
     UNREADABLE = "unreadable"
 
@@ -63,12 +63,12 @@ class Mark(NamedTuple):
 
 @dataclass(slots=True)
 class Node:
-    """A value, where it stands, and as what it was written."""
+    """A value, its location, and its text."""
 
     mark: Mark
     value: Value
     text: str = ""  # a scalar as written
-    keys: dict[str, Mark] = field(default_factory=dict)  # where the keys of a mapping stand
+    keys: dict[str, Mark] = field(default_factory=dict)  # locations of the keys of a mapping
     size: int = 1  # values in it, with every alias written out
     rest: Node | None = None  # the shorthand that answers for keys that a mapping leaves out
 
@@ -107,24 +107,24 @@ class Node:
             for index, node in enumerate(self.value):
                 yield from node.walk((*path, index))
 
-    def spoil(self, path: tuple[str | int, ...]) -> Node:
-        """Return the tree with the value at the path made unreadable; this one stays as it is."""
+    def mark_invalid(self, path: tuple[str | int, ...]) -> Node:
+        """Return a copy of the tree with the value at the path marked as invalid."""
         if not path:
             return replace(self, value=UNREADABLE, keys={}, rest=None)
         step, *deeper = path
         if isinstance(self.value, dict) and isinstance(step, str):
-            return replace(self, value={**self.value, step: self.value[step].spoil(tuple(deeper))})
+            return replace(self, value={**self.value, step: self.value[step].mark_invalid(tuple(deeper))})
         if isinstance(self.value, list) and isinstance(step, int):
-            return replace(self, value=[*self.value[:step], self.value[step].spoil(tuple(deeper)), *self.value[step + 1 :]])
+            return replace(self, value=[*self.value[:step], self.value[step].mark_invalid(tuple(deeper)), *self.value[step + 1 :]])
         return self  # an outer value is unreadable already
 
 
-# A key on top takes the place of these: they state the same fact, or belong to what it replaces.
+# A key that overrides these too: they state the same fact, or apply only to the old value.
 _REPLACES = {"tokens": ("steps",), "steps": ("tokens",), "precision": ("gradient_dtype",), "optimizer": ("muon_experts",)}
 
 
 def merge(base: Node, top: Node) -> Node:
-    """Lay one mapping on top of another: mappings are merged, lists and scalars replace."""
+    """Override one mapping by another: mappings are merged, lists and scalars are replaced."""
     if not isinstance(base.value, dict) or not isinstance(top.value, dict):
         return top
     gone = {rival for key in top.value for rival in _REPLACES.get(key, ())}
@@ -135,7 +135,7 @@ def merge(base: Node, top: Node) -> Node:
 
 
 def _beneath(key: str, base: Node, top: Node) -> Node:
-    """Return what of the base a mapping is laid upon, its shorthand written out."""
+    """Return the part of the base that a mapping overrides, its shorthand written out."""
     if key == "bias" and isinstance(base.value, bool):
         return replace(base, value={}, rest=base)
     if key == "positions" and "type" in top.items():

@@ -1,4 +1,4 @@
-"""``--set model.n_layers=2``: values from the command line, on top of what a spec says."""
+"""``--set model.n_layers=2``: values from the command line that override those of a spec."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KEYS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 def parse_override(argument: str) -> tuple[Node | None, tuple[Problem, ...]]:
-    """Return the argument of one ``--set`` as a tree to lay on top of a spec, and its problems, placed in the argument itself."""
+    """Return the argument of one ``--set`` as a tree that overrides a spec, and its problems, located in the argument."""
     name = f"--set {argument}"
     keys, equals, value = argument.partition("=")
     start = Mark(Source(name, argument), 0, 0)
@@ -28,7 +28,7 @@ def parse_override(argument: str) -> tuple[Node | None, tuple[Problem, ...]]:
         return None, (start.problem("override", "extends cannot be set here", "write it in a spec file"),)
     if not value.strip():
         return None, (start.problem("override", "missing value after '='", f"for example {keys}=1"),)
-    source = Source(name, " " * (len(keys) + 1) + value)  # the value stands where it stands in the argument
+    source = Source(name, " " * (len(keys) + 1) + value)  # the value keeps its column in the argument
     source.lines = [argument]
     try:
         node, problems = parse(source)
@@ -44,7 +44,7 @@ def parse_override(argument: str) -> tuple[Node | None, tuple[Problem, ...]]:
 
 
 def overridden(root: Node, overrides: tuple[Node, ...]) -> Node:
-    """Return the tree with the overrides on top, the last one uppermost."""
+    """Return the tree with the overrides applied in order."""
     for override in overrides:
         root = merge(root, override)
     return root

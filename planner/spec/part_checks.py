@@ -1,4 +1,4 @@
-"""What the schema cannot say of the parts of a layer: mixers, attention, feed-forward, experts and extra tensors."""
+"""Checks across settings of the parts of a layer: mixers, attention, feed-forward, experts and extra tensors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def attends(settings: Settings) -> bool:
 
 
 def n_heads(document: Document) -> Problems:
-    """Layers with attention have heads. Where neither mixer nor layers is written, the schema says so."""
+    """Layers with attention have heads. Where neither mixer nor layers is written, the schema requires them."""
     model = document.model
     if not (model.written("mixer") or model.written("layers")):
         return
@@ -181,7 +181,7 @@ def chosen_experts(settings: Settings) -> Problems:
 
 
 def experts_beside(settings: Settings) -> Problems:
-    """Experts stand beside a feed-forward only where there is one."""
+    """beside_feed_forward requires a feed-forward."""
     if settings.on("experts") and settings.get("experts.beside_feed_forward") and settings.get("feed_forward.type") == "none":
         message = "beside_feed_forward requires a feed-forward"
         yield settings.problem("experts.beside_feed_forward", "experts", message, "remove it, or give feed_forward another type")
@@ -264,7 +264,7 @@ def _layers(document: Document) -> list[Settings]:
 
 
 def _keys(settings: Settings, group: str) -> list[Mark]:
-    """Return where the keys of a group stand."""
+    """Return the locations of the keys of a group."""
     node = settings.written(group)
     return list(node.keys.values()) if node else []
 

@@ -1,4 +1,4 @@
-"""What is wrong with a spec, as records with a place, and how they are told to people."""
+"""Problems of a spec as records with a location, and their text."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Problem:
 
 
 class SpecError(Exception):
-    """A spec that cannot be used; ``problems`` says everything that is wrong with it."""
+    """A spec that cannot be used; ``problems`` lists everything that is wrong with it."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)

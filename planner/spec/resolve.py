@@ -159,7 +159,7 @@ def default_d_ff(d_model: int) -> int:
 
 
 def has_feed_forward(settings: Settings) -> bool:
-    """Return whether a layer has a dense feed-forward, whose place experts take unless they stand beside it."""
+    """Return whether a layer has a dense feed-forward, which experts replace unless ``beside_feed_forward`` is set."""
     if settings.get("feed_forward.type") == "none":
         return False
     return not settings.on("experts") or bool(settings.get("experts.beside_feed_forward"))

@@ -97,7 +97,7 @@ class Group:
 
 
 class Document:
-    """A whole spec, its parents beneath it and overrides on top."""
+    """A whole spec, with what it extends and overrides merged."""
 
     def __init__(self, root: Node) -> None:
         self.root = root
@@ -116,7 +116,7 @@ class Document:
         if layers is None:
             return (Group(None, (shared,)),)
         groups = []
-        for run in layers.elements() or [layers]:  # an unreadable list stands for its unreadable elements
+        for run in layers.elements() or [layers]:  # an unreadable list counts as one unreadable element
             own = self._on_top(shared, run)
             group = run.items().get("layers")
             inner = (own,) if group is None else tuple(self._on_top(own, layer) for layer in group.elements() or [group])

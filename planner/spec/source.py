@@ -1,4 +1,4 @@
-"""Reading the text of a spec file: bounded, UTF-8, and with a plain word on whatever is not."""
+"""Read the text of a spec file: limited in size, UTF-8, and with a clear error otherwise."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _read_bytes(file: str) -> bytes:
     try:
         if file == STDIN:
             if sys.stdin is None:
-                raise OSError("it is closed")  # noqa: TRY301 - told as any other
+                raise OSError("it is closed")  # noqa: TRY301 - reported like any other
             data = sys.stdin.buffer.read(LIMIT + 1)
         else:
             path = Path(file)

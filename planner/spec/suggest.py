@@ -1,4 +1,4 @@
-"""What the user may have meant: names that other tools give to our keys and values, and slips of the finger."""
+"""Suggestions: names that other tools give to our keys and values, and typos."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _homes() -> dict[str, str]:
 
 
 def key_meant(key: str, allowed: Iterable[str], language: str = "spec") -> str:
-    """Return the allowed key that an unknown one most likely stands for, or the dotted key that is allowed elsewhere, or ''."""
+    """Return the allowed key that an unknown one most likely means, or the dotted key that is allowed elsewhere, or ''."""
     here = list(allowed)
     if len(key) > _LONGEST:
         return ""
@@ -91,7 +91,7 @@ def key_meant(key: str, allowed: Iterable[str], language: str = "spec") -> str:
 
 
 def keys_meant(written: Iterable[str], allowed: Iterable[str], language: str = "spec") -> set[str]:
-    """Return the keys that unknown ones among those written stand for: who wrote them knows already that they are needed."""
+    """Return the keys that unknown ones among those written mean, so that they are not reported as missing too."""
     here = list(allowed)
     unknown = (key for key in written if key not in here)
     return {key_meant(key, here, language) for key in islice(unknown, _MOST)}
@@ -128,7 +128,7 @@ def truth_meant(text: str) -> str:
 
 
 def number_meant(text: str) -> str:
-    """Return how YAML writes the number that a text stands for (``1_024``, ``50,257``, ``300B``, a quoted ``768``), or ''."""
+    """Return how YAML writes the number that a text means (``1_024``, ``50,257``, ``300B``, a quoted ``768``), or ''."""
     stripped = text.strip()
     if _GROUPED.fullmatch(stripped):
         return re.sub(r"\D", "", stripped)

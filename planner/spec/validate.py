@@ -1,4 +1,4 @@
-"""A tree against the JSON Schema, and what the schema finds said in plain words."""
+"""Validation of a tree against the JSON Schema, with errors in plain words."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def validate(root: Node, language: str = "spec") -> tuple[Node, tuple[Problem, .
     findings = list(islice(_findings(root, language), MAX_FINDINGS + 1))
     problems = tuple(dict.fromkeys(problem for _, problem in findings))
     if len(findings) > MAX_FINDINGS:
-        return root.spoil(()), problems  # some wrong values are not known
+        return root.mark_invalid(()), problems  # not all invalid values are known
     checked = root
     for path, _ in findings:
         if path is not None:
-            checked = checked.spoil(path)
+            checked = checked.mark_invalid(path)
     return checked, problems
 
 
@@ -102,7 +102,7 @@ class _Error:
         return mark.problem("missing-key", f"missing required key '{key}'{or_else}{inside}", _example(key, self.schema))
 
     def meant(self) -> set[str]:
-        """Return the keys that unknown keys of the mapping stand for."""
+        """Return the keys that unknown keys of the mapping mean."""
         return keys_meant(self.node.items(), self.schema["properties"], self.language)
 
 
@@ -150,7 +150,7 @@ def _form(value: object, forms: list[dict[str, Any]]) -> int:
 
 def _wrong_type(error: _Error) -> Iterator[Finding]:
     if "enum" in error.schema:
-        return  # which fails too, and says more
+        return  # which fails too, with a better message
     node, types = error.node, [error.wanted] if isinstance(error.wanted, str) else error.wanted
     if not error.path:
         whole, hint = _WHOLE[error.language]
@@ -203,7 +203,7 @@ _EXPLAIN: dict[str, Callable[[_Error], Iterator[Finding]]] = {
 
 
 def _instead(node: Node, key: str, types: list[str]) -> str:
-    """Return what to write instead of a value of the wrong type, where it can be told from the value."""
+    """Return what to write instead of a value of the wrong type, where the value shows it."""
     if isinstance(node.value, str):
         if types[0] in ("integer", "number") and (number := number_meant(node.value)):
             return f"write {key}: {number}"

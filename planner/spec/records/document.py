@@ -1,4 +1,4 @@
-"""A whole spec file: a model, the ways to train it, and what the file says about them."""
+"""A whole spec file: a model, its training scenarios, and metadata."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Scenario:
 
 @record
 class Place:
-    """Where a value stands: a file, a line and a column (both from 1)."""
+    """The location of a value: a file, a line and a column (both from 1)."""
 
     file: str
     line: int
@@ -80,4 +80,4 @@ class Spec:
         values={"params_total": "params parameters n_params num_params num_parameters total_params total_parameters params_count"})
     places: dict[tuple[str | int, ...], Place] = field(default_factory=dict, compare=False, repr=False)
     defaulted: tuple[str, ...] = ()  # dotted keys that the user did not write, in schema order
-    written: Node | None = field(default=None, compare=False, repr=False)  # the tree it was resolved from, what it extends beneath it
+    written: Node | None = field(default=None, compare=False, repr=False)  # the tree it was resolved from, merged

@@ -1,4 +1,4 @@
-"""The model: layers made of parts, runs of layers, and what stands around them."""
+"""The model: layers made of parts, groups of layers, embeddings and head."""
 
 from __future__ import annotations
 

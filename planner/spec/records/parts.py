@@ -99,7 +99,7 @@ class Norm:
 
 @record
 class Positions:
-    """How a layer or the embedding learns where a token stands."""
+    """Position encoding of a layer or of the embedding."""
 
     type: PositionType = key("learned: an embedding per position. rope: rotated queries and keys. alibi: a bias on the attention scores. "
         "sinusoidal: a fixed encoding added to the embedding.", default="learned",
