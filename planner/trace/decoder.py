@@ -135,7 +135,7 @@ def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | Non
             op.hold_throughout(made)
             return made
         if t.model.logit_softcap:
-            logits = op.capped(t, logits, held=True)
+            logits = op.capped(t, logits)
         after = kind in {"cross_entropy", "cross_entropy_shifted"}
         if after:
             op.hold(t, x)

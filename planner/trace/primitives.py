@@ -42,22 +42,23 @@ def products(a: Tensor, b: Tensor, forward: Size, why: str, pairs: tuple[Size, S
 
 
 def cast(t: Tape, x: Tensor, dtype: Dtype) -> Tensor:
-    """Cast. Keeps nothing. Autocast caches its cast of a weight that trains; every reader of another tensor makes its own."""
+    """Cast. Keeps nothing."""
     if x.dtype == dtype:
         return x
-    if x.leaf and x.cast_copy:
-        return x.cast_copy
     made = like(t, x, dtype)
-    if x.leaf and x.needs_grad:
-        x.cast_copy = made
-        made.parts[0][0].until_forward_ends = True
     t.record("cast", [x], [made], by=cast)
     return made
 
 
 def lowered(t: Tape, x: Tensor) -> Tensor:
-    """Return x as autocast hands it to a matrix product."""
-    return cast(t, x, t.precision.autocast) if t.precision.autocast and x.dtype == "float32" else x
+    """Return x as autocast hands it to a matrix product: of a weight that trains it caches its copy (cached_cast, autocast_mode.cpp)."""
+    if not t.precision.autocast or x.dtype != "float32":
+        return x
+    made = x.cast_copy or cast(t, x, t.precision.autocast)
+    if x.leaf and x.needs_grad:
+        x.cast_copy = made
+        made.parts[0][0].until_forward_ends = True
+    return made
 
 
 def raised(t: Tape, x: Tensor) -> Tensor:
@@ -360,12 +361,9 @@ def rsqrt(t: Tape, x: Tensor) -> Tensor:
     return made
 
 
-def capped(t: Tape, x: Tensor, *, held: bool = False) -> Tensor:
-    """Return cap · tanh(x / cap). ``held``: a variable names x until then."""
-    made = scale(t, tanh(t, scale(t, x)))
-    if held:
-        hold(t, x)
-    return made
+def capped(t: Tape, x: Tensor) -> Tensor:
+    """Return cap · tanh(x / cap)."""
+    return scale(t, tanh(t, scale(t, x)))
 
 
 def tanh(t: Tape, x: Tensor) -> Tensor:

@@ -116,7 +116,7 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, s
     H = q.shape[1]
     k, v = spread(t, k, H), spread(t, v, H)
     scores = op.scale(t, op.matmul_by_head(t, q, k, transposed=True))
-    scores = op.capped(t, scores, held=True) if softcap else scores
+    scores = op.capped(t, scores) if softcap else scores
     if bias:
         scores = op.add(t, scores, bias)
     scores = masked(t, scores)

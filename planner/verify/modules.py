@@ -158,9 +158,7 @@ class SelfAttention(Module):
             return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout, enable_gqa=groups > 1)
         if groups > 1:
             k, v = (x[:, :, None].expand(-1, -1, groups, -1, -1).flatten(1, 2) for x in (k, v))
-        scores = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(self.record.head_dim))
-        if self.softcap:
-            scores = softcap(scores, SCORES_CAP)
+        scores = softcap((q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(self.record.head_dim)), SCORES_CAP if self.softcap else None)
         if bias is not None:
             scores = scores + bias
         scores = scores.masked_fill(self.mask[:, :, :n, :n] == 0, float("-inf"))
@@ -318,8 +316,7 @@ class CausalLM(Module):
 
     def head(self, hidden: Tensor) -> Tensor:
         """Return the logits (B, n, V) of the last hidden states (B, n, d)."""
-        logits: Tensor = self.lm_head(hidden)
-        return softcap(logits, LOGITS_CAP) if self.softcap else logits
+        return softcap(self.lm_head(hidden), LOGITS_CAP if self.softcap else None)
 
     def loss(self, ids: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean cross entropy of the targets (B, n), a scalar, and the logits."""

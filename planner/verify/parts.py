@@ -88,9 +88,13 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return turned if rotary_dim == x.shape[-1] else torch.cat((turned, x[..., rotary_dim:]), dim=-1)
 
 
-def softcap(x: Tensor, cap: float) -> Tensor:
-    """Return x pressed between -cap and cap."""
-    return torch.tanh(x / cap) * cap
+def softcap(x: Tensor, cap: float | None) -> Tensor:
+    """Return x pressed between -cap and cap, if there is one. A variable names one tensor at a time, as in the classes of transformers."""
+    if cap is None:
+        return x
+    x = x / cap
+    x = torch.tanh(x)
+    return x * cap
 
 
 def alibi_bias(n: int, n_heads: int, device: torch.device, dtype: torch.dtype) -> Tensor:

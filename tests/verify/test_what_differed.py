@@ -67,3 +67,21 @@ def test_adafactors_step_counters(plan_model: PlanModel) -> None:
 def test_state_of_master_weights_from_gradients_in_bf16(plan_model: PlanModel, optimizer: str) -> None:
     plan = plan_model(SMALL, precision="bf16-master", gradient_dtype="bf16", optimizer=optimizer)
     assert plan.memory.live.start == measure(plan.model, plan.training).start_bytes
+
+
+@pytest.mark.parametrize("loss", ["default", "cross_entropy_shifted"])
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_caps_and_weights_in_float32_of_gemma(plan_model: PlanModel, loss: str, recompute: str) -> None:
+    # A variable names the logits before and after the cap, and the cast of a norm's weight goes with the norm.
+    parts = {
+        "positions": "rope",
+        "embedding_scale": True,
+        "norm": {"type": "rmsnorm", "unit_offset": True, "placement": "before_and_after"},
+        "feed_forward": {"type": "gated", "activation": "gelu_tanh", "bias": False},
+        "attention": {"qkv": "separate", "bias": False, "logit_softcap": 50.0},
+        "head": {"logit_softcap": 30.0},
+    }
+    plan = plan_model(SMALL | parts, implementation="transformers-eager", precision="bf16", batch_size=1, loss=loss, recompute=recompute)
+    measured = measure(plan.model, plan.training)
+    peaks = [peak(plan, "forward", "loss"), peak(plan, "backward"), peak(plan, "optimizer")]
+    assert peaks == [phase.bytes for phase in measured.phases]
