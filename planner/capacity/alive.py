@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from planner.capacity.figures import Phase
-from planner.trace.sizes import Size, divide_up, exceeds_one
+from planner.trace.sizes import Size, ceil_div, exceeds_one
 
 
 class Moment(NamedTuple):
@@ -30,7 +30,7 @@ class Alive:
 
     def size(self, tensor_bytes: Size) -> Size:
         """Return the bytes that the allocator gives to a tensor."""
-        return tensor_bytes if self.block == 1 else divide_up(tensor_bytes, self.block) * self.block
+        return tensor_bytes if self.block == 1 else ceil_div(tensor_bytes, self.block) * self.block
 
     def add(self, size: Size) -> None:
         """Let more bytes, or with a negative size fewer, be alive from now on."""

@@ -9,7 +9,7 @@ and a width of 8, a row such as x takes 32 bytes, a matrix such as w or its grad
     >>> ids = t.tensor((1,), "int64", needs_grad=False)
     >>> x0 = op.embedding(t, ids, t.weight("table", (8, 8), "token table"))
     >>> loss = op.mean(t, t.repeat(3, layer, x0))
-    >>> op.hold_throughout(loss)  # the program names it until the step ends
+    >>> op.keep_alive_until_step_end(loss)  # the program names it until the step ends
     >>> alive = walk(t.nodes)
 
 The forward pass makes x0, and in each layer y, a = relu(y) and the sum x. y dies at once, since neither linear (which keeps its input x)

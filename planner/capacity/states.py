@@ -13,7 +13,7 @@ from operator import attrgetter
 from planner.capacity.figures import ByteSum, Number, Weight
 from planner.spec.precision import AVERAGES, BYTES, GRADIENTS, RECIPES, SHORT_NAMES, Dtype
 from planner.spec.records import Optimizer, Training
-from planner.trace.sizes import Size, divide_up, maximum, minimum, product
+from planner.trace.sizes import Size, ceil_div, maximum, minimum, product
 
 STEP_COUNTER = 4  # bytes
 BLOCK = 256  # bitsandbytes: elements that share one float32 scale
@@ -142,7 +142,7 @@ def _adafactor(shape: tuple[Size, ...]) -> Size:
 def _adamw_8bit(elements: Size) -> Size:
     """Return the bytes of two moments of one byte an element and a float32 scale a block; small tensors keep two float32 moments."""
     quantized = _quantized(elements)
-    return quantized * 2 * (elements + 4 * divide_up(elements, BLOCK)) + (1 - quantized) * 8 * elements
+    return quantized * 2 * (elements + 4 * ceil_div(elements, BLOCK)) + (1 - quantized) * 8 * elements
 
 
 def _quantized(elements: Size) -> Size:

@@ -12,7 +12,7 @@ from planner.capacity.states import States, tensors_of
 from planner.spec.precision import AVERAGES, BYTES, GRADIENTS, RECIPES, separate_gradients
 from planner.spec.records import Training
 from planner.trace.decoder import Trace
-from planner.trace.sizes import Size, divide_up, exceeds_one, maximum, product, undominated
+from planner.trace.sizes import Size, ceil_div, exceeds_one, maximum, product, undominated
 
 ALLOCATION_BLOCK = 512  # bytes: kMinBlockSize of PyTorch's c10/cuda/CUDACachingAllocator
 
@@ -72,8 +72,8 @@ def rounded_up(weights: tuple[Weight[Size], ...], training: Training, block: int
     of_the_rest: Size = 0
     for weight in weights:
         rest, moments = tensors_of(weight, training, with_gradients=with_gradients)
-        of_optimizer = of_optimizer + weight.copies * sum(divide_up(size, block) * block - size for size in moments)
-        of_the_rest = of_the_rest + weight.copies * sum(divide_up(size, block) * block - size for size in rest)
+        of_optimizer = of_optimizer + weight.copies * sum(ceil_div(size, block) * block - size for size in moments)
+        of_the_rest = of_the_rest + weight.copies * sum(ceil_div(size, block) * block - size for size in rest)
     return of_optimizer, of_the_rest
 
 

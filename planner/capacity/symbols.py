@@ -23,9 +23,9 @@ class SymbolicModel:
     values: dict[str, int]
 
 
-def _symbol(name: str, worth: int | None = None) -> int:
-    """Return a symbol typed as the integer that a spec's record holds in its place: the trace takes any size there."""
-    return cast("int", symbol(name, worth))
+def _symbol(name: str, hint: int | None = None) -> int:
+    """Return a symbol, typed as the integer of the record that it replaces: the trace accepts any size there."""
+    return cast("int", symbol(name, hint))
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from planner.capacity.figures import COMPONENTS, ByteSum, Plan
 from planner.report import settings, units
 from planner.spec.records import Spec
-from planner.trace.classes import modelled_class
+from planner.trace.classes import modeled_class
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def activations(plan: Plan) -> Section:
 def kernels(plan: Plan) -> str:
     """Return the implementation, and the class of transformers whose modules it runs."""
     name = plan.training.implementation
-    return f"{name} (modules of {modelled_class(plan.model)})" if name.startswith("transformers") else name
+    return f"{name} (modules of {modeled_class(plan.model)})" if name.startswith("transformers") else name
 
 
 def peak(plan: Plan) -> Section:

@@ -1,4 +1,4 @@
-"""Sizes over arrays: an expression evaluated at many points at once, exactly."""
+"""Exact evaluation of an expression at many points at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ON_ARRAYS: dict[str, Callable[..., Any]] = {**HELPERS, "minimum": np.minimum}
 
 
 class Points:
-    """Values of the symbols at many points: int64 arrays of one shape, none negative. Products that expressions share are made once."""
+    """Values of the symbols at many points: non-negative int64 arrays of one shape. Products that expressions share are computed once."""
 
     def __init__(self, values: Mapping[str, NDArray[np.int64]]) -> None:
         self.values = values
@@ -28,10 +28,9 @@ class Points:
         self.results: dict[Factor, NDArray[Any]] = {}  # of helpers
 
     def evaluate(self, size: Size | Expression) -> NDArray[Any]:
-        """Return the size's exact values.
+        """Return the size's exact values, never wrapped or rounded.
 
-        The result is int64 where a bound shows that neither it nor any step to it can pass 2⁶³ - 1, and an object array of Python integers
-        elsewhere: never a wrapped integer, never a rounded one.
+        The result is int64 if a bound shows that neither it nor any step can exceed 2⁶³ - 1, else an object array of Python integers.
         """
         fits = self.bound(size) <= INT64_MAX
         total = np.zeros(self.shape, dtype=np.int64 if fits else object)
@@ -53,7 +52,7 @@ class Points:
                 for _ in range(power):
                     bound *= self.bound_of(factor)
                     made = array if made is None else (made if bound <= INT64_MAX else made.astype(object)) * array
-            assert made is not None, "the caller has the empty product"  # noqa: S101 - for the type checker
+            assert made is not None, "the caller handles the empty product"  # noqa: S101 - for the type checker
             self.products[monomial] = made
         return self.products[monomial]
 
@@ -67,7 +66,7 @@ class Points:
         return self.results[factor]
 
     def maximum(self, sizes: Sequence[Size]) -> NDArray[Any]:
-        """Return the largest of the sizes at each point, where the terms that all of them have are evaluated once."""
+        """Return the largest of the sizes at each point; their common terms are evaluated once."""
         candidates = undominated(sizes)
         common = common_part(candidates)
         fits = max(map(self.bound, candidates)) <= INT64_MAX

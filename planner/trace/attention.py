@@ -1,4 +1,4 @@
-"""Attention of queries, keys and values by head: projections, norms, positions, gates, and how they meet.
+"""Multi-head attention: projections, norms, positions, attention scores and output gates.
 
 x is [B, n, d_model], heads are [B, heads, n, head_dim].
 """
@@ -8,57 +8,57 @@ from __future__ import annotations
 from planner.spec.records import Attention, Layer, Norm
 from planner.trace import primitives as op
 from planner.trace.blocks import linear, norm
-from planner.trace.positions import Places
+from planner.trace.positions import PositionTables
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import exceeds_one
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 
-def attention(t: Tape, kind: Attention, layer: Layer, places: Places, x: Tensor) -> Tensor:
-    """Multi-head attention over [B, n, d_model]; n_kv_heads keys and values serve n_heads queries."""
+def attention(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: Tensor) -> Tensor:
+    """Multi-head attention over [B, n, d_model]; n_kv_heads KV heads serve n_heads query heads."""
     B, n, d_model = x.shape
     H = kind.n_heads
     with t.at("self_attn", "attention"):
-        q, k, v = heads(t, kind, layer, places, x)
+        q, k, v = heads(t, kind, layer, positions, x)
         t.show("queries by head", q)
         t.show("keys by head", k)
         t.show("values by head", v)
         t.show("scores", Tensor((B, H, n, n), q.dtype, ()))
         if kind.sinks:
             t.weight("sinks", (H,), "sinks: heads")
-            t.note("what attention sinks add to the activations")
+            t.note("activations of attention sinks")
         if t.implementation.mask_buffers:
             t.buffer("bias", (1, 1, t.model.context_length, t.model.context_length), t.precision.weights)
         if kind.differential:
-            v = twice_as_wide(t, v)
+            v = duplicate_values(t, v)
         with t.limited_to(kind.window, chunked=kind.chunked):
-            mixed = heads_mixed(t, q, k, v, places.bias(layer), softcap=bool(kind.logit_softcap))
+            mixed = heads_mixed(t, q, k, v, positions.bias(layer), softcap=bool(kind.logit_softcap))
         if kind.differential:
-            mixed = subtracted(t, kind, mixed)
+            mixed = differential_combine(t, kind, mixed)
         if kind.output_norm:
             mixed = norm(t, Norm(layer.norm.type, bias=False), mixed, "attn_sub_norm")
         if kind.output_gate != "none":
             mixed = gated(t, kind, x, mixed)
         out = linear(t, t.show("heads joined", mixed), d_model, "o_proj", bias=kind.o_bias)
         out = t.implementation.drop(t, out)
-        op.hold(t, x, q, k, v, mixed)
+        op.keep_alive(t, x, q, k, v, mixed)
         return out
 
 
 def heads_mixed(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, softcap: bool) -> Tensor:
-    """Attend causally with q [B, H, n, h] to k, v [B, K, n, h] -> [B, n, H·h]; selective recomputation keeps only q, k, v and bias."""
+    """Attend causally with q [B, H, n, h] to k, v [B, K, n, h] -> [B, n, H·h]. Selective recomputation saves only q, k, v and bias."""
     inputs = (q, k, v, bias) if bias else (q, k, v)
 
     def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
         return t.implementation.attention(t, q, k, v, bias, softcap)
 
     again, whole = t.training.recompute == "selective", t.implementation.recomputes_whole
-    return op.heads_joined(t, t.checkpoint(attend, *inputs, whole=whole) if again else attend(*inputs))
+    return op.merge_heads(t, t.checkpoint(attend, *inputs, whole=whole) if again else attend(*inputs))
 
 
-def heads(t: Tape, kind: Attention, layer: Layer, places: Places, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return queries [B, H, n, h], keys [B, K, n, h] and values [B, K, n, v], normed and rotated."""
+def heads(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries [B, H, n, h], keys [B, K, n, h] and values [B, K, n, v], normalized and rotated."""
     B, n, _ = x.shape
     H, K, h = kind.n_heads, kind.n_kv_heads, kind.head_dim
     q, k, v = projections(t, kind, x)
@@ -67,7 +67,7 @@ def heads(t: Tape, kind: Attention, layer: Layer, places: Places, x: Tensor) -> 
         joined = exceeds_one(K) if kind.qkv == "fused_per_head" else None
         before = q, k
         q, k = (norm(t, qk_norm, op.contiguous(t, part, joined), name) for part, name in ((q, "q_norm"), (k, "k_norm")))
-        op.hold(t, *before)
+        op.keep_alive(t, *before)
     q, k, v = q.view(B, H, n, h), k.view(B, K, n, h), v.view(B, K, n, v.shape[2] // K)
     if kind.qk_norm in {"head_dim", "per_head"}:
         before = q, k
@@ -75,26 +75,26 @@ def heads(t: Tape, kind: Attention, layer: Layer, places: Places, x: Tensor) -> 
         q = norm(t, qk_norm, q, "q_norm", heads=H if per_head else None)
         if not kind.shared_kv:
             k = norm(t, qk_norm, k, "k_norm", heads=K if per_head else None)
-        op.hold(t, *before)
+        op.keep_alive(t, *before)
     if layer.positions.type == "rope":
         before = q, k
-        tables, interleaved = places.tables[layer.positions.rotary_dim], kind.qkv == "fused_per_head"
+        tables, interleaved = positions.tables[layer.positions.rotary_dim], kind.qkv == "fused_per_head"
         q = t.implementation.rotate(t, q, tables, interleaved)
         if not kind.shared_kv:
             k = t.implementation.rotate(t, k, tables, interleaved)
-        op.hold(t, *before)
+        op.keep_alive(t, *before)
     if kind.shared_kv:
-        k, v = places.keys_and_values[K, h]
+        k, v = positions.keys_and_values[K, h]
     else:
-        places.keys_and_values[K, h] = k, v
+        positions.keys_and_values[K, h] = k, v
     return q, k, v
 
 
 def projections(t: Tape, kind: Attention, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return queries [B, n, H·h], keys [B, n, K·h] and values [B, n, K·v]: of one projection each, or views of a common one.
+    """Return queries [B, n, H·h], keys [B, n, K·h] and values [B, n, K·v]: of separate projections, or views of a fused one.
 
-    A common projection that goes by key heads has each one's queries, key and value in a row, out of which queries are copied. Where keys
-    and values are an earlier layer's, the queries stand in for them.
+    With ``fused_per_head``, each KV head's queries, key and value are adjacent, and the queries are copied. If an earlier layer provides
+    keys and values, views of the queries are placeholders for them.
     """
     B, n, _ = x.shape
     H, K, h = kind.n_heads, kind.n_kv_heads, kind.head_dim
@@ -114,7 +114,7 @@ def projections(t: Tape, kind: Attention, x: Tensor) -> tuple[Tensor, Tensor, Te
 
 
 def gated(t: Tape, kind: Attention, x: Tensor, mixed: Tensor) -> Tensor:
-    """Multiply the heads by the sigmoid of a projection of x: element by element, or one number for each head."""
+    """Multiply the heads by the sigmoid of a projection of x: one gate per element or per head."""
     B, n, width = mixed.shape
     if kind.output_gate == "element":
         return op.multiply(t, mixed, sigmoid(t, linear(t, x, width, "gate_proj", bias=False)))
@@ -123,17 +123,15 @@ def gated(t: Tape, kind: Attention, x: Tensor, mixed: Tensor) -> Tensor:
     return op.multiply(t, by_head, gate.view(B, n, kind.n_heads, 1)).view(B, n, width)
 
 
-def twice_as_wide(t: Tape, v: Tensor) -> Tensor:
-    """Return values of which each head holds two, for both softmaxes: a copy (transformers 5.24, models/diffllama)."""
-    made = t.tensor((*v.shape[:-1], 2 * v.shape[-1]), v.dtype)
-    t.record("repeat", [v], [made], by=twice_as_wide)
-    return made
+def duplicate_values(t: Tape, v: Tensor) -> Tensor:
+    """Duplicate values for the two softmax branches: a copy (transformers 5.24, models/diffllama)."""
+    return t.record("repeat", [v], [t.tensor((*v.shape[:-1], 2 * v.shape[-1]), v.dtype)], by=duplicate_values)[0]
 
 
-def subtracted(t: Tape, kind: Attention, mixed: Tensor) -> Tensor:
-    """Subtract the second half of the heads from the first, weighted by four learned vectors, and normalize without weights."""
+def differential_combine(t: Tape, kind: Attention, mixed: Tensor) -> Tensor:
+    """Subtract the second half of the heads, weighted by four learned vectors, from the first."""
     B, n, width = mixed.shape
     for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"):
         t.weight(name, (kind.head_dim,), "lambda: head_dim")
     first, second = op.split(t, mixed, (B, n, width // 2), (B, n, width // 2))
-    return op.add(t, first, op.scale(t, second))
+    return op.add(t, first, op.mul_scalar(t, second))

@@ -1,6 +1,6 @@
-"""The plain parts that layers are made of: norms, linears and feed-forwards.
+"""Norms, linears and feed-forwards.
 
-Shapes: x is [B, n, d_model]. Weights are named as in transformers' Llama, so that a reader finds them in a checkpoint.
+Shapes: x is [B, n, d_model]. Weights are named as in transformers' Llama, so that they can be found in a checkpoint.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from planner.trace.tensor import Tensor
 
 
 def norm(t: Tape, kind: Norm, x: Tensor, name: str, *, heads: Size | None = None) -> Tensor:
-    """Normalize the last dimension of x; stores a weight and a bias of its size, or neither, for all heads or for each of ``heads``."""
+    """Normalize the last dimension of x. Stores a weight and a bias of its size if the norm has them, or one of each per head."""
     shape = (x.shape[-1],) if heads is None else (heads, x.shape[-1])
     with t.at(name, "norm"):
         weight = t.weight("weight", shape, "scale of a norm") if kind.weight else None
@@ -22,12 +22,12 @@ def norm(t: Tape, kind: Norm, x: Tensor, name: str, *, heads: Size | None = None
         if heads is not None:  # x is [B, heads, n, h]
             weight, bias = (vector and vector.view(heads, 1, x.shape[-1]) for vector in (weight, bias))
         made = t.implementation.norm(t, x, kind, weight, bias)
-        op.hold(t, x)
+        op.keep_alive(t, x)
         return made
 
 
 def linear(t: Tape, x: Tensor, outputs: Size, name: str, *, bias: bool) -> Tensor:
-    """Project the last dimension of x to ``outputs``; stores outputs·inputs weights, and outputs more with a bias."""
+    """Project the last dimension of x to ``outputs``. Stores outputs·inputs weights, and a bias of ``outputs``."""
     with t.at(name):
         w = t.weight("weight", (outputs, x.shape[-1]), "linear: out · in")
         b = t.weight("bias", (outputs,), "bias: out") if bias else None
@@ -48,7 +48,7 @@ def feed_forward(t: Tape, kind: FeedForward, x: Tensor, *, name: str = "mlp", co
             hidden = norm(t, Norm("rmsnorm", bias=False), hidden, "ffn_sub_norm")
         out = linear(t, t.show("hidden", hidden), x.shape[-1], "down_proj", bias=kind.down_bias)
         out = t.implementation.drop(t, out)
-        op.hold(t, x, hidden)
+        op.keep_alive(t, x, hidden)
         return out
 
 
@@ -62,7 +62,7 @@ def channel_mix(t: Tape, kind: FeedForward, x: Tensor) -> Tensor:
 
 
 def time_mix(t: Tape, x: Tensor, name: str) -> Tensor:
-    """Interpolate each channel between a token and the one before: x · m + shifted · (1 - m)."""
+    """Interpolate each channel between a token and the previous one: x · m + shifted · (1 - m)."""
     m = t.weight(f"time_mix_{name}", (1, 1, x.shape[-1]), "mix: d")
-    before = op.scale(t, x)
-    return op.add(t, op.multiply(t, x, m), op.multiply(t, before, op.shift(t, m)))
+    shifted = op.mul_scalar(t, x)
+    return op.add(t, op.multiply(t, x, m), op.multiply(t, shifted, op.add_scalar(t, m)))

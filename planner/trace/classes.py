@@ -11,10 +11,10 @@ from planner.spec.records import Model, ModelType
 class ModelClass:
     """How the modules of a class differ from Llama's, apart from what a spec states."""
 
-    residual_dropout: bool = False  # on the embedded tokens and on what each sublayer adds, beside attention's probabilities
-    position_ids: bool = True  # positions are handed to every layer
-    softmax_in_float32: bool = True  # in eager attention, whatever the dtype of the scores
-    joins_rotated: bool = False  # joins the rotated channels of a head to the rest, even where there is no rest
+    residual_dropout: bool = False  # on token embeddings and sublayer outputs, besides attention probabilities
+    position_ids: bool = True  # every layer gets position ids
+    softmax_in_float32: bool = True  # in eager attention, for any dtype of the scores
+    joins_rotated: bool = False  # concatenates rotated channels with the rest, even if the rest is empty
 
 
 CLASSES: dict[ModelType, ModelClass] = {
@@ -30,11 +30,11 @@ CLASSES: dict[ModelType, ModelClass] = {
 }
 
 
-def modelled_class(model: Model) -> ModelType:
+def modeled_class(model: Model) -> ModelType:
     """Return the class whose modules run under the implementations of transformers.
 
-    A spec names it (``model.model_type``). Where it does not, learned positions and one projection for queries, keys and values make it
-    gpt2, else LayerNorm gpt_neox and RMSNorm llama.
+    That is the spec's ``model.model_type``. If unset: gpt2 for learned positions and a fused QKV projection, else gpt_neox for LayerNorm
+    and llama for RMSNorm.
     """
     if model.model_type is not None:
         return model.model_type
@@ -46,4 +46,4 @@ def modelled_class(model: Model) -> ModelType:
 
 def class_of(model: Model) -> ModelClass:
     """Return the differences of the model's class."""
-    return CLASSES[modelled_class(model)]
+    return CLASSES[modeled_class(model)]

@@ -11,7 +11,7 @@ from planner.trace import primitives as op
 from planner.trace.implementations import IMPLEMENTATIONS
 from planner.trace.layers import declare, decoder_layer, recomputed
 from planner.trace.losses import chunked_cross_entropy, loss
-from planner.trace.positions import Places
+from planner.trace.positions import PositionTables
 from planner.trace.prediction import predict
 from planner.trace.refusal import NotModelledError
 from planner.trace.sizes import Size, product
@@ -21,12 +21,12 @@ from planner.trace.tensor import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What one forward pass does: its operations, the parameters they read, and the tensors worth showing."""
+    """One forward pass: its operations, parameters and buffers, and the tensors to show."""
 
     nodes: tuple[Node, ...]
     parameters: tuple[Parameter, ...]
     stacks: tuple[tuple[int, int, Size], ...]  # of equal layers: its parameters' first and next place, and count
-    buffers: tuple[Buffer, ...]  # tensors of the model that are no parameters
+    buffers: tuple[Buffer, ...]
     shapes: tuple[Shape, ...]
     inputs_bytes: Size  # token ids and targets
     not_counted: tuple[str, ...]
@@ -38,12 +38,12 @@ class Trace:
 
     @property
     def correction_biases(self) -> Size:
-        """Elements that correct the scores of routers: in buffers, and stored in checkpoints all the same."""
+        """Elements of router correction biases that are buffers: stored in checkpoints too."""
         return sum(product(buffer.shape) * buffer.copies for buffer in self.buffers if buffer.component == "router")
 
 
 def trace(model: Model, training: Training) -> Trace:
-    """Run the forward pass and the loss of B sequences of n tokens on a tape; prediction layers, too, where the training counts them."""
+    """Trace the forward pass and the loss of B sequences of n tokens, with prediction layers if the training counts them."""
     t = new_tape(model, training)
     B, n = training.batch_size, training.sequence_length
     with t.at("", "inputs"):
@@ -53,28 +53,28 @@ def trace(model: Model, training: Training) -> Trace:
         table, project_in = _tables(t, model)
         embed = partial(_look_up, t, table, project_in)
         x = t.implementation.drop(t, _embedded(t, model, embed(ids)))
-        places = Places(t, model, B, n)
+        positions = PositionTables(t, model, B, n)
         if model.per_layer_embedding:
-            places.per_layer = per_layer_inputs(t, model, model.per_layer_embedding, ids, x)
+            positions.per_layer = per_layer_inputs(t, model, model.per_layer_embedding, ids, x)
         first = 0
         for run in model.runs:
             uniform = len(model.runs) == 1 and len(run.layers) == 1
-            x = _run(t, run, places, x, first=None if uniform else first)
+            x = _run(t, run, positions, x, first=None if uniform else first)
             first = first + run.count * len(run.layers)
         if model.final_norm:
             x = blocks.norm(t, model.norm, x, "norm")
-        op.hold(t, *places.all)
+        op.keep_alive(t, *positions.all)
         declare(t, model.extra, x)
         with t.at("project_out", "other"):
             width = table.shape[1]
             project_out = None if model.embedding_dim is None else t.weight("weight", (width, model.d_model), "linear: out · in")
     with t.at("lm_head", "head"):
-        head = table if model.tied_head else token_rows(t, width, "head: V · width")
+        head = table if model.tied_head else token_rows(t, width, "LM head: V · width")
         bias = token_rows(t, None, "bias: V") if model.head_bias else None
     score = partial(_score, t, project_out, head, bias)
     loss = score(x, targets)
     if model.prediction and training.count_prediction:
-        predict(t, model.prediction, places, x, (ids, targets), loss, embed, score)
+        predict(t, model.prediction, positions, x, (ids, targets), loss, embed, score)
     return Trace(
         tuple(t.nodes),
         tuple(t.parameters),
@@ -92,37 +92,37 @@ def new_tape(model: Model, training: Training) -> Tape:
 
 
 def token_rows(t: Tape, width: Size | None, why: str) -> Tensor:
-    """Return a weight with a row of the given width, or one number, for each token of the padded vocabulary."""
+    """Return a weight with a row of the given width, or one element, per token of the padded vocabulary."""
     V, padded = t.model.vocab_size, t.model.padded_vocab_size
     shape, a_row = ((padded,), 1) if width is None else ((padded, width), width)
     return t.weight("bias" if width is None else "weight", shape, why, padding=(padded - V) * a_row)
 
 
 def per_layer_inputs(t: Tape, model: Model, kind: PerLayerEmbedding, ids: Tensor, x: Tensor) -> Tensor:
-    """Return a vector of ``dim`` for each token and layer: looked up in a table of its own, plus a projection of the embedded token.
+    """Return a vector of ``dim`` per token and layer: from a separate embedding, plus a projection of the embedded token.
 
     Gemma 3n (transformers 5.24, models/gemma3n/modeling_gemma3n.py).
     """
     B, n, _ = x.shape
     width = model.n_layers * kind.dim
     with t.at("embed_tokens_per_layer", "embedding"):
-        table = t.weight("weight", (kind.vocab_size, width), "per-layer table: V · n_layers · dim")
-        looked_up = op.scale(t, op.embedding(t, ids, table))
+        table = t.weight("weight", (kind.vocab_size, width), "per-layer embedding: V · n_layers · dim")
+        looked_up = op.mul_scalar(t, op.embedding(t, ids, table))
     with t.at("", "other"):
-        projected = op.scale(t, blocks.linear(t, x, width, "per_layer_model_projection", bias=False))
+        projected = op.mul_scalar(t, blocks.linear(t, x, width, "per_layer_model_projection", bias=False))
         projected = projected.view(B, n, model.n_layers, kind.dim)
         projected = blocks.norm(t, replace(model.norm, bias=False), projected, "per_layer_projection_norm")
-        return op.scale(t, op.add(t, projected, looked_up.view(B, n, model.n_layers, kind.dim)))
+        return op.mul_scalar(t, op.add(t, projected, looked_up.view(B, n, model.n_layers, kind.dim)))
 
 
 def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | None, x: Tensor, targets: Tensor) -> Tensor:
-    """Return the loss of the last hidden states [B, n, d_model], inside the model's forward pass, where they live on, or after it."""
+    """Return the loss of the last hidden states [B, n, d_model]. They stay alive until then if the model computes it."""
     if project_out is not None:
         with t.at("model.project_out", "other"):
             x = op.linear(t, x, project_out)
     kind = t.training.loss
     if kind.startswith("linear") and t.model.logit_softcap:
-        raise NotModelledError(f"{kind} caps no logits (head.logit_softcap): choose loss cross_entropy")
+        raise NotModelledError(f"{kind} does not support head.logit_softcap; choose loss cross_entropy")
     with t.at("lm_head", "head"):
         t.show("final hidden states", x)
     with t.at("loss" if kind.startswith("linear") else "lm_head", "head"):
@@ -132,24 +132,24 @@ def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | Non
     with t.at("loss", "logits"):
         if chunked:
             made = chunked_cross_entropy(t, x, head, bias, targets)
-            op.hold_throughout(made)
+            op.keep_alive_until_step_end(made)
             return made
         if t.model.logit_softcap:
-            logits = op.capped(t, logits)
+            logits = op.softcap(t, logits)
         after = kind in {"cross_entropy", "cross_entropy_shifted"}
         if after:
-            op.hold(t, x)
+            op.keep_alive(t, x)
         made = loss(t, logits, targets)
         if not after:
-            op.hold(t, x)
+            op.keep_alive(t, x)
         return made
 
 
 def _tables(t: Tape, model: Model) -> tuple[Tensor, Tensor | None]:
-    """Return the token table, and what projects its vectors to the residual stream where their widths differ."""
+    """Return the token embedding, and the projection to the residual stream if their widths differ."""
     width = model.d_model if model.embedding_dim is None else model.embedding_dim
     with t.at("embed_tokens", "embedding"):
-        table = token_rows(t, width, "token table: V · width")
+        table = token_rows(t, width, "token embedding: V · width")
         if model.embedding_scale and t.implementation.constant_buffers:
             t.buffer("embed_scale", (), t.precision.weights)
     with t.at("project_in", "other"):
@@ -157,11 +157,11 @@ def _tables(t: Tape, model: Model) -> tuple[Tensor, Tensor | None]:
 
 
 def _look_up(t: Tape, table: Tensor, project_in: Tensor | None, ids: Tensor) -> Tensor:
-    """Return the tokens' vectors [B, n, d_model]."""
+    """Return the token embeddings [B, n, d_model]."""
     with t.at("embed_tokens", "embedding"):
         x = op.embedding(t, ids, table)
         if t.model.embedding_scale:
-            x = op.scale(t, x)
+            x = op.mul_scalar(t, x)
     if project_in is not None:
         with t.at("project_in", "other"):
             x = op.linear(t, x, project_in)
@@ -169,13 +169,13 @@ def _look_up(t: Tape, table: Tensor, project_in: Tensor | None, ids: Tensor) -> 
 
 
 def _embedded(t: Tape, model: Model, x: Tensor) -> Tensor:
-    """Return the tokens' vectors with positions added, and normed, where the model does so."""
+    """Return the token embeddings, with positions added and normalized if the model does so."""
     n = x.shape[1]
     with t.at("embed_positions", "position"):
         if model.positions.type == "learned":
             rows = model.context_length + model.positions.offset
-            places = t.weight("weight", (rows, model.d_model), "position table: rows · d_model")
-            x = op.add(t, x, op.embedding(t, t.implementation.positions(t, n), places))
+            table = t.weight("weight", (rows, model.d_model), "learned position embedding: rows · d_model")
+            x = op.add(t, x, op.embedding(t, t.implementation.positions(t, n), table))
         if model.positions.type == "sinusoidal":
             x = op.add(t, x, op.constant(t, (n, model.d_model), t.precision.weights))
     if model.embedding_norm:
@@ -183,14 +183,14 @@ def _embedded(t: Tape, model: Model, x: Tensor) -> Tensor:
     return t.show("embedded", x)
 
 
-def _run(t: Tape, run: Run, places: Places, x: Tensor, *, first: Size | None) -> Tensor:
-    """Run a run's layers; ``first`` is the number of its first layer, None where it is all there is."""
+def _run(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, first: Size | None) -> Tensor:
+    """Run a layer group. ``first`` is the number of its first layer, None if the model has no other group."""
 
     def stack(x: Tensor) -> Tensor:
         for number, layer in enumerate(run.layers):
             label = "N" if first is None else _label(first + number, run.count, len(run.layers))
             with t.at(f"layers.{label}", "other"):
-                x = recomputed(t, partial(decoder_layer, t, layer, places), x, *places.of(layer))
+                x = recomputed(t, partial(decoder_layer, t, layer, positions), x, *positions.of(layer))
                 t.show("residual stream", x)
         return x
 
@@ -198,7 +198,7 @@ def _run(t: Tape, run: Run, places: Places, x: Tensor, *, first: Size | None) ->
 
 
 def _label(first: Size, count: Size, step: int) -> str:
-    """Name the layers first, first + step, …: ``4``, ``4-7``, ``4,6..10``."""
+    """Return the label of layers first, first + step, …: ``4``, ``4-7``, ``4,6..10``."""
     if count == 1:
         return str(first)
     return f"{first}-{first + count - 1}" if step == 1 else f"{first},{first + step}..{first + (count - 1) * step}"

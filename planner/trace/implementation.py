@@ -28,27 +28,27 @@ class Implementation:
     activation: Callable[[Tape, Activation, Tensor], Tensor]
     # Multiply the activation of the gate by ``up``, which is projected when it is called.
     gated: Callable[[Tape, Activation, Tensor, Callable[[], Tensor]], Tensor]
-    # Make the n positions that are looked up in a table of learned ones.
+    # Return the indices of n learned positions.
     positions: Callable[[Tape, Size], Tensor]
-    # Make the positions that are handed to every layer, if they are.
+    # Return the position ids passed to every layer, if any.
     position_ids: Callable[[Tape, Size], Tensor | None]
-    # Make what layers of one window add to their scores for B sequences of n tokens, if there is such a tensor.
+    # Return the mask that layers of one window share, added to the scores of B sequences of n tokens, if any.
     mask: Callable[[Tape, Size, Size], Tensor | None]
-    # Rotate queries or keys [B, heads, n, h] by tables of cosines and sines; whether they are cut out of one projection head by head.
+    # Rotate queries or keys [B, heads, n, h] by tables of cosines and sines; the flag: their heads are interleaved in a fused projection.
     rotate: Callable[[Tape, Tensor, tuple[Tensor, Tensor], bool], Tensor]
-    # Attend causally with q [B, H, n, h] to k and v [B, K, n, h] -> [B, H, n, h]; a bias of the scores, and whether they are capped.
+    # Attend causally with q [B, H, n, h] to k and v [B, K, n, h] -> [B, H, n, h]; an attention bias; whether scores are soft-capped.
     attention: Callable[[Tape, Tensor, Tensor, Tensor, Tensor | None, bool], Tensor]
-    # Drop out the embedded tokens or what a sublayer adds to the residual stream, where the training says so.
+    # Apply dropout to the embedded tokens or the output of a sublayer, if the training uses it.
     drop: Callable[[Tape, Tensor], Tensor]
     # Add attention and feed-forward side by side to x: x, the norm of each (None: one for both), and the two.
     parallel: Callable[[Tape, Tensor, Sublayer, Sublayer | None, Sublayer, Sublayer], Tensor]
-    # The mean cross entropy of logits [B, n, V] and targets.
+    # Return the mean cross entropy of logits [B, n, V] and targets.
     cross_entropy: Callable[[Tape, Tensor, Tensor], Tensor]
-    # The loss that users of the stack take unless they choose another.
-    own_loss: Callable[[Tape, Tensor, Tensor], Tensor]
-    # Whether recomputation runs whole stretches, or stops once the last kept tensor is there.
+    # Return the stack's default loss.
+    default_loss: Callable[[Tape, Tensor, Tensor], Tensor]
+    # Whether recomputation runs whole checkpointed regions, or stops at the last saved tensor.
     recomputes_whole: bool = False
-    # Whether each attention holds a causal mask of context_length² elements in a buffer.
+    # Whether each attention stores a causal mask of context_length² elements in a buffer.
     mask_buffers: bool = False
     # Whether the frequencies of rotary positions and the scale of the embedding are buffers.
     constant_buffers: bool = False

@@ -1,4 +1,4 @@
-"""The same modules as different sequences of operators: what a figure of activation memory depends on besides the model."""
+"""All implementations by name: each runs the same modules as different operators."""
 
 from __future__ import annotations
 

@@ -6,14 +6,14 @@ from planner.spec.records import Indexer, LatentAttention, Layer, Norm
 from planner.trace import blocks
 from planner.trace import primitives as op
 from planner.trace.attention import heads_mixed
-from planner.trace.positions import Places
+from planner.trace.positions import PositionTables
 from planner.trace.sizes import minimum, product
 from planner.trace.tape import Flops, Tape
 from planner.trace.tensor import Tensor
 
 
-def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, places: Places, x: Tensor) -> Tensor:
-    """Attend over [B, n, d]: queries from a compressed vector or directly, keys and values from one compressed vector a token.
+def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, positions: PositionTables, x: Tensor) -> Tensor:
+    """MLA over [B, n, d]: keys and values come from one compressed vector per token, queries from another one or from x.
 
     A query or key head has nope_dim channels without positions and rope_dim rotated ones; all heads share the rotated key.
     """
@@ -32,11 +32,11 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, places: Place
         kv, k_rope = op.split(t, compressed, (B, n, kind.kv_rank), (B, 1, n, kind.rope_dim))
         kv = blocks.norm(t, norm, kv, "kv_a_layernorm")
         if layer.positions.type == "rope":
-            tables = places.tables[kind.rope_dim]
+            tables = positions.tables[kind.rope_dim]
             q_rope, k_rope = (rotate_pairs(t, part, tables) for part in (q_rope, k_rope))
         queries = op.cat(t, q_nope, q_rope)
-        expanded = blocks.linear(t, kv, H * (kind.nope_dim + kind.v_dim), "kv_b_proj", bias=False)
-        k_nope, v = op.split(t, expanded, (B, H, n, kind.nope_dim), (B, H, n, kind.v_dim))
+        kv = blocks.linear(t, kv, H * (kind.nope_dim + kind.v_dim), "kv_b_proj", bias=False)
+        k_nope, v = op.split(t, kv, (B, H, n, kind.nope_dim), (B, H, n, kind.v_dim))
         keys = op.fill(t, k_nope, k_rope, (B, H, n, h))
         queries.by_head = keys.by_head = True
         if kind.indexer:
@@ -45,7 +45,7 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, places: Place
         t.show("queries by head", queries)
         t.show("scores", Tensor((B, H, n, n), queries.dtype, ()))
         with t.limited_to(seen):
-            mixed = heads_mixed(t, queries, keys, v, places.bias(layer), softcap=False)
+            mixed = heads_mixed(t, queries, keys, v, positions.bias(layer), softcap=False)
         out = blocks.linear(t, t.show("heads joined", mixed), d, "o_proj", bias=kind.bias)
         return t.implementation.drop(t, out)
 
@@ -61,11 +61,11 @@ def rotate_pairs(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def indexer(t: Tape, kind: Indexer, x: Tensor, queries: Tensor) -> None:
-    """Score all keys before each query and choose ``top_k`` of them: the indexer of DeepSeek-V3.2 (arXiv:2512.02556, section 2.1).
+    """Score each query's visible keys and select ``top_k``: the lightning indexer of DeepSeek-V3.2 (arXiv:2512.02556, section 2.1).
 
-    A token's scores are those of several small query heads with one key head, projected from x [B, n, d] and the compressed queries. Its
-    inputs are detached from the model and it has a loss of its own; in transformers 5.24 (models/deepseek_v32, models/glm_moe_dsa) it runs
-    without gradients, which is what is traced.
+    Several small query heads, projected from the compressed queries, score one key head, projected from x [B, n, d]. Its inputs are
+    detached from the model, and it has its own loss. It is traced as in transformers 5.24 (models/deepseek_v32, models/glm_moe_dsa), which
+    runs it without gradients.
     """
     B, n, _ = x.shape
     with t.at("indexer"), t.without_gradients():
@@ -77,14 +77,13 @@ def indexer(t: Tape, kind: Indexer, x: Tensor, queries: Tensor) -> None:
 
 
 def choose(t: Tape, kind: Indexer, q: Tensor, k: Tensor, weights: Tensor) -> Tensor:
-    """Return the places of the keys with the largest sums over heads of weight · relu(q · k), at most ``top_k`` for each query.
+    """Return the indices of the keys with the largest sums over heads of weight · relu(q · k), at most ``top_k`` per query.
 
-    2·B·heads·n²·head_dim FLOPs for q [B, n, heads, h] and k [B, n, h], over pairs (query, key). The sum over heads is no matrix product in
-    the kernel that the authors ship (deepseek-ai/DeepSeek-V3.2-Exp, inference/model.py: fp8_index).
+    2·B·heads·n²·head_dim FLOPs for q [B, n, heads, h] and k [B, n, h], over pairs (query, key). The sum over heads is not a matrix product
+    in the authors' kernel (deepseek-ai/DeepSeek-V3.2-Exp, inference/model.py: fp8_index).
     """
     B, n = k.shape[:2]
-    places = t.tensor((B, n, minimum(n, kind.top_k)), "int32", needs_grad=False)
+    indices = t.tensor((B, n, minimum(n, kind.top_k)), "int32", needs_grad=False)
     square = 2 * product(q.shape) * n
     flops = Flops(square, square, square // 2, 2 * square, "2 · B · heads · n² · head_dim")
-    t.record("index scores", [q, k, weights], [places], flops=flops, by=choose)
-    return places
+    return t.record("index scores", [q, k, weights], [indices], flops=flops, by=choose)[0]

@@ -1,6 +1,6 @@
-"""The fused stack whose activation memory Korthikanti et al. 2022 (arXiv:2205.05198) count: the implementation ``megatron``.
+"""The implementation ``megatron``: the fused stack whose activation memory Korthikanti et al. 2022 (arXiv:2205.05198) count.
 
-In 16 bits a layer keeps 34·s·b·h + 5·a·s²·b bytes.
+In 16 bits, a layer saves 34·s·b·h + 5·a·s²·b bytes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | N
 
 
 def activation(t: Tape, name: Activation, x: Tensor) -> Tensor:
-    """Apply the feed-forward's function, in one kernel also what others write out."""
+    """Apply the feed-forward's function in one kernel, ``gelu_new`` too."""
     return pytorch.activation(t, "gelu_tanh" if name == "gelu_new" else name, x)
 
 
 def gated(t: Tape, name: Activation, gate: Tensor, up: Callable[[], Tensor]) -> Tensor:
-    """Return activation(gate) · up in one kernel, which keeps gate and up."""
+    """Return activation(gate) · up in one kernel."""
     return fused_gate(t, name, gate, up())
 
 
@@ -39,12 +39,12 @@ def positions(t: Tape, n: Size) -> Tensor:
 
 
 def attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, softcap: bool) -> Tensor:
-    """Attend by products: queries, keys and values 6·s·b·h, softmax 2·a·s²·b, its dropout 3·a·s²·b (section 4.1, self attention)."""
+    """Unfused attention: queries, keys and values 6·s·b·h, softmax 2·a·s²·b, its dropout 3·a·s²·b (section 4.1, self attention)."""
     B, _, n, h = q.shape
     scores = op.matmul(t, q, k.view(B, k.shape[1], h, n), pairs=True)
-    scores = op.capped(t, scores) if softcap else scores
-    scores = op.lowered(t, op.add(t, scores, bias) if bias else scores)
-    with t.without_autocast():  # Apex's softmax stays in the dtype of the products
+    scores = op.softcap(t, scores) if softcap else scores
+    scores = op.cast_lower_precision(t, op.add(t, scores, bias) if bias else scores)
+    with t.without_autocast():  # Apex's softmax keeps the dtype of the products
         probabilities = op.softmax(t, scores)
     return op.matmul(t, drop(t, probabilities), v, pairs=True)
 
@@ -55,18 +55,15 @@ def cross_entropy(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def fused_norm(t: Tape, x: Tensor, name: str, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Normalize in one kernel whose statistics are left out of account. Keeps x; autocast lowers all of its inputs (Apex)."""
-    x, *vectors = [op.lowered(t, tensor) for tensor in (x, weight, bias) if tensor]
-    made = op.like(t, x)
-    t.record(name, [x, *vectors], [made], [Saved(x, "input")], by=fused_norm)
-    return made
+    """Fused norm (Apex). Saves x; its statistics are not counted. Autocast casts all of its inputs to 16 bits."""
+    x, *vectors = [op.cast_lower_precision(t, tensor) for tensor in (x, weight, bias) if tensor]
+    return t.record(name, [x, *vectors], [op.like(t, x)], [Saved(x, "input")], by=fused_norm)[0]
 
 
 def fused_gate(t: Tape, name: str, gate: Tensor, up: Tensor) -> Tensor:
-    """Return activation(gate) · up in one kernel. Keeps gate and up."""
-    made = t.tensor(gate.shape, gate.dtype)
-    t.record(f"{name} gate", [gate, up], [made], [Saved(gate, "gate"), Saved(up, "up")], by=fused_gate)
-    return made
+    """Return activation(gate) · up in one kernel. Saves gate and up."""
+    saved = [Saved(gate, "gate"), Saved(up, "up")]
+    return t.record(f"{name} gate", [gate, up], [t.tensor(gate.shape, gate.dtype)], saved, by=fused_gate)[0]
 
 
 MEGATRON = replace(
@@ -77,7 +74,7 @@ MEGATRON = replace(
     positions=positions,
     attention=attention,
     cross_entropy=cross_entropy,
-    own_loss=cross_entropy,
+    default_loss=cross_entropy,
     recomputes_whole=True,
-    not_counted=(*PYTORCH.not_counted, "statistics of norms and random states, which the paper leaves out as small"),
+    not_counted=(*PYTORCH.not_counted, "statistics of norms and RNG states, which the paper omits as small"),
 )

@@ -1,8 +1,7 @@
-"""Mixers that are not attention: state-space layers, linear attention, gated recurrences and short convolutions.
+"""Token mixers other than attention: state-space layers, linear attention, gated recurrences and short convolutions.
 
-Each is the layer of the model that published it, written as its projections and one fused scan. The scan stands for the kernel that the
-authors ship (mamba-ssm, causal-conv1d, flash-linear-attention): it keeps what it reads and what it makes, and its arithmetic is no matrix
-product of the model, so that no convention counts it.
+Each is the layer of the model that published it: its projections and one fused scan. The scan is the kernel that the authors ship
+(mamba-ssm, causal-conv1d, flash-linear-attention). It saves its inputs. No FLOPs convention counts it, since it is not a matrix product.
 
 x is [B, n, d]. Read from transformers 5.24: models/mamba, bamba and mamba2, qwen3_next, kimi_linear, minimax, recurrent_gemma, rwkv, lfm2,
 xlstm.
@@ -10,18 +9,7 @@ xlstm.
 
 from __future__ import annotations
 
-from planner.spec.records import (
-    GatedDeltaNet,
-    KimiDeltaAttention,
-    LightningAttention,
-    Mamba,
-    Mamba2,
-    Mlstm,
-    Norm,
-    RgLru,
-    Rwkv,
-    ShortConvolution,
-)
+from planner.spec import records
 from planner.trace import primitives as op
 from planner.trace.blocks import linear, norm, time_mix
 from planner.trace.routing import sigmoid
@@ -29,29 +17,27 @@ from planner.trace.sizes import Size
 from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
 
-RMS = Norm("rmsnorm", bias=False)
+RMS = records.Norm("rmsnorm", bias=False)
 
 
 def scan(t: Tape, name: str, inputs: list[Tensor], shape: tuple[Size, ...]) -> Tensor:
-    """Run a recurrence over the sequence in one kernel -> ``shape``. Keeps its inputs; recomputes states from them."""
-    made = t.tensor(shape, inputs[0].dtype)
-    t.note(f"what the {name} kernel computes and keeps inside itself, beside its inputs")
-    t.record(name, inputs, [made], [Saved(tensor, f"input {number}") for number, tensor in enumerate(inputs)], by=scan)
-    return made
+    """Run a recurrence over the sequence in one kernel -> ``shape``. Saves its inputs; recomputes states from them."""
+    t.note(f"FLOPs and temporary memory inside the {name} kernel, and what it saves besides its inputs")
+    saved = [Saved(tensor, f"input {number}") for number, tensor in enumerate(inputs)]
+    return t.record(name, inputs, [t.tensor(shape, inputs[0].dtype)], saved, by=scan)[0]
 
 
 def convolution(t: Tape, x: Tensor, width: Size, *, bias: bool, activated: bool = True) -> Tensor:
-    """Convolve each channel of x [B, n, c] with its own ``width`` weights, and apply SiLU, in one kernel. Keeps x."""
+    """Depthwise convolution of x [B, n, c] with ``width`` weights per channel, and SiLU, in one kernel. Saves x and the weights."""
     with t.at("conv1d"):
         w = t.weight("weight", (x.shape[-1], 1, width), "depthwise convolution: channels · width")
         b = t.weight("bias", (x.shape[-1],), "bias: channels") if bias else None
-        made = t.tensor(x.shape, x.dtype)
-        inputs = [x, w, *([b] if b else [])]
-        t.record("causal_conv1d" + (" silu" if activated else ""), inputs, [made], [Saved(x, "input"), Saved(w, "weight")], by=convolution)
-        return made
+        inputs, saved = [x, w, *([b] if b else [])], [Saved(x, "input"), Saved(w, "weight")]
+        name = "causal_conv1d" + (" silu" if activated else "")
+        return t.record(name, inputs, [t.tensor(x.shape, x.dtype)], saved, by=convolution)[0]
 
 
-def mamba(t: Tape, kind: Mamba, x: Tensor) -> Tensor:
+def mamba(t: Tape, kind: records.Mamba, x: Tensor) -> Tensor:
     """Mamba-1: in (x, z), convolution, dt, B and C from x, selective scan, out."""
     B, n, d = x.shape
     inner, state, rank = kind.d_inner, kind.d_state, kind.dt_rank
@@ -70,7 +56,7 @@ def mamba(t: Tape, kind: Mamba, x: Tensor) -> Tensor:
         return linear(t, y, d, "out_proj", bias=kind.bias)
 
 
-def mamba2(t: Tape, kind: Mamba2, x: Tensor) -> Tensor:
+def mamba2(t: Tape, kind: records.Mamba2, x: Tensor) -> Tensor:
     """Mamba-2: in (z, x, B, C, dt), convolution of x, B and C, state-space dual scan, gated norm, out."""
     B, n, d = x.shape
     inner, grouped = kind.d_inner, kind.n_groups * kind.d_state
@@ -80,14 +66,12 @@ def mamba2(t: Tape, kind: Mamba2, x: Tensor) -> Tensor:
         xbc = convolution(t, xbc, kind.d_conv, bias=kind.conv_bias)
         a, skip, shift = (t.weight(name, (kind.n_heads,), f"{name}: heads") for name in ("A_log", "D", "dt_bias"))
         y = scan(t, "chunk_scan", [xbc, dt, a, skip, shift], (B, n, inner))
-        if kind.gated_norm:
-            y = norm(t, RMS, op.multiply(t, y, op.pointwise(t, "silu", z)), "norm")
-        else:
-            y = op.multiply(t, y, op.pointwise(t, "silu", z))
+        y = op.multiply(t, y, op.pointwise(t, "silu", z))
+        y = norm(t, RMS, y, "norm") if kind.gated_norm else y
         return linear(t, y, d, "out_proj", bias=kind.bias)
 
 
-def gated_delta_net(t: Tape, kind: GatedDeltaNet, x: Tensor) -> Tensor:
+def gated_delta_net(t: Tape, kind: records.GatedDeltaNet, x: Tensor) -> Tensor:
     """Gated DeltaNet: q, k, v and z from one projection, b and a from another, convolution, delta rule, gated norm, out."""
     B, n, d = x.shape
     keys, values = kind.n_key_heads * kind.key_dim, kind.n_value_heads * kind.value_dim
@@ -102,7 +86,7 @@ def gated_delta_net(t: Tape, kind: GatedDeltaNet, x: Tensor) -> Tensor:
         return linear(t, y.view(B, n, values), d, "out_proj", bias=False)
 
 
-def kimi_delta_attention(t: Tape, kind: KimiDeltaAttention, x: Tensor) -> Tensor:
+def kimi_delta_attention(t: Tape, kind: records.KimiDeltaAttention, x: Tensor) -> Tensor:
     """KDA: q, k, v, convolution, low-rank forget and output gates, delta rule, gated norm, out."""
     B, n, d = x.shape
     H, h = kind.n_heads, kind.head_dim
@@ -120,7 +104,7 @@ def kimi_delta_attention(t: Tape, kind: KimiDeltaAttention, x: Tensor) -> Tensor
         return linear(t, y.view(B, n, H * h), d, "o_proj", bias=False)
 
 
-def lightning_attention(t: Tape, kind: LightningAttention, x: Tensor) -> Tensor:
+def lightning_attention(t: Tape, kind: records.LightningAttention, x: Tensor) -> Tensor:
     """Lightning attention: q, k and v in one projection, linear attention, norm, sigmoid output gate, out."""
     B, n, d = x.shape
     width = kind.n_heads * kind.head_dim
@@ -131,7 +115,7 @@ def lightning_attention(t: Tape, kind: LightningAttention, x: Tensor) -> Tensor:
         return linear(t, op.multiply(t, gate, y), d, "out_proj", bias=False)
 
 
-def rg_lru(t: Tape, kind: RgLru, x: Tensor) -> Tensor:
+def rg_lru(t: Tape, kind: records.RgLru, x: Tensor) -> Tensor:
     """Griffin's recurrent block: a GELU branch, and a branch of convolution and gated linear recurrence with block-diagonal gates."""
     B, n, d = x.shape
     width, block = kind.width, kind.width // kind.n_blocks
@@ -146,25 +130,24 @@ def rg_lru(t: Tape, kind: RgLru, x: Tensor) -> Tensor:
 
 
 def block_diagonal(t: Tape, x: Tensor, blocks: Size, width: Size, name: str) -> Tensor:
-    """Multiply each of ``blocks`` stretches of x by a square matrix of its own, and add a bias."""
+    """Multiply each of ``blocks`` slices of x by its own square matrix, and add a bias."""
     w = t.weight(f"{name}_weight", (blocks, width, width), "blocks · width · width")
     b = t.weight(f"{name}_bias", (blocks, width), "bias: blocks · width")
     return op.block_linear(t, x, w, b)
 
 
-def rwkv(t: Tape, kind: Rwkv, x: Tensor) -> Tensor:
-    """RWKV-4's time mixing: three interpolations with the token before, receptance, key and value, the recurrence, out."""
+def rwkv(t: Tape, kind: records.Rwkv, x: Tensor) -> Tensor:
+    """RWKV-4's time mixing: three interpolations with the previous token, receptance, key and value, the recurrence, out."""
     B, n, d = x.shape
     with t.at("attention", "ssm"):
         decay, first = (t.weight(name, (kind.width,), f"{name}: width") for name in ("time_decay", "time_first"))
-        parts = {}
-        for name in ("key", "value", "receptance"):
-            parts[name] = linear(t, time_mix(t, x, name), kind.width, name, bias=False)
-        y = scan(t, "rwkv_linear_attention", [parts["key"], parts["value"], decay, first], (B, n, kind.width))
-        return linear(t, op.multiply(t, sigmoid(t, parts["receptance"]), y), d, "output", bias=False)
+        names = ("key", "value", "receptance")
+        key, value, receptance = [linear(t, time_mix(t, x, name), kind.width, name, bias=False) for name in names]
+        y = scan(t, "rwkv_linear_attention", [key, value, decay, first], (B, n, kind.width))
+        return linear(t, op.multiply(t, sigmoid(t, receptance), y), d, "output", bias=False)
 
 
-def short_convolution(t: Tape, kind: ShortConvolution, x: Tensor) -> Tensor:
+def short_convolution(t: Tape, kind: records.ShortConvolution, x: Tensor) -> Tensor:
     """LFM2's mixer: B, C and u from one projection, C · convolution(B · u), out."""
     B, n, d = x.shape
     with t.at("conv", "ssm"):
@@ -174,8 +157,8 @@ def short_convolution(t: Tape, kind: ShortConvolution, x: Tensor) -> Tensor:
         return linear(t, op.multiply(t, c, u), d, "out_proj", bias=kind.bias)
 
 
-def mlstm(t: Tape, kind: Mlstm, x: Tensor) -> Tensor:
-    """Mix by the mLSTM: q, k, v, input and forget gates per head, matrix memory, norm over heads, sigmoid output gate, out."""
+def mlstm(t: Tape, kind: records.Mlstm, x: Tensor) -> Tensor:
+    """mLSTM: q, k, v, input and forget gates per head, matrix memory, norm over heads, sigmoid output gate, out."""
     B, n, d = x.shape
     with t.at("mlstm_layer", "ssm"):
         q, k = (linear(t, x, kind.qk_dim, name, bias=False) for name in ("q", "k"))

@@ -1,4 +1,4 @@
-"""What layers share to learn where a token stands: rotary tables and ALiBi's slopes, made once for a forward pass.
+"""Position encodings that layers share, computed once per forward pass: rotary tables and ALiBi's bias.
 
 Rotary: Su et al. 2021 (arXiv:2104.09864). ALiBi: Press et al. 2021 (arXiv:2108.12409).
 """
@@ -12,8 +12,8 @@ from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 
-class Places:
-    """The tables that the layers of one forward pass read, made once."""
+class PositionTables:
+    """The tensors that the layers of one forward pass share."""
 
     def __init__(self, t: Tape, model: Model, B: Size, n: Size) -> None:
         layers = [layer for run in model.runs for layer in run.layers]
@@ -25,46 +25,46 @@ class Places:
             self.tables = {dim: rotary_tables(t, n, dim) for dim in rotary}
             self.biases = {H: alibi_bias(t, n, H) for H in heads}
             self.masks = {window: t.implementation.mask(t, B, n) for window in windows}
-        self.keys_and_values: dict[tuple[Size, Size], tuple[Tensor, Tensor]] = {}  # of the latest layer that made them, by heads and width
+        self.keys_and_values: dict[tuple[Size, Size], tuple[Tensor, Tensor]] = {}  # of the latest layer with its own, by heads and width
         self.per_layer: Tensor | None = None
         tables = (table for tables in self.tables.values() for table in tables)
         self.shared = (*tables, *([ids] if ids else []), *self.biases.values())
         self.all = (*self.shared, *(mask for mask in self.masks.values() if mask))
 
     def of(self, layer: Layer) -> tuple[Tensor, ...]:
-        """Return what is handed to a layer: what all layers share, its own mask, and keys and values of an earlier layer."""
+        """Return the tensors passed to a layer: those that all layers share, its mask, and keys and values of an earlier layer."""
         kind = layer.attention
         keys = self.keys_and_values[kind.n_kv_heads, kind.head_dim] if kind and kind.shared_kv else ()
         mask = self.masks[layer.attention.window if layer.attention else None] if attends(layer) else None
         return (*self.shared, *([mask] if mask else []), *([self.per_layer] if self.per_layer else []), *keys)
 
     def bias(self, layer: Layer) -> Tensor | None:
-        """Return what a layer adds to its scores: ALiBi's bias [1, H, n, n], or a mask [B, 1, n, n] that layers of one window share."""
+        """Return the attention bias of a layer: ALiBi's [1, H, n, n], or the mask [B, 1, n, n] that layers of one window share."""
         if layer.attention and layer.positions.type == "alibi":
             return self.biases[layer.attention.n_heads]
         return self.masks[layer.attention.window if layer.attention else None]
 
 
 def attends(layer: Layer) -> bool:
-    """Return whether the layer has scores of queries and keys."""
+    """Return whether the layer has attention scores."""
     return layer.attention is not None or any(isinstance(mixer, LatentAttention) for mixer in layer.mixers)
 
 
 def rotary_tables(t: Tape, n: Size, rotary_dim: Size) -> tuple[Tensor, Tensor]:
-    """Return cosines and sines [n, rotary_dim], made once a forward pass in the weights' dtype."""
+    """Return cosines and sines [n, rotary_dim] in the weights' dtype."""
     if t.implementation.constant_buffers:
         for name in ("inv_freq", "original_inv_freq"):
             t.buffer(name, (rotary_dim // 2,), "float32")
-    cos, sin = (t.tensor((n, rotary_dim), t.precision.weights, needs_grad=False) for _ in range(2))
-    t.record("rotary tables", [], [cos, sin], by=rotary_tables)
+    tables = [t.tensor((n, rotary_dim), t.precision.weights, needs_grad=False) for _ in range(2)]
+    cos, sin = t.record("rotary tables", [], tables, by=rotary_tables)
     return cos, sin
 
 
 def alibi_bias(t: Tape, n: Size, H: Size) -> Tensor:
-    """Return ALiBi's bias with the causal mask in it [1, H, n, n], made once a forward pass in float32 and cast to the weights' dtype."""
+    """Return ALiBi's bias and causal mask [1, H, n, n], computed in float32 and cast to the weights' dtype."""
     slopes, places, distances, wide = (t.tensor(shape, "float32", needs_grad=False) for shape in ((H,), (n,), (n, n), (1, H, n, n)))
     t.record("distances", [], [slopes, places, distances], by=alibi_bias)
     t.record("alibi bias", [slopes, distances], [wide], by=alibi_bias)
     bias = op.cast(t, wide, t.precision.weights)
-    op.hold(t, slopes, places, distances)
+    op.keep_alive(t, slopes, places, distances)
     return bias

@@ -9,7 +9,7 @@ from planner.spec.records import MultiTokenPrediction
 from planner.trace import blocks
 from planner.trace import primitives as op
 from planner.trace.layers import decoder_layer, recomputed
-from planner.trace.positions import Places
+from planner.trace.positions import PositionTables
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
@@ -17,17 +17,18 @@ from planner.trace.tensor import Tensor
 def predict(
     t: Tape,
     kind: MultiTokenPrediction,
-    places: Places,
+    positions: PositionTables,
     x: Tensor,
     tokens: tuple[Tensor, Tensor],
     loss: Tensor,
     embed: Callable[[Tensor], Tensor],
     score: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """Add to the loss that of one more token for each layer: layer(eh_proj [enorm(embedding); hnorm(x)]), a norm, the shared head.
+    """Add the loss of one more token per prediction layer: layer(eh_proj [enorm(embedding); hnorm(x)]), a norm, the shared LM head.
 
-    Each layer is like the model's last one. It reads the last hidden states x [B, n, d_model] of the model or of the prediction layer
-    before, and token ids moved on by one, in whole sequences as in Megatron-LM. Names are those of the release's checkpoint.
+    Each layer has the structure of the model's last one. It reads the hidden states x [B, n, d_model] of the model or of the previous
+    prediction layer, and token ids shifted by one more token. Sequences keep their length, as in Megatron-LM. Names are those of the
+    released checkpoint.
     """
     layer = t.model.runs[-1].layers[-1]
     for number in range(kind.count):
@@ -35,16 +36,14 @@ def predict(
             ids, targets = tokens = (rolled(t, tokens[0]), rolled(t, tokens[1]))
             both = [blocks.norm(t, t.model.norm, y, name) for y, name in ((embed(ids), "enorm"), (x, "hnorm"))]
             joined = blocks.linear(t, op.cat(t, *both), t.model.d_model, "eh_proj", bias=False)
-            x = recomputed(t, partial(decoder_layer, t, layer, places), joined, *places.of(layer))
-            loss = op.add(t, loss, op.scale(t, score(blocks.norm(t, t.model.norm, x, "shared_head.norm"), targets)))
-    op.hold_throughout(loss)
+            x = recomputed(t, partial(decoder_layer, t, layer, positions), joined, *positions.of(layer))
+            loss = op.add(t, loss, op.mul_scalar(t, score(blocks.norm(t, t.model.norm, x, "shared_head.norm"), targets)))
+    op.keep_alive_until_step_end(loss)
     t.note("measurements of prediction layers: their memory is derived from their operators only")
     return loss
 
 
 def rolled(t: Tape, ids: Tensor) -> Tensor:
-    """Return ids [B, n] moved on by one token, a copy."""
+    """Return ids [B, n] shifted by one token, a copy."""
     with t.at("", "inputs"):
-        made = t.tensor(ids.shape, "int64", needs_grad=False)
-        t.record("roll", [ids], [made], by=rolled)
-    return made
+        return t.record("roll", [ids], [t.tensor(ids.shape, "int64", needs_grad=False)], by=rolled)[0]

@@ -1,8 +1,7 @@
-"""The operators: what each costs, what it keeps for its derivative, and what autocast does to its dtypes.
+"""The operators: their FLOPs, the tensors that they save for backward, and what autocast does to their dtypes.
 
-A product keeps the other factor of each factor that needs a gradient, a sum and a cast keep nothing. An operator none of whose inputs needs
-a gradient keeps nothing and costs nothing backward (``Tape.record``). Nothing else about activation memory is stated anywhere: what a
-module keeps follows from the operators that it runs.
+A product saves the other factor of each factor that needs a gradient; sums and casts save nothing. An operator without an input that needs
+a gradient saves nothing and has no backward FLOPs (``Tape.record``). These rules alone determine what a module saves.
 
 Shapes are written [B, n, d]. Sources: derivatives.yaml and autocast_mode.h of PyTorch 2.13.
 """
@@ -18,7 +17,7 @@ WIDER: dict[Dtype, int] = {"bool": 0, "uint8": 1, "int32": 2, "int64": 3, "bfloa
 
 
 def promote(*tensors: Tensor) -> Dtype:
-    """Return the dtype in which PyTorch combines the tensors."""
+    """Return the dtype to which PyTorch promotes the tensors."""
     return max((tensor.dtype for tensor in tensors), key=lambda dtype: WIDER[dtype])
 
 
@@ -30,244 +29,204 @@ def like(t: Tape, x: Tensor, dtype: Dtype | None = None) -> Tensor:
 
 
 def factors(*pair: tuple[Tensor, str]) -> list[Saved]:
-    """Return what a product keeps of its two factors: each one whose other factor needs a gradient."""
+    """Return what a product saves: each factor whose other factor needs a gradient."""
     (a, _), (b, _) = pair
     return [Saved(tensor, what) for (tensor, what), other in zip(pair, (b, a), strict=True) if other.needs_grad]
 
 
 def products(a: Tensor, b: Tensor, forward: Size, why: str, pairs: tuple[Size, Size] | None = None) -> Flops:
-    """Return the FLOPs of a matrix product, as many backward for each factor that needs a gradient; ``pairs``: full and causal ones."""
+    """Return the FLOPs of a matrix product, the same backward per factor that needs a gradient. ``pairs``: its full and causal FLOPs."""
     full, causal = pairs or (forward, forward)
     return Flops(forward, full, causal, forward * (a.needs_grad + b.needs_grad), why)
 
 
 def cast(t: Tape, x: Tensor, dtype: Dtype) -> Tensor:
-    """Cast. Keeps nothing."""
-    if x.dtype == dtype:
-        return x
-    made = like(t, x, dtype)
-    t.record("cast", [x], [made], by=cast)
-    return made
+    """Cast. Saves nothing."""
+    return x if x.dtype == dtype else t.record("cast", [x], [like(t, x, dtype)], by=cast)[0]
 
 
-def lowered(t: Tape, x: Tensor) -> Tensor:
-    """Return x as autocast hands it to a matrix product: of a weight that trains it caches its copy (cached_cast, autocast_mode.cpp)."""
+def cast_lower_precision(t: Tape, x: Tensor) -> Tensor:
+    """Return x as autocast passes it to a matrix product; casts of trainable weights are cached (cached_cast, autocast_mode.cpp)."""
     if not t.precision.autocast or x.dtype != "float32":
         return x
     made = x.cast_copy or cast(t, x, t.precision.autocast)
     if x.leaf and x.needs_grad:
         x.cast_copy = made
-        made.parts[0][0].until_forward_ends = True
+        made.storage.until_forward_ends = True
     return made
 
 
-def raised(t: Tape, x: Tensor) -> Tensor:
-    """Return x as autocast hands it to an operator that it runs in float32 (CUDA; on the CPU those stay in the input's dtype)."""
+def cast_fp32(t: Tape, x: Tensor) -> Tensor:
+    """Return x as autocast passes it to an operator that runs in float32. On the CPU those keep the input's dtype."""
     return cast(t, x, "float32") if t.precision.autocast and t.device == "cuda" else x
 
 
 def embedding(t: Tape, ids: Tensor, table: Tensor) -> Tensor:
-    """Look ids [..] up in a table [V, d] -> [.., d]. Keeps the ids; the derivative makes a dense gradient of the table."""
+    """Look up ids [..] in a table [V, d] -> [.., d]. Saves the ids; backward makes a dense gradient of the table."""
     made = t.tensor((*ids.shape, table.shape[1]), table.dtype)
-    t.record("embedding", [ids, table], [made], [Saved(ids, "ids")], by=embedding)
-    return made
+    return t.record("embedding", [ids, table], [made], [Saved(ids, "ids")], by=embedding)[0]
 
 
 def linear(t: Tape, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
-    """Multiply x [.., i] by w [o, i] and add b [o] -> [.., o]. 2·rows·i·o FLOPs; keeps x if w trains, w if x needs a gradient."""
-    b = b and lowered(t, b)
-    w = lowered(t, w)
-    x = lowered(t, x)  # autocast takes arguments from the last to the first
+    """Multiply x [.., i] by w [o, i] and add b [o] -> [.., o]. 2·rows·i·o FLOPs; saves x if w trains, and w if x needs a gradient."""
+    b = b and cast_lower_precision(t, b)
+    w = cast_lower_precision(t, w)
+    x = cast_lower_precision(t, x)  # autocast casts arguments from the last to the first
     inputs = [x, w, b] if b else [x, w]
     made = t.tensor((*x.shape[:-1], w.shape[0]), x.dtype)
     flops = products(x, w, 2 * product(x.shape) * w.shape[0], "2 · rows · in · out")
-    saved = factors((x, "input"), (w, "weight" if w.leaf else "weight's copy in the compute dtype"))
-    t.record("linear", inputs, [made], saved, flops, views_gradient=True, added=b, by=linear)
-    return made
+    saved = factors((x, "input"), (w, "weight" if w.leaf else "weight cast to compute dtype"))
+    return t.record("linear", inputs, [made], saved, flops, views_gradient=True, added=b, by=linear)[0]
 
 
 def add(t: Tape, a: Tensor, b: Tensor) -> Tensor:
-    """Add, broadcasting. Keeps nothing."""
-    made = t.tensor(_broadcast(a, b), promote(a, b))
-    made.by_head = a.by_head
-    t.record("add", [a, b], [made], passes_gradient=True, elementwise=True, by=add)
-    return made
+    """Add with broadcasting. Saves nothing."""
+    return t.record("add", [a, b], [_broadcast(t, a, b)], passes_gradient=True, elementwise=True, by=add)[0]
 
 
 def multiply(t: Tape, a: Tensor, b: Tensor) -> Tensor:
-    """Multiply element by element, broadcasting. Keeps each factor whose other factor needs a gradient."""
-    made = t.tensor(_broadcast(a, b), promote(a, b))
-    made.by_head = a.by_head
-    t.record("multiply", [a, b], [made], factors((b, "factor"), (a, "factor")), elementwise=True, by=multiply)
-    return made
+    """Multiply element by element with broadcasting. Saves each factor whose other factor needs a gradient."""
+    saved = factors((b, "factor"), (a, "factor"))
+    return t.record("multiply", [a, b], [_broadcast(t, a, b)], saved, elementwise=True, by=multiply)[0]
 
 
-def scale(t: Tape, x: Tensor) -> Tensor:
-    """Multiply by a constant. Keeps nothing."""
-    made = like(t, x)
-    t.record("scale", [x], [made], by=scale)
-    return made
+def mul_scalar(t: Tape, x: Tensor) -> Tensor:
+    """Multiply by a constant. Saves nothing."""
+    return t.record("scale", [x], [like(t, x)], by=mul_scalar)[0]
 
 
 def pointwise(t: Tape, name: str, x: Tensor) -> Tensor:
-    """Apply a function whose derivative needs its input (gelu, silu)."""
-    made = like(t, x)
-    t.record(name, [x], [made], [Saved(x, "input")], by=pointwise)
-    return made
+    """Apply a function whose derivative needs its input (gelu, silu). Saves its input."""
+    return t.record(name, [x], [like(t, x)], [Saved(x, "input")], by=pointwise)[0]
 
 
 def relu(t: Tape, x: Tensor) -> Tensor:
-    """Apply max(x, 0). Keeps its output."""
+    """Apply max(x, 0). Saves its output."""
     made = like(t, x)
-    t.record("relu", [x], [made], [Saved(made, "output")], by=relu)
-    return made
+    return t.record("relu", [x], [made], [Saved(made, "output")], by=relu)[0]
 
 
 def square(t: Tape, x: Tensor) -> Tensor:
-    """Square. Keeps its input, of which the derivative makes two copies; autocast runs powers in float32."""
-    x = raised(t, x)
-    made = like(t, x)
-    t.record("pow", [x], [made], [Saved(x, "input")], backward_temporary=2 * x.bytes, by=square)
-    return made
+    """Square. Saves its input, of which backward makes two temporary copies; autocast runs powers in float32."""
+    x = cast_fp32(t, x)
+    return t.record("pow", [x], [like(t, x)], [Saved(x, "input")], backward_temporary=2 * x.bytes, by=square)[0]
 
 
 def dropout(t: Tape, x: Tensor) -> Tensor:
-    """Zero elements at random. Keeps a mask of one byte an element; the CPU multiplies by scaled noise in x's dtype, and keeps that."""
+    """Dropout. Saves a mask of one byte per element. The CPU multiplies by scaled noise in x's dtype and saves that instead."""
     if t.device == "cpu":
         noise = t.tensor(x.shape, x.dtype, needs_grad=False)
         t.record("noise", [], [noise], by=dropout)
         return multiply(t, x, noise)
-    made = like(t, x)
     mask = t.tensor(x.shape, "bool", needs_grad=False)
-    t.record("dropout", [x], [made, mask], [Saved(mask, "mask")], by=dropout)
-    return made
+    return t.record("dropout", [x], [like(t, x), mask], [Saved(mask, "mask")], by=dropout)[0]
 
 
 def layer_norm(t: Tape, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Normalize over the last dimension, one kernel. Keeps x and, per row, mean and reciprocal deviation.
+    """LayerNorm over the last dimension in one kernel. Saves x, weight and bias, and mean and rstd per row.
 
-    In float32 under autocast on CUDA. The CPU keeps the statistics in the wider dtype of the input and the weight.
+    In float32 under autocast on CUDA. The CPU saves the statistics in the wider dtype of input and weight.
     """
-    x = raised(t, x)
-    made = like(t, x)
+    x = cast_fp32(t, x)
     precise = "float32" if t.device == "cuda" else promote(x, weight) if weight else x.dtype
     statistics = t.tensor((2, *x.shape[:-1]), precise, needs_grad=False)
     inputs = [tensor for tensor in (x, weight, bias) if tensor]
-    saved = [Saved(x, "input"), Saved(statistics, "mean and reciprocal standard deviation")]
+    saved = [Saved(x, "input"), Saved(statistics, "mean and rstd")]
     saved += [Saved(vector, what) for vector, what in ((weight, "weight"), (bias, "bias")) if vector]
-    t.record("layer_norm", inputs, [made, statistics], saved, by=layer_norm)
-    return made
+    return t.record("layer_norm", inputs, [like(t, x), statistics], saved, by=layer_norm)[0]
 
 
 def rms_norm(t: Tape, x: Tensor, weight: Tensor | None) -> Tensor:
-    """Divide by the root of the mean square over the last dimension, one kernel. Keeps x and, per row, the reciprocal root.
-
-    In float32 under autocast on CUDA.
-    """
-    x = raised(t, x)
-    made = like(t, x)
+    """RMSNorm in one kernel; float32 under autocast on CUDA. Saves x, the weight, and the reciprocal RMS per row."""
+    x = cast_fp32(t, x)
     root = t.tensor((*x.shape[:-1], 1), "float32", needs_grad=False)
-    saved = [Saved(x, "input"), Saved(root, "reciprocal root mean square"), *([Saved(weight, "weight")] if weight else [])]
-    t.record("rms_norm", [x, *([weight] if weight else [])], [made, root], saved, by=rms_norm)
-    return made
+    vectors = [weight] if weight else []
+    saved = [Saved(x, "input"), Saved(root, "reciprocal RMS"), *(Saved(vector, "weight") for vector in vectors)]
+    return t.record("rms_norm", [x, *vectors], [like(t, x), root], saved, by=rms_norm)[0]
 
 
 def constant(t: Tape, shape: tuple[Size, ...], dtype: Dtype) -> Tensor:
-    """Return a tensor that belongs to the model, such as a table of cosines: no operator is charged for keeping it."""
+    """Return a tensor that belongs to the model, such as a table of cosines. It never counts as saved."""
     made = t.tensor(shape, dtype, needs_grad=False)
-    made.parts[0][0].leaf = True
+    made.storage.leaf = True
     return made
 
 
 def softmax(t: Tape, x: Tensor) -> Tensor:
-    """Normalize exponentials over the last dimension. Keeps its output.
+    """Softmax over the last dimension. Saves its output.
 
-    In float32 under autocast on CUDA, whose kernel reads float16 as it is (Softmax.cpp, half_to_float).
+    In float32 under autocast on CUDA, where the kernel reads float16 without a cast (Softmax.cpp, half_to_float).
     """
     reads_half = t.precision.autocast and t.device == "cuda" and x.dtype == "float16"
-    x = x if reads_half else raised(t, x)
+    x = x if reads_half else cast_fp32(t, x)
     made = like(t, x, "float32" if reads_half else x.dtype)
-    t.record("softmax", [x], [made], [Saved(made, "probabilities")], by=softmax)
-    return made
+    return t.record("softmax", [x], [made], [Saved(made, "probabilities")], by=softmax)[0]
 
 
 def split(t: Tape, x: Tensor, *shapes: tuple[Size, ...]) -> tuple[Tensor, ...]:
-    """Cut x into views. Keeps nothing; the derivative joins the views' gradients to a new one."""
-    views = tuple(Tensor(shape, x.dtype, x.parts, needs_grad=x.needs_grad) for shape in shapes)
-    t.record("split", [x], views, by=split)
-    return views
+    """Split x into views. Saves nothing; backward concatenates the views' gradients into a new tensor."""
+    return t.record("split", [x], [Tensor(shape, x.dtype, x.parts, needs_grad=x.needs_grad) for shape in shapes], by=split)
 
 
 def cat(t: Tape, *pieces: Tensor) -> Tensor:
-    """Join along the last dimension. Keeps nothing; the derivative cuts the gradient into views.
+    """Concatenate along the last dimension. Saves nothing; backward splits the gradient into views.
 
-    Autocast makes copies in one dtype on the CPU; CUDA's kernel reads each piece as it is.
+    On the CPU, autocast casts the pieces to one dtype; the CUDA kernel reads each in its own.
     """
     dtype = promote(*pieces)
     if t.precision.autocast and t.device == "cpu":
         pieces = tuple(cast(t, piece, dtype) for piece in pieces)
     shape = (*pieces[0].shape[:-1], sum(piece.shape[-1] for piece in pieces))
-    made = t.tensor(shape, dtype)
-    t.record("cat", pieces, [made], passes_gradient=True, views_gradient=True, by=cat)
-    return made
+    return t.record("cat", pieces, [t.tensor(shape, dtype)], passes_gradient=True, views_gradient=True, by=cat)[0]
 
 
-def negate(t: Tape, x: Tensor) -> Tensor:
-    """Return -x. Keeps nothing."""
-    made = like(t, x)
-    t.record("neg", [x], [made], by=negate)
-    return made
+def neg(t: Tape, x: Tensor) -> Tensor:
+    """Return -x. Saves nothing."""
+    return t.record("neg", [x], [like(t, x)], by=neg)[0]
 
 
 def contiguous(t: Tape, x: Tensor, moved: Size | None) -> Tensor:
-    """Return x in row-major order: a copy where ``moved`` is 1, x itself where it is 0; None: never a copy."""
+    """Return x contiguous: a copy if ``moved`` is 1, else x itself. None: never a copy."""
     if moved is None:
         return x
-    copy = copied(t, x, x.shape, moved)
-    t.record("clone", [x], [copy], passes_gradient=True, by=contiguous)
-    return copy
+    return t.record("clone", [x], [clone(t, x, x.shape, moved)], passes_gradient=True, by=contiguous)[0]
 
 
-def expanded(t: Tape, x: Tensor, shape: tuple[Size, ...], moved: Size) -> Tensor:
-    """Return x repeated to the given shape: in a new storage where ``moved`` is 1, as a view where it is 0. The derivative sums."""
-    made = t.tensor(shape, x.dtype, needs_grad=x.needs_grad)
-    made.parts[0][0].bytes = made.bytes * moved
-    made.parts = (*made.parts, *((storage, times * (1 - moved)) for storage, times in x.parts))
-    t.record("expand", [x], [made], by=expanded)
-    return made
+def expand(t: Tape, x: Tensor, shape: tuple[Size, ...], moved: Size) -> Tensor:
+    """Return x repeated to the given shape: a copy if ``moved`` is 1, else a view. Backward sums."""
+    copy = clone(t, x, shape, moved)
+    return t.record("expand", [x], [Tensor(shape, x.dtype, copy.parts, needs_grad=x.needs_grad)], by=expand)[0]
 
 
-def copied(t: Tape, x: Tensor, shape: tuple[Size, ...], moved: Size) -> Tensor:
-    """Return x in a new storage of the given shape where ``moved`` is 1, x itself where it is 0."""
+def clone(t: Tape, x: Tensor, shape: tuple[Size, ...], moved: Size) -> Tensor:
+    """Return x in a new storage of the given shape if ``moved`` is 1, else x itself."""
     copy = t.tensor(shape, x.dtype, needs_grad=x.needs_grad)
-    copy.parts[0][0].bytes = copy.bytes * moved
+    copy.storage.bytes = copy.bytes * moved
     return Tensor(x.shape, x.dtype, (*copy.parts, *((storage, times * (1 - moved)) for storage, times in x.parts)), needs_grad=x.needs_grad)
 
 
-def heads_apart(B: Size, n: Size, heads: Size) -> Size:
-    """Return 1 where [B, heads, n, h] seen from [B, n, heads, h] cannot be read as [B·heads, n, h] without a copy, else 0."""
+def needs_copy_to_merge(B: Size, n: Size, heads: Size) -> Size:
+    """Return 1 if heads [B, heads, n, h] stored as [B, n, heads, h] cannot be viewed as [B·heads, n, h], else 0."""
     return exceeds_one(B) * exceeds_one(n) * exceeds_one(heads)
 
 
 def matmul(t: Tape, a: Tensor, b: Tensor, *, pairs: bool) -> Tensor:
-    """Multiply a [.., m, k] by b [.., k, p] -> [.., m, p]. Keeps each factor whose other factor needs a gradient.
+    """Multiply a [.., m, k] by b [.., k, p] -> [.., m, p]. Saves each factor whose other factor needs a gradient.
 
-    ``pairs``: the product runs over pairs (query, key), of which a causal mask lets half through.
+    ``pairs``: the product runs over pairs (query, key), half of which a causal mask allows.
     """
-    b = lowered(t, b)
-    a = lowered(t, a)
+    b = cast_lower_precision(t, b)
+    a = cast_lower_precision(t, a)
     made = t.tensor((*a.shape[:-1], b.shape[-1]), a.dtype)
     forward = 2 * product(a.shape) * b.shape[-1]
     flops = products(a, b, forward, "2 · batch · m · k · p", windowed(t, forward, made.shape[-2]) if pairs else None)
-    t.record("matmul", [a, b], [made], factors((a, "left factor"), (b, "right factor")), flops, by=matmul)
-    return made
+    return t.record("matmul", [a, b], [made], factors((a, "left factor"), (b, "right factor")), flops, by=matmul)[0]
 
 
 def windowed(t: Tape, square: Size, n: Size) -> tuple[Size, Size]:
-    """Return the FLOPs of twice the pairs that the mask lets through, and of the pairs, from those of the square of n.
+    """Return FLOPs by the conventions ``full`` and ``causal``, from the FLOPs of full n × n attention.
 
-    A query sees ``window`` keys W, itself included: n·W - W²/2 pairs, of n² in the square. In chunks of W it sees those of its own chunk:
-    W²/2 pairs in each.
+    A query sees ``window`` keys W, itself included: n·W - W²/2 pairs of n². With chunks of W it sees its own chunk: W²/2 pairs per chunk.
     """
     if t.window is None:
         return square, square // 2
@@ -282,21 +241,21 @@ def windowed(t: Tape, square: Size, n: Size) -> tuple[Size, Size]:
 
 
 def matmul_by_head(t: Tape, a: Tensor, b: Tensor, *, transposed: bool = False) -> Tensor:
-    """Multiply a [B, H, m, k] by b [B, H, k, p] -> [B, H, m, p] over pairs (query, key), of copies where heads lie apart.
+    """Multiply a [B, H, m, k] by b [B, H, k, p] -> [B, H, m, p] over pairs (query, key); copies heads that are not adjacent in memory.
 
     ``transposed``: b is [B, H, p, k].
     """
-    b = lowered(t, b)
-    a = lowered(t, a)
+    b = cast_lower_precision(t, b)
+    a = cast_lower_precision(t, a)
     left, right = contiguous(t, a, _apart(a)), contiguous(t, b, _apart(b))
     made = matmul(t, left, right.view(*b.shape[:-2], b.shape[-1], b.shape[-2]) if transposed else right, pairs=True)
-    hold(t, a, b)
+    keep_alive(t, a, b)
     made.by_head = True
     return made
 
 
-def heads_joined(t: Tape, x: Tensor) -> Tensor:
-    """Return x [B, H, n, h] as [B, n, H·h]: a copy where it does not lie so."""
+def merge_heads(t: Tape, x: Tensor) -> Tensor:
+    """Return x [B, H, n, h] as [B, n, H·h]: a view if memory order allows, else a copy."""
     B, heads, n, h = x.shape
     shared = _shared(x)
     moved = None
@@ -307,90 +266,87 @@ def heads_joined(t: Tape, x: Tensor) -> Tensor:
 
 
 def _apart(x: Tensor) -> Size | None:
-    """Return 1 where x [B, heads, n, h] cannot be read as [B·heads, n, h] without a copy, else 0; None where it always can."""
+    """Return 1 if x [B, heads, n, h] cannot be viewed as [B·heads, n, h], else 0. None: it always can."""
     B, heads, n, _ = x.shape
     shared = _shared(x)
     if shared is None:
-        return None if x.by_head else heads_apart(B, n, heads)
-    own = 0 if x.by_head else heads_apart(B, n, heads)
+        return None if x.by_head else needs_copy_to_merge(B, n, heads)
+    own = 0 if x.by_head else needs_copy_to_merge(B, n, heads)
     return shared * exceeds_one(B) * exceeds_one(heads) + (1 - shared) * own
 
 
 def _shared(x: Tensor) -> Size | None:
-    """Return 1 where x's rows are parts of wider rows, or all one, else 0; None where they never are."""
+    """Return 1 if x's rows are slices of wider rows or one expanded row, else 0. None: they never are."""
     others = [times for storage, times in x.parts if product(storage.shape) != product(x.shape)]
     return sum(others) if others and not x.interleaved else None
 
 
-def hold(t: Tape, *tensors: Tensor) -> None:
-    """Say that variables still name the tensors here: they live until now, whoever else has let go of them."""
-    t.record("end of scope", tensors, [], by=hold)
+def keep_alive(t: Tape, *tensors: Tensor) -> None:
+    """Keep the tensors alive until this point, as local variables do."""
+    t.record("end of scope", tensors, [], by=keep_alive)
 
 
-def hold_throughout(x: Tensor) -> None:
-    """Say that a variable of the training loop names x until the step ends."""
+def keep_alive_until_step_end(x: Tensor) -> None:
+    """Keep x alive until the step ends, as a variable of the training loop does."""
     for storage, _ in x.parts:
         storage.throughout = True
 
 
-def _broadcast(a: Tensor, b: Tensor) -> tuple[Size, ...]:
+def _broadcast(t: Tape, a: Tensor, b: Tensor) -> Tensor:
+    """Return a new tensor of the shape and dtype in which a and b combine, in a's layout."""
     longer, shorter = (a.shape, b.shape) if len(a.shape) >= len(b.shape) else (b.shape, a.shape)
     padded = (1,) * (len(longer) - len(shorter)) + tuple(shorter)
-    return tuple(other if isinstance(size, int) and size == 1 else size for size, other in zip(longer, padded, strict=True))
-
-
-def shift(t: Tape, x: Tensor) -> Tensor:
-    """Add a constant. Keeps nothing."""
-    made = like(t, x)
-    t.record("shift", [x], [made], by=shift)
+    shape = tuple(other if isinstance(size, int) and size == 1 else size for size, other in zip(longer, padded, strict=True))
+    made = t.tensor(shape, promote(a, b))
+    made.by_head = a.by_head
     return made
+
+
+def add_scalar(t: Tape, x: Tensor) -> Tensor:
+    """Add a constant. Saves nothing."""
+    return t.record("shift", [x], [like(t, x)], by=add_scalar)[0]
 
 
 def mean(t: Tape, x: Tensor) -> Tensor:
-    """Average over the last dimension. Keeps nothing."""
-    made = t.tensor((*x.shape[:-1], 1), x.dtype)
-    t.record("mean", [x], [made], by=mean)
-    return made
+    """Average over the last dimension. Saves nothing."""
+    return t.record("mean", [x], [t.tensor((*x.shape[:-1], 1), x.dtype)], by=mean)[0]
 
 
 def rsqrt(t: Tape, x: Tensor) -> Tensor:
-    """Take the reciprocal square root. Keeps its output; autocast runs it in float32."""
-    x = raised(t, x)
+    """Reciprocal square root. Saves its output; autocast runs it in float32."""
+    x = cast_fp32(t, x)
     made = like(t, x)
-    t.record("rsqrt", [x], [made], [Saved(made, "output")], by=rsqrt)
-    return made
+    return t.record("rsqrt", [x], [made], [Saved(made, "output")], by=rsqrt)[0]
 
 
-def capped(t: Tape, x: Tensor) -> Tensor:
-    """Return cap · tanh(x / cap)."""
-    return scale(t, tanh(t, scale(t, x)))
+def softcap(t: Tape, x: Tensor) -> Tensor:
+    """Logit soft-capping: cap · tanh(x / cap)."""
+    return mul_scalar(t, tanh(t, mul_scalar(t, x)))
 
 
 def tanh(t: Tape, x: Tensor) -> Tensor:
-    """Take the hyperbolic tangent. Keeps its output."""
+    """Hyperbolic tangent. Saves its output."""
     made = like(t, x)
-    t.record("tanh", [x], [made], [Saved(made, "output")], by=tanh)
-    return made
+    return t.record("tanh", [x], [made], [Saved(made, "output")], by=tanh)[0]
 
 
 def fill(t: Tape, first: Tensor, second: Tensor, shape: tuple[Size, ...]) -> Tensor:
-    """Return an empty tensor of the first's dtype into which both are copied, the second for all heads. Keeps nothing."""
-    made = t.tensor(shape, first.dtype)
-    t.record("copy_", [first, second], [made], by=fill)
-    return made
+    """Copy both tensors into a new one of the first's dtype, the second for all heads. Saves nothing."""
+    return t.record("copy_", [first, second], [t.tensor(shape, first.dtype)], by=fill)[0]
 
 
 def block_linear(t: Tape, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    """Multiply each stretch of x [B, n, blocks·i] by its own matrix of w [blocks, i, i] and add b. 2·rows·blocks·i² FLOPs; keeps x."""
-    x, w = lowered(t, x), lowered(t, w)
-    made = like(t, x)
+    """Block-diagonal linear: multiply each slice of x [B, n, blocks·i] by its matrix of w [blocks, i, i], and add b.
+
+    2·rows·blocks·i² FLOPs. Saves x if w trains, and w if x needs a gradient.
+    """
+    x, w = cast_lower_precision(t, x), cast_lower_precision(t, w)
     flops = products(x, w, 2 * product(x.shape) * w.shape[-1], "2 · rows · blocks · in · out")
-    t.record("baddbmm", [x, w, b], [made], factors((x, "input"), (w, "weight")), flops, by=block_linear)
-    return made
+    return t.record("baddbmm", [x, w, b], [like(t, x)], factors((x, "input"), (w, "weight")), flops, by=block_linear)[0]
 
 
 def declared(t: Tape, x: Tensor, w: Tensor, uses: Size) -> None:
-    """Multiply each token by a tensor that the user declares, ``uses`` times. Its activations are the user's own and are not counted."""
+    """Multiply each token by a tensor declared under ``extra``, ``uses`` times. Its activations are not counted."""
     forward = 2 * (product(x.shape) // x.shape[-1]) * product(w.shape) * uses
-    t.note("activations of tensors that the spec declares as extra")
+    t.note("activations of tensors declared under extra")
     t.record("declared by the spec", [x, w], [], (), products(x, w, forward, "2 · tokens · elements · uses"), by=declared)

@@ -1,4 +1,4 @@
-"""Plain PyTorch modules as in nanoGPT: the implementations ``pytorch`` (fused attention) and ``pytorch-eager`` (attention by products).
+"""Plain PyTorch modules as in nanoGPT: the implementations ``pytorch`` (fused attention) and ``pytorch-eager`` (unfused attention).
 
 Read from github.com/karpathy/nanoGPT, model.py.
 """
@@ -21,22 +21,27 @@ from planner.trace.tensor import Tensor
 
 
 def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Normalize [.., d] in one kernel; the CPU has none for the root mean square."""
+    """Normalize [.., d] in one kernel. The CPU has no RMSNorm kernel."""
     if kind.type == "layernorm":
         return op.layer_norm(t, x, weight, bias)
     if kind.unit_offset and weight:
-        weight = op.shift(t, weight)
+        weight = op.add_scalar(t, weight)
     return op.rms_norm(t, x, weight) if t.device == "cuda" else plain_rms_norm(t, x, weight)
 
 
 def plain_rms_norm(t: Tape, x: Tensor, weight: Tensor | None) -> Tensor:
-    """Divide by the root of the mean square in float32, operator by operator (rms_norm_composite, layer_norm.cpp)."""
-    wide = op.cast(t, x, "float32")
-    normed = op.multiply(t, wide, op.rsqrt(t, op.mean(t, op.square(t, wide))))
+    """Return RMSNorm in float32, one operator at a time (rms_norm_composite, layer_norm.cpp)."""
+    wide, normed = divided_by_rms(t, x)
     if weight:
         normed = op.multiply(t, normed, weight)
-    op.hold(t, wide)
+    op.keep_alive(t, wide)
     return op.cast(t, normed, x.dtype)
+
+
+def divided_by_rms(t: Tape, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return x [.., d] in float32, and that divided by its root mean square."""
+    wide = op.cast(t, x, "float32")
+    return wide, op.multiply(t, wide, op.rsqrt(t, op.mean(t, op.square(t, wide))))
 
 
 def activation(t: Tape, name: Activation, x: Tensor) -> Tensor:
@@ -45,37 +50,34 @@ def activation(t: Tape, name: Activation, x: Tensor) -> Tensor:
         case "gelu" | "gelu_tanh" | "silu":
             return op.pointwise(t, name, x)
         case "gelu_new":
-            half = op.scale(t, x)
-            bent = op.tanh(t, op.scale(t, op.add(t, x, op.scale(t, op.square(t, x)))))
-            return op.multiply(t, half, op.shift(t, bent))
+            half = op.mul_scalar(t, x)
+            bent = op.tanh(t, op.mul_scalar(t, op.add(t, x, op.mul_scalar(t, op.square(t, x)))))
+            return op.multiply(t, half, op.add_scalar(t, bent))
         case "relu":
             return op.relu(t, x)
         case "relu_squared":
             positive = op.relu(t, x)
             made = op.square(t, positive)
-            op.hold(t, x, positive)
+            op.keep_alive(t, x, positive)
             return made
         case _:
             assert_never(name)
 
 
 def gated(t: Tape, name: Activation, gate: Tensor, up: Callable[[], Tensor]) -> Tensor:
-    """Return activation(gate) · up, the activation before up is projected."""
-    activated = t.implementation.activation(t, name, gate)
-    return op.multiply(t, activated, up())
+    """Return activation(gate) · up. The activation runs before up is projected."""
+    return op.multiply(t, t.implementation.activation(t, name, gate), up())
 
 
 def positions(t: Tape, n: Size) -> Tensor:
-    """Return the positions 0 … n - 1, which the look-up of learned positions keeps."""
-    places = t.tensor((n,), "int64", needs_grad=False)
-    t.record("arange", [], [places], by=positions)
-    return places
+    """Return the positions 0 … n - 1, which the lookup of learned positions saves."""
+    return t.record("arange", [], [t.tensor((n,), "int64", needs_grad=False)], by=positions)[0]
 
 
 def rotate(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor], interleaved: bool) -> Tensor:
-    """Return x · cos + rotate_half(x) · sin over the first rotary_dim channels of x [B, heads, n, h], the rest as it is.
+    """Return x · cos + rotate_half(x) · sin over the first rotary_dim channels of x [B, heads, n, h], and the rest unchanged.
 
-    The derivative needs the tables, never x. ``interleaved``: a head's query, key and value came out of one projection side by side.
+    Backward needs the tables, never x. ``interleaved``: a head's query, key and value are adjacent in one projection's output.
     """
     del interleaved
     cos, sin = tables
@@ -86,64 +88,61 @@ def rotate(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor], interleaved: bool)
     half = rotary_dim // 2
     first, second = op.split(t, turned, (*outer, half), (*outer, rotary_dim - half))
     made = op.multiply(t, turned, cos)
-    made = op.add(t, made, op.multiply(t, op.cat(t, op.negate(t, second), first), sin))
+    made = op.add(t, made, op.multiply(t, op.cat(t, op.neg(t, second), first), sin))
     return made if whole else op.cat(t, made, op.split(t, x, (*outer, h - rotary_dim))[0])
 
 
 def drop(t: Tape, x: Tensor) -> Tensor:
-    """Apply dropout where the training has it."""
+    """Apply dropout if the training uses it."""
     return op.dropout(t, x) if t.training.dropout else x
 
 
 def parallel(t: Tape, x: Tensor, first: Sublayer, second: Sublayer | None, mix: Sublayer, feed: Sublayer) -> Tensor:
-    """Return x + mix(first(x)) + feed(second(x)), or with one norm for both."""
+    """Return x + mix(first(x)) + feed(second(x)); without ``second``, one norm serves both."""
     y = first(x)
     z = second(x) if second else y
     made = op.add(t, op.add(t, x, mix(y)), feed(z))
-    op.hold(t, y, z)
+    op.keep_alive(t, y, z)
     return made
 
 
 def one_operator(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, softcap: bool) -> Tensor:
     """Attend in one operator -> [B, H, n, h]."""
     if softcap:
-        raise NotModelledError("attention in one kernel cannot cap its scores: choose implementation pytorch-eager or transformers-eager")
+        raise NotModelledError("fused attention cannot soft-cap scores; choose implementation pytorch-eager or transformers-eager")
     return fused_attention(t, q, k, v, bias)
 
 
 def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, softcap: bool) -> Tensor:
-    """Attend by a product, a mask, a softmax, dropout and a product -> [B, H, n, h]."""
+    """Unfused attention: product, mask, softmax, dropout, product -> [B, H, n, h]."""
     H = q.shape[1]
-    k, v = spread(t, k, H), spread(t, v, H)
-    scores = op.scale(t, op.matmul_by_head(t, q, k, transposed=True))
-    scores = op.capped(t, scores) if softcap else scores
+    k, v = expand_kv(t, k, H), expand_kv(t, v, H)
+    scores = op.mul_scalar(t, op.matmul_by_head(t, q, k, transposed=True))
+    scores = op.softcap(t, scores) if softcap else scores
     if bias:
         scores = op.add(t, scores, bias)
     scores = masked(t, scores)
     probabilities = drop(t, op.softmax(t, scores))
     made = op.matmul_by_head(t, probabilities, v)
-    op.hold(t, k, v, scores, probabilities)
+    op.keep_alive(t, k, v, scores, probabilities)
     return made
 
 
-def spread(t: Tape, x: Tensor, heads: Size) -> Tensor:
-    """Return keys or values [B, K, n, h] copied to all heads; one head is seen as all of them, without a copy."""
+def expand_kv(t: Tape, x: Tensor, heads: Size) -> Tensor:
+    """Repeat KV heads [B, K, n, h] to all query heads: a copy, but a view if K is 1."""
     B, K, n, h = x.shape
     if heads == K:
         return x
-    made = op.expanded(t, x, (B, heads, n, h), exceeds_one(K))
+    made = op.expand(t, x, (B, heads, n, h), exceeds_one(K))
     made.by_head = True
     return made
 
 
 def masked(t: Tape, scores: Tensor) -> Tensor:
-    """Put -inf where a query would see a later key; the boolean mask is made for each layer and kept."""
+    """Apply the causal mask; each layer creates and saves its own boolean mask."""
     n = scores.shape[-1]
-    mask = t.tensor((1, 1, n, n), "bool", needs_grad=False)
-    t.record("equals zero", [], [mask], by=masked)
-    made = op.like(t, scores)
-    t.record("masked_fill", [scores, mask], [made], [Saved(mask, "causal mask")], by=masked)
-    return made
+    (mask,) = t.record("equals zero", [], [t.tensor((1, 1, n, n), "bool", needs_grad=False)], by=masked)
+    return t.record("masked_fill", [scores, mask], [op.like(t, scores)], [Saved(mask, "causal mask")], by=masked)[0]
 
 
 PYTORCH = Implementation(
@@ -158,6 +157,6 @@ PYTORCH = Implementation(
     drop=drop,
     parallel=parallel,
     cross_entropy=cross_entropy,
-    own_loss=cross_entropy,
+    default_loss=cross_entropy,
 )
 PYTORCH_EAGER = replace(PYTORCH, attention=by_products, mask_buffers=True)

@@ -1,7 +1,7 @@
-"""What the trace cannot say is refused by name, never guessed."""
+"""The error for specs that the trace does not support."""
 
 from __future__ import annotations
 
 
 class NotModelledError(ValueError):
-    """The spec asks for something whose figures we do not know; the message names it and says what can be asked instead."""
+    """The spec needs something that is not supported; the message names it and a supported alternative."""

@@ -1,84 +1,77 @@
-"""The operators that send tokens to experts and back: top-k, gathers by index, grouped matrix products.
+"""The operators that route tokens to experts and back: top-k, gathers by index, grouped matmuls.
 
-S is the number of (token, expert) pairs, tokens · top_k where all experts are real. Indices are int64 and are kept by what reads with them.
+S is the number of (token, expert) pairs: tokens · top_k without zero-computation experts. Indices are int64; operators that read with them
+save them.
 """
 
 from __future__ import annotations
 
-from planner.trace.primitives import factors, like, products, promote, raised
+from planner.trace.primitives import cast_fp32, factors, like, products, promote
 from planner.trace.sizes import Size
 from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
 
 
 def sigmoid(t: Tape, x: Tensor) -> Tensor:
-    """Apply 1 / (1 + exp(-x)). Keeps its output."""
+    """Apply 1 / (1 + exp(-x)). Saves its output."""
     made = like(t, x)
-    t.record("sigmoid", [x], [made], [Saved(made, "output")], by=sigmoid)
-    return made
+    return t.record("sigmoid", [x], [made], [Saved(made, "output")], by=sigmoid)[0]
 
 
-def top_k(t: Tape, scores: Tensor, k: Size) -> tuple[Tensor, Tensor]:
-    """Return the k largest of [tokens, E] and their places, both [tokens, k]. Keeps the places."""
+def topk(t: Tape, scores: Tensor, k: Size) -> tuple[Tensor, Tensor]:
+    """Return the k largest of [tokens, E] and their indices, both [tokens, k]. Saves the indices."""
     shape = (scores.shape[0], k)
-    values, places = t.tensor(shape, scores.dtype), t.tensor(shape, "int64", needs_grad=False)
-    t.record("topk", [scores], [values, places], [Saved(places, "chosen experts")], by=top_k)
-    return values, places
+    values, indices = t.tensor(shape, scores.dtype), t.tensor(shape, "int64", needs_grad=False)
+    t.record("topk", [scores], [values, indices], [Saved(indices, "chosen experts")], by=topk)
+    return values, indices
 
 
-def places_of_top_k(t: Tape, scores: Tensor, k: Size) -> Tensor:
-    """Return only the places of the k largest: no gradient runs through the choice."""
-    places = t.tensor((scores.shape[0], k), "int64", needs_grad=False)
-    t.record("topk", [scores], [places], by=places_of_top_k)
-    return places
+def topk_indices(t: Tape, scores: Tensor, k: Size) -> Tensor:
+    """Return only the top-k indices [tokens, k] (no gradient). Saves nothing."""
+    return t.record("topk", [scores], [t.tensor((scores.shape[0], k), "int64", needs_grad=False)], by=topk_indices)[0]
 
 
-def gather(t: Tape, scores: Tensor, places: Tensor) -> Tensor:
-    """Return scores [tokens, E] at places [tokens, k]. Keeps both."""
-    made = t.tensor(places.shape, scores.dtype)
-    t.record("gather", [scores, places], [made], [Saved(scores, "scores"), Saved(places, "chosen experts")], by=gather)
-    return made
+def gather(t: Tape, scores: Tensor, indices: Tensor) -> Tensor:
+    """Return scores [tokens, E] at indices [tokens, k]. Saves both."""
+    saved = [Saved(scores, "scores"), Saved(indices, "chosen experts")]
+    return t.record("gather", [scores, indices], [t.tensor(indices.shape, scores.dtype)], saved, by=gather)[0]
 
 
 def normalize(t: Tape, scores: Tensor) -> Tensor:
-    """Divide [tokens, k] in place by its sum over k, which autocast makes in float32. Keeps a copy of the dividend, and the sums."""
-    wide = raised(t, scores)
+    """Divide [tokens, k] in place by its sum over k, which autocast computes in float32. Saves a copy of the dividend, and the sums."""
+    wide = cast_fp32(t, scores)
     sums = t.tensor((scores.shape[0], 1), wide.dtype)
     t.record("sum", [wide], [sums], by=normalize)
     dividend, made = t.tensor(scores.shape, scores.dtype), t.tensor(scores.shape, scores.dtype)
-    t.record("div_", [scores, sums], [made, dividend], [Saved(dividend, "dividend"), Saved(sums, "divisor")], by=normalize)
-    return made
+    saved = [Saved(dividend, "dividend"), Saved(sums, "divisor")]
+    return t.record("div_", [scores, sums], [made, dividend], saved, by=normalize)[0]
 
 
-def order(t: Tape, places: Tensor, S: Size, count: Size) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sort S pairs by expert: the token of each pair, the order, its inverse, all [S], and the end of each expert's rows [E]."""
+def sort_by_expert(t: Tape, indices: Tensor, S: Size, count: Size) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Sort S pairs by expert; return each pair's token, the permutation and its inverse, all [S], and the end of each expert's rows [E]."""
     tokens, forth, back = (t.tensor((S,), "int64", needs_grad=False) for _ in range(3))
     ends = t.tensor((count,), "int32", needs_grad=False)
-    t.record("sort", [places], [tokens, forth, back, ends], by=order)
+    t.record("sort", [indices], [tokens, forth, back, ends], by=sort_by_expert)
     return tokens, forth, back, ends
 
 
-def rows(t: Tape, x: Tensor, index: Tensor) -> Tensor:
-    """Return x [tokens, ..] at index [S] -> [S, ..]. Keeps the index."""
+def index_select(t: Tape, x: Tensor, index: Tensor) -> Tensor:
+    """Return x [tokens, ..] at index [S] -> [S, ..]. Saves the index."""
     made = t.tensor((*index.shape, *x.shape[1:]), x.dtype)
-    t.record("index", [x, index], [made], [Saved(index, "index")], by=rows)
-    return made
+    return t.record("index", [x, index], [made], [Saved(index, "index")], by=index_select)[0]
 
 
-def grouped_linear(t: Tape, x: Tensor, w: Tensor, ends: Tensor, outputs: Size) -> Tensor:
-    """Multiply each expert's rows of x [S, i] by its matrix in w [E, o, i] -> [S, o]. 2·S·i·o FLOPs; keeps as a linear does, and the ends.
+def grouped_mm(t: Tape, x: Tensor, w: Tensor, ends: Tensor, outputs: Size) -> Tensor:
+    """Multiply each expert's rows of x [S, i] by its matrix in w [E, o, i] -> [S, o]. 2·S·i·o FLOPs.
 
-    Autocast does not lower it (transformers 5.24, torch._grouped_mm): it runs in the dtype of x and w.
+    Saves what linear does, and the ends. Autocast does not cast it (transformers 5.24, torch._grouped_mm): it runs in the dtype of x and w.
     """
     made = t.tensor((x.shape[0], outputs), promote(x, w))
     flops = products(x, w, 2 * x.shape[0] * x.shape[1] * outputs, "2 · rows · in · out")
     saved = [*factors((x, "input"), (w, "weight")), Saved(ends, "ends of experts' rows")]
-    t.record("grouped_mm", [x, w], [made], saved, flops, by=grouped_linear)
-    return made
+    return t.record("grouped_mm", [x, w], [made], saved, flops, by=grouped_mm)[0]
 
 
-def sum_over_choices(t: Tape, x: Tensor, tokens: Size) -> Tensor:
-    """Add the k results of each token: [S, d] -> [tokens, d]. Keeps nothing."""
-    made = t.tensor((tokens, x.shape[1]), x.dtype)
-    t.record("sum", [x], [made], by=sum_over_choices)
-    return made
+def unpermute(t: Tape, x: Tensor, tokens: Size) -> Tensor:
+    """Add the k results of each token: [S, d] -> [tokens, d]. Saves nothing."""
+    return t.record("sum", [x], [t.tensor((tokens, x.shape[1]), x.dtype)], by=unpermute)[0]

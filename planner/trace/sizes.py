@@ -1,7 +1,7 @@
 """Sizes that add, multiply and floor-divide: Python integers for values, expressions for formulas and sweeps.
 
-The trace never asks what a size is worth. Fed integers it counts; fed ``symbol("B")`` and its like it writes the formula of the same count,
-as a polynomial with integer coefficients over symbols and the few helpers below.
+The trace never branches on the value of a size. From integers it computes a count; from symbols such as ``symbol("B")``, the formula of
+the same count: a polynomial with integer coefficients over symbols and the helpers below.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TypeAlias, overload
 
 Size: TypeAlias = "int | Expression"
-"""An integer, or an expression that stands for one: both add, multiply and floor-divide, and nothing else is asked of a size."""
+"""An integer, or an expression in place of one. Sizes only add, multiply and floor-divide."""
 
 
 class Expression:
@@ -68,7 +68,7 @@ class Expression:
         return self._hash
 
     def __bool__(self) -> bool:
-        raise TypeError(f"an operator asked whether a size holds: {self}")
+        raise TypeError(f"an operator must not branch on a size: {self}")
 
     def __repr__(self) -> str:
         return text(self)
@@ -81,37 +81,37 @@ Monomial: TypeAlias = "tuple[tuple[Factor, int], ...]"
 
 
 class Symbol(str):
-    """A symbol's name, and the size that it stands for where structure hangs on it."""
+    """A symbol's name, and its value as a hint for choices of structure."""
 
-    __slots__ = ("worth",)
-    worth: int | None
+    __slots__ = ("hint",)
+    hint: int | None
 
 
-def symbol(name: str, worth: int | None = None) -> Size:
-    """Return an unknown size called ``name``. ``worth`` answers questions of structure, and nothing else."""
+def symbol(name: str, hint: int | None = None) -> Size:
+    """Return an unknown size called ``name``. Only ``structure`` reads the hint."""
     named = Symbol(name)
-    named.worth = worth
+    named.hint = hint
     return Expression({((named, 1),): 1})
 
 
 def structure(size: Size) -> int:
-    """Return what the size is worth, for a choice of structure that hangs on it, as a kernel's on the width of heads.
+    """Return the value of a size on which the structure of the trace depends, e.g. head_dim, which selects the attention kernel.
 
-    Raises TypeError for a symbol that stands for any size.
+    Raises TypeError for a symbol without a hint.
     """
     values: dict[str, int] = {}
     for name in symbols(size):
-        if not isinstance(name, Symbol) or name.worth is None:
-            raise TypeError(f"structure hangs on {name}, which may be any size")
-        values[name] = name.worth
+        if not isinstance(name, Symbol) or name.hint is None:
+            raise TypeError(f"structure must not depend on {name}, which may be any size")
+        values[name] = name.hint
     return evaluate(size, values)
 
 
-def divide_up(a: Size, b: Size) -> Size:
+def ceil_div(a: Size, b: Size) -> Size:
     """Return a / b rounded up."""
     if isinstance(a, int) and isinstance(b, int):
         return -(-a // b)
-    return _call("divide_up", a, b)
+    return _call("ceil_div", a, b)
 
 
 def minimum(a: Size, b: Size) -> Size:
@@ -125,7 +125,7 @@ def maximum(*sizes: Size) -> Size:
 
 
 def exceeds_one(size: Size) -> Size:
-    """Return 1 for a size of two or more and 0 for a size of one: whether a dimension can stop two others from being merged."""
+    """Return 1 for a size of two or more and 0 for one: whether a dimension can prevent merging two others."""
     return minimum(size - 1, 1)
 
 
@@ -142,13 +142,13 @@ def product(sizes: Iterable[Size]) -> Size:
 
 
 def never_exceeds(a: Size, b: Size) -> bool:
-    """Return whether a <= b whatever the symbols are worth, as far as comparing the terms one by one can tell."""
+    """Return whether comparing terms one by one shows that a <= b for all values of the symbols."""
     left, right = terms_of(a), terms_of(b)
     return all(right.get(monomial, 0) >= left.get(monomial, 0) for monomial in {**left, **right})
 
 
 def undominated(sizes: Iterable[Size]) -> list[Size]:
-    """Return the sizes of which none is below another everywhere."""
+    """Return the sizes that no other size always reaches."""
     top: list[Size] = []
     for size in dict.fromkeys(sizes):
         if not any(never_exceeds(size, other) for other in top):
@@ -157,7 +157,7 @@ def undominated(sizes: Iterable[Size]) -> list[Size]:
 
 
 def common_part(sizes: Sequence[Size]) -> Size:
-    """Return what all the sizes hold: of each product of factors the smallest multiple."""
+    """Return the terms common to all sizes, each with its smallest multiple."""
     first, *others = [terms_of(size) for size in sizes]
     return Expression({m: min([factor, *(other.get(m, 0) for other in others)]) for m, factor in first.items()})
 
@@ -170,45 +170,39 @@ def text(size: Size, values: Mapping[str, int] | None = None) -> str:
 def spreadsheet(size: Size, cells: Mapping[Factor | Expression | int, str]) -> str:
     """Return the size as a spreadsheet's formula: ``2*B5*C5*F5*F5 + 4``.
 
-    ``cells`` names the cell of each symbol, and of such helpers and arguments of helpers as have one; all cells hold whole numbers.
-    It is exact where no step of it passes 2⁵³: a power is a product, and a quotient that INT took for the next integer is mended.
+    ``cells`` gives the cell of each symbol, and of some helpers and their arguments; all cells hold whole numbers. The result is exact if
+    no step exceeds 2⁵³: powers are products, and quotients that INT rounds up are corrected.
     """
     return _polynomial(size, lambda factor, power: "*".join([_cell_text(factor, cells)] * power), "*")
 
 
 def symbols(size: Size) -> tuple[str, ...]:
     """Return the names of the symbols in a size, sorted."""
-    found: set[str] = set()
-    _collect(size, found)
-    return tuple(sorted(found))
+    return tuple(sorted({name for monomial in terms_of(size) for factor, _ in monomial for name in _symbols_of(factor)}))
 
 
 def evaluate(size: Size, values: Mapping[str, int]) -> int:
-    """Return the size's exact value where each symbol has the given one."""
-    if isinstance(size, int):
-        return size
-    return sum(
-        factor * product(_factor_value(name, values) ** power for name, power in monomial) for monomial, factor in size.terms.items()
-    )
+    """Return the size's exact value for the given values of its symbols."""
+    return sum(multiple * product(_factor_value(factor, values) ** power for factor, power in m) for m, multiple in terms_of(size).items())
 
 
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 HELPERS: dict[str, Callable[..., int]] = {
-    "divide_up": lambda a, b: -(-a // b),
+    "ceil_div": lambda a, b: -(-a // b),
     "floor_divide": lambda a, b: a // b,
     "minimum": min,
     "maximum": max,
 }
 _FUNCTIONS = {
-    "divide_up": "(INT({0}/{1})+1-GESTEP(INT({0}/{1})*{1},{0}))",
+    "ceil_div": "(INT({0}/{1})+1-GESTEP(INT({0}/{1})*{1},{0}))",
     "floor_divide": "(INT({0}/{1})-1+GESTEP({0},INT({0}/{1})*{1}))",
     "minimum": "MIN({all})",
     "maximum": "MAX({all})",
 }
-"""The helpers as spreadsheets have them.
+"""The helpers as spreadsheet functions.
 
-LibreOffice's INT takes a quotient for whole that nearly is, and its < and - take numbers for equal that nearly are. GESTEP(a, b), 1 for
-a >= b and 0 elsewhere, does not.
+LibreOffice's INT rounds almost whole quotients up, and its < and - treat almost equal numbers as equal. GESTEP(a, b), 1 for a >= b and 0
+otherwise, does neither.
 """
 
 
@@ -230,7 +224,7 @@ def _extreme(helper: str, of_integers: Callable[[Iterable[int]], int], sizes: It
 
 
 def _divide_exactly(dividend: Expression, divisor: Expression | int) -> Expression | None:
-    """Return the quotient where the divisor is one product of factors that each term of the dividend holds, else None."""
+    """Return the quotient if the divisor is one product of factors that divides each term of the dividend, else None."""
     terms = terms_of(divisor)
     if len(terms) != 1:
         return None
@@ -258,7 +252,7 @@ def _polynomial(size: Size, factor_text: Callable[[Factor, int], str], times: st
     return " ".join(parts).removeprefix("+ ") or "0"
 
 
-@lru_cache(maxsize=65_536)  # the same products stand in many sums
+@lru_cache(maxsize=65_536)  # many sums have the same products
 def _order(monomial: Monomial) -> tuple[str, ...]:
     return tuple(_factor_text(name, power) for name, power in monomial)
 
@@ -278,7 +272,7 @@ def _factor_text(factor: Factor, power: int, values: Mapping[str, int] | None = 
     else:
         helper, arguments = factor
         inner = [text(argument, values) for argument in arguments]
-        name = {"divide_up": "⌈{} / {}⌉", "floor_divide": "⌊{} / {}⌋"}.get(helper, "").format(*inner) or f"{helper}({', '.join(inner)})"
+        name = {"ceil_div": "⌈{} / {}⌉", "floor_divide": "⌊{} / {}⌋"}.get(helper, "").format(*inner) or f"{helper}({', '.join(inner)})"
     return name if power == 1 else name + str(power).translate(_SUPERSCRIPTS)
 
 
@@ -292,14 +286,8 @@ def _cell_text(factor: Factor, cells: Mapping[Factor | Expression | int, str]) -
     return _FUNCTIONS[helper].format(*inner, all=",".join(inner))
 
 
-def _collect(size: Expression | int, found: set[str]) -> None:
-    for monomial in terms_of(size):
-        for factor, _ in monomial:
-            if isinstance(factor, str):
-                found.add(factor)
-            else:
-                for argument in factor[1]:
-                    _collect(argument, found)
+def _symbols_of(factor: Factor) -> tuple[str, ...]:
+    return (factor,) if isinstance(factor, str) else tuple(name for argument in factor[1] for name in symbols(argument))
 
 
 def _factor_value(factor: Factor, values: Mapping[str, int]) -> int:

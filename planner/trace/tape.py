@@ -1,7 +1,6 @@
-"""The tape: what a forward pass does, in order, as a tree of operations.
+"""The tape: the operations of a forward pass, in order, as a tree.
 
-Equal layers are traced once (``Repeat``), and a recomputed stretch is a node of its own (``Checkpoint``), so that every reading of the
-trace is one walk over a small tree, whatever the depth of the model.
+Equal layers are traced once (``Repeat``) and a checkpointed region is one node (``Checkpoint``), so the tree stays small for deep models.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from planner.trace.tensor import Storage, Tensor
 
 @dataclass(frozen=True, slots=True)
 class Flops:
-    """FLOPs of one operator, a multiply-add being 2.
+    """FLOPs of one operator; 1 multiply-add (MAC) is 2 FLOPs.
 
-    ``forward`` and ``backward`` are what runs, as PyTorch's counter sees it; ``causal`` counts only the pairs (query, key) that the mask
-    lets through, and ``full`` twice those pairs: the square that a causal mask halves, or what a window leaves of it.
+    ``forward`` and ``backward`` are executed FLOPs, as PyTorch counts them. ``causal`` counts only the pairs (query, key) that the mask
+    allows. ``full`` counts twice those pairs: full n × n attention, or its part inside a window.
     """
 
     forward: Size = 0
@@ -37,7 +36,7 @@ class Flops:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A tensor that an operator keeps for its derivative."""
+    """A tensor that an operator saves for backward."""
 
     tensor: Tensor
     what: str
@@ -45,13 +44,13 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operator of the forward pass. One that costs FLOPs multiplies its first two inputs.
+    """One operator of the forward pass. If it has FLOPs, it multiplies its first two inputs.
 
-    ``temporary`` and ``backward_temporary`` are bytes that live only while its kernels run. ``passes_gradient``: its inputs' gradients are
-    its output's, not new tensors (a sum, a view). ``elementwise``: they have its output's shape and dtype, until they are summed over what
-    was broadcast and cast to what they are gradients of. ``added`` is an input that is added to every row: its gradient is the output's,
-    summed. ``views_gradient``: they are views of what its kernels make, to which the
-    engine adds nothing in place. ``by`` is the function that states all this: its docstring gives the formula's source.
+    ``temporary`` and ``backward_temporary`` are bytes allocated only while its kernels run. ``passes_gradient``: its inputs share its
+    output's gradient (a sum, a view). ``elementwise``: its inputs' gradients first have its output's shape and dtype, and are then summed
+    over broadcast dimensions and cast. ``added``: an input that is added to every row; its gradient is the sum of the output's.
+    ``views_gradient``: its inputs' gradients are views, to which the engine adds nothing in place. ``by``: the function that defines the
+    operator; its docstring gives the formula's source.
     """
 
     name: str
@@ -71,15 +70,16 @@ class Operation:
 
     @property
     def held(self) -> tuple[Tensor, ...]:
-        """The tensors that stay for the backward pass because of this."""
+        """The tensors that it saves for backward."""
         return tuple(saved.tensor for saved in self.saved)
 
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """What goes from one copy of a repeated stretch to the next.
+    """The tensors passed between the copies of a ``Repeat``.
 
-    ``first`` enters it, ``inside`` stands for it inside, ``made`` comes out of each copy, ``last`` stands for what the last one makes.
+    ``first``: input of the first copy. ``inside``: placeholder for the input of any copy. ``made``: output of any copy. ``last``:
+    placeholder for the output of the last copy.
     """
 
     first: Tensor
@@ -90,7 +90,7 @@ class Carry:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """The same operations ``count`` times over, each time on what the time before made."""
+    """The same operations ``count`` times, each time on the previous output."""
 
     count: Size
     body: tuple[Node, ...]
@@ -98,26 +98,27 @@ class Repeat:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """What enters the first copy, and what enters each other one."""
+        """The inputs of the first copy and of all others."""
         return (self.carry.first, self.carry.made)
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        """The stand-ins for what enters a copy and for what the last one makes."""
+        """The placeholders for the input of a copy and the output of the last."""
         return (self.carry.inside, self.carry.last)
 
     @property
     def held(self) -> tuple[Tensor, ...]:
-        """The tensors that stay for the backward pass because of one copy."""
+        """The tensors that one copy saves for backward."""
         return tuple(tensor for node in self.body for tensor in node.held)
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Operations whose kept tensors are dropped and computed again in the backward pass, from ``inputs``.
+    """A checkpointed region: it saves only ``inputs``, and the backward pass recomputes its operations from them.
 
-    ``whole``: all of them run again, before any of them runs backward, as in Megatron-LM (core/tensor_parallel/random.py) and PyTorch's
-    reentrant checkpoint. Else PyTorch's other one, which starts when the first kept tensor is wanted and stops once the last is there.
+    ``whole``: all operations are recomputed before any of them runs backward, as in Megatron-LM (core/tensor_parallel/random.py) and
+    PyTorch's reentrant checkpoint. Otherwise as in PyTorch's non-reentrant one, which starts when the first saved tensor is read and stops
+    as soon as the last one is recomputed.
     """
 
     inputs: tuple[Tensor, ...]
@@ -125,32 +126,32 @@ class Checkpoint:
     path: str
     component: str
     whole: bool
-    outputs: tuple[Tensor, ...] = ()  # those of its body are what it makes
+    outputs: tuple[Tensor, ...] = ()  # its body has them
 
     @property
     def held(self) -> tuple[Tensor, ...]:
-        """The tensors that stay for the backward pass because of this."""
+        """The tensors that it saves for backward."""
         return self.inputs
 
     @property
     def again(self) -> tuple[Node, ...]:
-        """What the backward pass runs again: all, or with PyTorch's early stop what leads to the last kept tensor.
+        """The operations that the backward pass recomputes: all, or with PyTorch's early stop those up to the last saved tensor.
 
-        An operator that keeps only its inputs hands them over before its kernel runs, so that the last one's kernel is spared.
+        Operators pack saved inputs before their kernel runs, so the last kernel is skipped if it saves only inputs.
         """
         if self.whole:
             return self.body
         last = max(number for number, node in enumerate(self.body) if node.held)
         made = {storage for tensor in self.body[last].outputs for storage, _ in tensor.parts}
-        keeps_output = any(storage in made for tensor in self.body[last].held for storage, _ in tensor.parts)
-        return self.body[: last + keeps_output]
+        saves_output = any(storage in made for tensor in self.body[last].held for storage, _ in tensor.parts)
+        return self.body[: last + saves_output]
 
 
 Node: TypeAlias = "Operation | Repeat | Checkpoint"
 
 
 def visit(nodes: Iterable[Node], copies: Size = 1) -> Iterator[tuple[Node, Size]]:
-    """Yield every node of a trace in order, each before what it holds, with the number of times that the forward pass runs it."""
+    """Yield every node of a trace in order, parents before children, and how many times the forward pass runs it."""
     for node in nodes:
         yield node, copies
         if not isinstance(node, Operation):
@@ -158,15 +159,15 @@ def visit(nodes: Iterable[Node], copies: Size = 1) -> Iterator[tuple[Node, Size]
 
 
 def operations(nodes: Iterable[Node]) -> Iterator[tuple[Operation, Size]]:
-    """Yield every operator of a trace in order, with the number of times that the forward pass runs it."""
+    """Yield every operator of a trace in order, and how many times the forward pass runs it."""
     return ((node, copies) for node, copies in visit(nodes) if isinstance(node, Operation))
 
 
 class Visitor(ABC):
-    """Does something at each node of a trace, and itself decides when to go on to what a node holds."""
+    """Visits the nodes of a trace; each method decides when to visit a node's body."""
 
     def go(self, nodes: Iterable[Node]) -> None:
-        """Do it at each of the nodes, in their order."""
+        """Visit the nodes in order."""
         for node in nodes:
             match node:
                 case Operation():
@@ -178,15 +179,15 @@ class Visitor(ABC):
 
     @abstractmethod
     def operation(self, node: Operation) -> None:
-        """Do it at an operator."""
+        """Visit an operator."""
 
     @abstractmethod
     def repeat(self, node: Repeat) -> None:
-        """Do it at equal layers."""
+        """Visit equal layers."""
 
     @abstractmethod
     def checkpoint(self, node: Checkpoint) -> None:
-        """Do it at a recomputed stretch."""
+        """Visit a checkpointed region."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,13 +200,13 @@ class Parameter:
     component: str
     why: str
     active: Size  # elements of one copy that one token uses
-    padding: Size  # elements of one copy in rows that stand for no token
-    always_float32: bool  # whether its module insists on it, whatever the model's dtype
+    padding: Size  # elements of one copy in padding rows
+    always_float32: bool  # whether its module requires float32 for any dtype of the model
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A stored tensor that is no parameter, ``copies`` of it."""
+    """A stored tensor that is not a parameter, ``copies`` of it."""
 
     name: str
     shape: tuple[Size, ...]
@@ -221,7 +222,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A tensor worth showing on the way from ids to logits."""
+    """A tensor to show, between ids and logits."""
 
     path: str
     what: str
@@ -231,9 +232,9 @@ class Shape:
 
 @dataclass(slots=True)
 class Tape:
-    """Records a forward pass of a model as an implementation runs it.
+    """Records a forward pass of a model with an implementation.
 
-    ``window`` is the number of keys that a query of the attention now traced sees, None for all; ``chunked``: of its own chunk only.
+    ``window`` is the number of keys that a query sees in the current attention, None for all; ``chunked``: only of its own chunk.
     """
 
     implementation: Implementation
@@ -249,9 +250,9 @@ class Tape:
     copies: Size = 1
     path: str = ""
     component: str = "other"
-    notes: list[str] = field(default_factory=list)  # what the figures leave out
-    grad: bool = True  # whether what is traced may be run backward
-    returned: list[Tensor] = field(default_factory=list)  # what a layer's function names until it ends, beside the layer's own tensors
+    notes: list[str] = field(default_factory=list)  # what the figures omit
+    grad: bool = True  # False under torch.no_grad
+    returned: list[Tensor] = field(default_factory=list)  # tensors that the current layer keeps alive until it ends
     precision: Recipe = field(init=False)
 
     def __post_init__(self) -> None:
@@ -259,12 +260,12 @@ class Tape:
 
     @property
     def device(self) -> Literal["cuda", "cpu"]:
-        """Whose kernels run."""
+        """The device whose kernels are modeled."""
         return "cpu" if self.training.device == "cpu" else "cuda"
 
     @contextmanager
     def at(self, name: str, component: str | None = None) -> Iterator[None]:
-        """Name where the operations inside stand, and which component they belong to."""
+        """Set the path and the component of the operations inside."""
         path, owner = self.path, self.component
         self.path = f"{path}.{name}" if path and name else path or name
         self.component = component or owner
@@ -273,27 +274,27 @@ class Tape:
 
     @contextmanager
     def without_autocast(self) -> Iterator[None]:
-        """Leave dtypes inside as they are."""
+        """Disable autocast inside."""
         precision, self.precision = self.precision, replace(self.precision, autocast=None)
         yield
         self.precision = precision
 
     @contextmanager
     def without_gradients(self) -> Iterator[None]:
-        """Keep nothing for backward of what is traced inside, as under torch.no_grad."""
+        """Save nothing for backward inside, as under torch.no_grad."""
         self.grad = False
         yield
         self.grad = True
 
     @contextmanager
     def limited_to(self, window: Size | None, *, chunked: bool = False) -> Iterator[None]:
-        """Count only pairs of a query and the keys in its window in what is traced inside."""
+        """Count only the keys in each query's window inside."""
         self.window, self.chunked = window, chunked
         yield
         self.window, self.chunked = None, False
 
     def tensor(self, shape: tuple[Size, ...], dtype: Dtype, *, needs_grad: bool = True) -> Tensor:
-        """Return a tensor in a storage of its own."""
+        """Return a tensor in a new storage."""
         return Tensor(shape, dtype, ((Storage(shape, dtype, self.path, self.component, self.copies), 1),), needs_grad=needs_grad)
 
     def weight(
@@ -306,20 +307,18 @@ class Tape:
         padding: Size = 0,
         dtype: Dtype | None = None,
     ) -> Tensor:
-        """Return a new parameter of the module that the tape stands in.
+        """Return a new parameter of the current module.
 
-        ``active`` of its elements serve one token, all if not said; ``padding`` of them are in rows that stand for no token; ``dtype``
-        where the module insists on one whatever the model's.
+        One token uses ``active`` of its elements (default: all). ``padding`` of them are in padding rows. ``dtype`` overrides the model's.
         """
         made = self.tensor(shape, dtype or self.precision.weights)
-        made.parts[0][0].leaf = True
-        elements = product(shape) if active is None else active
-        always = dtype == "float32"
-        self.parameters.append(Parameter(f"{self.path}.{name}", made, self.copies, self.component, why, elements, padding, always))
+        made.storage.leaf = True
+        used, always = product(shape) if active is None else active, dtype == "float32"
+        self.parameters.append(Parameter(f"{self.path}.{name}", made, self.copies, self.component, why, used, padding, always))
         return made
 
     def buffer(self, name: str, shape: tuple[Size, ...], dtype: Dtype) -> None:
-        """Store a tensor of the module that the tape stands in which is no parameter."""
+        """Store a tensor of the current module that is not a parameter."""
         self.buffers.append(Buffer(f"{self.path}.{name}", shape, dtype, self.copies, self.component))
 
     def record(
@@ -337,31 +336,31 @@ class Tape:
         views_gradient: bool = False,
         added: Tensor | None = None,
         by: Callable[..., object] | None = None,
-    ) -> None:
-        """Write down one operator. Where none of its inputs needs a gradient, nor do its outputs, and it keeps nothing for backward."""
+    ) -> tuple[Tensor, ...]:
+        """Record an operator and return its outputs. If no input needs a gradient, no output does, and nothing is saved for backward."""
         if not self.grad or not any(tensor.needs_grad for tensor in inputs):
             saved, flops = (), replace(flops, backward=0)
             for tensor in outputs:
                 tensor.needs_grad = False
-        self.nodes.append(
-            Operation(
-                name, self.path, self.component, tuple(inputs), tuple(outputs), tuple(saved), flops,
-                temporary, backward_temporary, passes_gradient, elementwise, views_gradient, added, by,
-            )
+        made = Operation(
+            name, self.path, self.component, tuple(inputs), tuple(outputs), tuple(saved), flops,
+            temporary, backward_temporary, passes_gradient, elementwise, views_gradient, added, by,
         )  # fmt: skip
+        self.nodes.append(made)
+        return made.outputs
 
     def note(self, sentence: str) -> None:
-        """Say what the figures leave out, once."""
+        """Record once what the figures omit."""
         if sentence not in self.notes:
             self.notes.append(sentence)
 
     def show(self, what: str, tensor: Tensor) -> Tensor:
-        """Put a tensor on the list of shapes worth showing."""
+        """Add a tensor to the shapes to show."""
         self.shapes.append(Shape(self.path, what, tensor, self.copies))
         return tensor
 
     def repeat(self, count: Size, body: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """Trace ``body`` once for ``count`` copies of it, the output of each being the input of the next; return the last output."""
+        """Trace ``body`` once for ``count`` copies, where each copy's output is the next one's input; return the last output."""
         outer_nodes, outer_copies = self.nodes, self.copies
         inside = Tensor(x.shape, x.dtype, ((Storage(x.shape, x.dtype, self.path, self.component), 1),), needs_grad=x.needs_grad)
         self.nodes, self.copies = [], outer_copies * count
@@ -370,21 +369,18 @@ class Tape:
         self.stacks.append((first, len(self.parameters), count))
         nodes, self.nodes, self.copies = self.nodes, outer_nodes, outer_copies
         if made.dtype != x.dtype:
-            raise NotModelledError(f"a layer turns {x.dtype} into {made.dtype}, so that its copies are not equal")
+            raise NotModelledError(f"a layer turns {x.dtype} into {made.dtype}, so its copies are not equal")
         if made.needs_grad != x.needs_grad:
-            raise NotModelledError("only the first of equal layers reads what needs no gradient, so that its copies are not equal")
+            raise NotModelledError("only the first of equal layers reads a tensor without gradient, so its copies are not equal")
         last = self.tensor(made.shape, made.dtype, needs_grad=made.needs_grad)
         self.nodes.append(Repeat(count, tuple(nodes), Carry(x, inside, made, last)))
         return last
 
     def checkpoint(self, body: Callable[..., Tensor], *inputs: Tensor, whole: bool) -> Tensor:
-        """Trace ``body`` of ``inputs`` as a stretch that keeps only them and runs again in the backward pass, as a whole or in part.
-
-        A stretch that would keep nothing has nothing to run again for: its inputs are not kept either.
-        """
+        """Trace ``body`` as a checkpointed region that saves only ``inputs``. A region that saves nothing is not checkpointed."""
         outer, self.nodes = self.nodes, []
         result = body(*inputs)
         nodes, self.nodes = self.nodes, outer
-        keeps = any(node.held for node in nodes)
-        self.nodes += [Checkpoint(inputs, tuple(nodes), self.path, self.component, whole)] if keeps else nodes
+        saves = any(node.held for node in nodes)
+        self.nodes += [Checkpoint(inputs, tuple(nodes), self.path, self.component, whole)] if saves else nodes
         return result

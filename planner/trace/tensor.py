@@ -1,4 +1,4 @@
-"""Tensors without data: a shape, a dtype, and the storages that hold them."""
+"""Tensors without data: a shape, a dtype and the storages of their elements."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from planner.trace.sizes import Size, product
 
 
 class Storage:
-    """A block of memory. Two tensors that share one count once.
+    """A block of memory. Tensors that share one count once.
 
-    ``copies`` is how many there are of it, where the trace stands for several equal layers; ``leaf`` marks a parameter's own storage;
-    ``until_forward_ends`` marks autocast's cached copy of a weight, which lives until the autocast context is left; ``throughout`` marks
-    what a variable of the training loop names until the step ends.
+    ``copies``: how many equal layers have one. ``leaf``: it holds a parameter. ``until_forward_ends``: it lives until the autocast context
+    ends, like cached casts of weights. ``throughout``: a variable of the training loop keeps it alive until the step ends.
     """
 
     __slots__ = ("bytes", "component", "copies", "dtype", "leaf", "path", "shape", "throughout", "until_forward_ends")
@@ -25,11 +24,11 @@ class Storage:
 
 
 class Tensor:
-    """A shape and a dtype over one storage, or over another where sizes decide which.
+    """A shape and a dtype over a storage.
 
-    ``parts`` pairs each storage with 1 or 0 (a size): whether the tensor lies in it. A view shares its base's storage; one of all its
-    elements shares its gradient too, and names it as its ``origin``. Heads [B, H, n, h] lie in memory as [B, n, H, h], the way projections
-    make them, unless ``by_head``; ``interleaved`` ones are every few of the heads of a wider tensor.
+    ``parts`` pairs each possible storage with 1 or 0 (a size): whether the tensor is in it. A view shares its base's storage; ``origin`` is
+    the tensor with which a view of all elements shares its gradient. Heads [B, H, n, h] are stored as [B, n, H, h], as projections return
+    them, unless ``by_head``. ``interleaved`` heads are slices of a wider tensor's heads.
     """
 
     __slots__ = ("by_head", "cast_copy", "dtype", "interleaved", "needs_grad", "origin", "parts", "shape")
@@ -50,21 +49,21 @@ class Tensor:
 
     @property
     def leaf(self) -> bool:
-        """Whether this is a parameter itself, not a copy of one."""
+        """Whether this is a parameter, not a copy of one."""
         return self.storage.leaf
 
     @property
     def storage(self) -> Storage:
-        """The storage in which it lies, or may lie: the first."""
+        """The first storage in which it may be."""
         return self.parts[0][0]
 
     @property
     def bytes(self) -> Size:
-        """Bytes of the elements, wherever they lie."""
+        """Bytes of the elements."""
         return product(self.shape) * BYTES[self.dtype]
 
     def view(self, *shape: Size) -> Tensor:
-        """Return the same elements in another shape and in the same storage."""
+        """Return a view of the same elements in another shape."""
         seen = Tensor(shape, self.dtype, self.parts, needs_grad=self.needs_grad, origin=self.origin)
         seen.interleaved = self.interleaved
         return seen

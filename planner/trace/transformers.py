@@ -2,8 +2,8 @@
 
 Read from transformers 5.24: models/llama/modeling_llama.py (qwen2 and qwen3 share its parts), models/gpt_neox/modeling_gpt_neox.py,
 models/gpt2/modeling_gpt2.py, models/gemma2/modeling_gemma2.py, integrations/sdpa_attention.py, loss/loss_utils.py, activations.py.
-A norm is a sequence of operators there, eager attention keeps scores and probabilities in two dtypes, and the loss reads float32 logits.
-Where classes differ, ``planner.trace.classes`` says which one is modeled.
+There, RMSNorm is a sequence of operators, eager attention makes scores and probabilities in two dtypes, and the loss reads float32 logits.
+``planner.trace.classes`` lists how the classes differ.
 """
 
 from __future__ import annotations
@@ -23,29 +23,26 @@ from planner.trace.tensor import Tensor
 
 
 def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Normalize [.., d]: nn.LayerNorm in one kernel, RMSNorm operator by operator in float32."""
+    """Normalize [.., d]: nn.LayerNorm in one kernel, RMSNorm in float32, one operator at a time."""
     if kind.type == "layernorm":
         return op.layer_norm(t, x, weight, bias)
-    wide = op.cast(t, x, "float32")
-    normed = op.multiply(t, wide, op.rsqrt(t, op.mean(t, op.square(t, wide))))
+    _, normed = pytorch.divided_by_rms(t, x)
     if weight is None:
         return op.cast(t, normed, x.dtype)
     if kind.unit_offset:
-        return op.cast(t, op.multiply(t, normed, op.shift(t, op.cast(t, weight, "float32"))), x.dtype)
+        return op.cast(t, op.multiply(t, normed, op.add_scalar(t, op.cast(t, weight, "float32"))), x.dtype)
     return op.multiply(t, weight, op.cast(t, normed, x.dtype))
 
 
 def position_ids(t: Tape, n: Size) -> Tensor | None:
-    """Return the positions [1, n] that are handed to every layer, if the class does so."""
+    """Return the position ids [1, n] passed to every layer, if the class does so."""
     if not class_of(t.model).position_ids:
         return None
-    places = t.tensor((1, n), "int64", needs_grad=False)
-    t.record("arange", [], [places], by=position_ids)
-    return places
+    return t.record("arange", [], [t.tensor((1, n), "int64", needs_grad=False)], by=position_ids)[0]
 
 
 def rotate(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor], interleaved: bool) -> Tensor:
-    """Rotate x [B, heads, n, h]. Joining the rotated part to the rest, as GPT-NeoX always does, makes a tensor that lies by head."""
+    """Rotate x [B, heads, n, h]. Concatenating the rotated part with the rest, as GPT-NeoX always does, makes heads contiguous."""
     made = pytorch.rotate(t, x, tables, interleaved)
     whole = tables[0].shape[-1] == x.shape[-1]
     joins = class_of(t.model).joins_rotated and interleaved
@@ -61,65 +58,61 @@ def one_operator(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, 
 
 
 def cached(t: Tape, x: Tensor) -> Tensor:
-    """Return keys or values as the cache gives them back: joined to an empty tensor, which copies them by head."""
+    """Return keys or values as the KV cache does: concatenated with an empty tensor, which copies them head by head."""
     if not t.training.kv_cache:
         return x
     copy = op.contiguous(t, x, 1)
     copy.by_head = True
-    copy.parts[0][0].until_forward_ends = True  # the model returns the cache
+    copy.storage.until_forward_ends = True  # the model returns the cache
     return copy
 
 
 def drop(t: Tape, x: Tensor) -> Tensor:
-    """Apply dropout to the embedding and the residual branches, if the class does so and not to attention's probabilities only."""
+    """Apply dropout to the embedding and the residual branches, if the class does so."""
     return pytorch.drop(t, x) if class_of(t.model).residual_dropout else x
 
 
 def parallel(t: Tape, x: Tensor, first: Sublayer, second: Sublayer | None, mix: Sublayer, feed: Sublayer) -> Tensor:
-    """Return feed(second(x)) + mix(first(x)) + x, or with one norm for both, in GPT-NeoX's order."""
+    """Return feed(second(x)) + mix(first(x)) + x, in GPT-NeoX's order; without ``second``, one norm serves both."""
     y = first(x)
     mixed = mix(y)
     fed = feed(second(x) if second else y)
     made = op.add(t, op.add(t, fed, mixed), x)
-    op.hold(t, mixed, fed)
+    op.keep_alive(t, mixed, fed)
     return made
 
 
-def own_loss(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
-    """Return ForCausalLMLoss: cross entropy in float32, with the labels moved on by one."""
+def default_loss(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
+    """Return ForCausalLMLoss: cross entropy in float32, with labels shifted by one."""
     B, n, V = logits.shape
     wide = op.cast(t, logits.view(B * n, V), "float32")
     with t.at("", "inputs"):
-        padded = t.tensor((B, n + 1), "int64", needs_grad=False)
-        t.record("pad", [targets], [padded], by=own_loss)
+        (padded,) = t.record("pad", [targets], [t.tensor((B, n + 1), "int64", needs_grad=False)], by=default_loss)
         ahead = op.contiguous(t, padded.view(B, n), exceeds_one(B))  # without the first, which is a copy unless B is 1
     loss = nll_loss(t, log_softmax(t, wide), ahead)
-    op.hold(t, wide, logits, padded)
+    op.keep_alive(t, wide, logits, padded)
     return loss
 
 
 def mask(t: Tape, B: Size, n: Size) -> Tensor | None:
-    """Return the additive causal mask [B, 1, n, n], made once in the embedding's dtype."""
-    made = t.tensor((B, 1, n, n), t.precision.weights, needs_grad=False)
-    t.record("causal mask", [], [made], by=mask)
-    return made
+    """Return the additive causal mask [B, 1, n, n] in the embedding's dtype, shared by layers."""
+    return t.record("causal mask", [], [t.tensor((B, 1, n, n), t.precision.weights, needs_grad=False)], by=mask)[0]
 
 
 def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, softcap: bool) -> Tensor:
-    """Attend by products -> [B, H, n, h]; scores and probabilities stay in memory, and the function returns the latter, too."""
+    """Unfused attention -> [B, H, n, h]. The module also returns the probabilities, which keeps them alive."""
     k, v = cached(t, k), cached(t, v)
     H, wide = q.shape[1], class_of(t.model).softmax_in_float32
     dtype = q.dtype if wide else v.dtype
-    k, v = pytorch.spread(t, k, H), pytorch.spread(t, v, H)
-    scores = op.scale(t, op.matmul_by_head(t, q, k, transposed=True))
-    scores = op.capped(t, scores) if softcap else scores
+    k, v = pytorch.expand_kv(t, k, H), pytorch.expand_kv(t, v, H)
+    scores = op.mul_scalar(t, op.matmul_by_head(t, q, k, transposed=True))
+    scores = op.softcap(t, scores) if softcap else scores
     scores = op.add(t, scores, bias) if bias else scores
     probabilities = op.softmax(t, op.cast(t, scores, "float32") if wide else scores)
-    probabilities = op.cast(t, probabilities, dtype)
-    probabilities = pytorch.drop(t, probabilities)
+    probabilities = pytorch.drop(t, op.cast(t, probabilities, dtype))
     made = op.matmul_by_head(t, probabilities, v)
-    joined = op.heads_joined(t, made).view(*made.shape)  # inside the function, where keys and values of all heads are at hand
-    op.hold(t, k, v)
+    joined = op.merge_heads(t, made).view(*made.shape)  # while keys and values of all heads are alive
+    op.keep_alive(t, k, v)
     t.returned.append(probabilities)
     return joined
 
@@ -132,7 +125,7 @@ TRANSFORMERS = replace(
     attention=one_operator,
     drop=drop,
     parallel=parallel,
-    own_loss=own_loss,
+    default_loss=default_loss,
     constant_buffers=True,
 )
 TRANSFORMERS_EAGER = replace(TRANSFORMERS, attention=by_products, mask=mask)

@@ -19,6 +19,6 @@ def test_what_the_trace_cannot_say_is_refused_in_one_line(command: str, tmp_path
     options = {"run": ["--output", str(tmp_path / "out")], "fit": ["--memory", "80GiB"], "verify": ["--kept"]}
     assert cli.main([command, str(spec), *options.get(command, [])]) == 2
     complaint = capsys.readouterr().err
-    assert "the flash attention kernel does not take these inputs; those that do: math, efficient" in complaint
+    assert "the flash attention kernel does not support these inputs; choose one of: math, efficient" in complaint
     assert "Traceback" not in complaint
     assert not (tmp_path / "out").exists()

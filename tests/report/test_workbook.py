@@ -21,7 +21,7 @@ from planner.report import workbook
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, component_rows, row
 from planner.report.planned import BudgetLimit, Planned
 from planner.spec.records import Spec
-from planner.trace.sizes import Size, divide_up, spreadsheet, symbol
+from planner.trace.sizes import Size, ceil_div, spreadsheet, symbol
 
 ROOT = Path(__file__).parent.parent.parent
 EXACT = 2**53  # doubles hold all whole numbers up to here
@@ -138,7 +138,7 @@ def test_quotients_are_exact_where_a_double_rounds_them_to_the_next_integer(tmp_
     assert sheet is not None
     for number, (dividend, divisor) in enumerate(pairs, start=1):
         cells: dict[Any, str] = {"a": f"A{number}", "b": f"B{number}"}
-        sizes: tuple[Size, Size] = (a // b, divide_up(a, b))
+        sizes: tuple[Size, Size] = (a // b, ceil_div(a, b))
         sheet.append([dividend, divisor, *(f"={spreadsheet(size, cells)}" for size in sizes)])
     book.save(tmp_path / "quotients.xlsx")
     (cells_of,) = calculated(tmp_path / "quotients.xlsx").values()

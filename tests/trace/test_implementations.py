@@ -26,7 +26,7 @@ from planner.spec.records import (
     Spec,
     Training,
 )
-from planner.trace.classes import CLASSES, modelled_class
+from planner.trace.classes import CLASSES, modeled_class
 from planner.trace.decoder import trace
 from planner.trace.implementations import IMPLEMENTATIONS
 
@@ -68,8 +68,8 @@ def test_every_implementation_runs_every_activation(implementation: Implementati
     ],
 )
 def test_the_class_that_stands_for_a_model_follows_from_positions_projection_and_norm(layer: Layer, derived: ModelType) -> None:
-    assert modelled_class(model(layer)) == derived
-    assert modelled_class(model(layer, model_type="gemma2")) == "gemma2"
+    assert modeled_class(model(layer)) == derived
+    assert modeled_class(model(layer, model_type="gemma2")) == "gemma2"
 
 
 def test_a_class_that_is_named_decides_what_runs() -> None:

@@ -60,5 +60,5 @@ def test_the_kernel_that_is_picked(sizes: dict[str, int], training: dict[str, st
 
 
 def test_a_kernel_that_does_not_take_the_inputs_is_refused() -> None:
-    with pytest.raises(NotModelledError, match="the flash attention kernel does not take these inputs; those that do: math, efficient"):
+    with pytest.raises(NotModelledError, match="the flash attention kernel does not support these inputs; choose one of: math, efficient"):
         trace(model(), replace(PLAIN, precision="fp32", gradient_dtype="fp32", attention_kernel="flash"))
