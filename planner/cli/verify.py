@@ -55,13 +55,15 @@ def run(arguments: argparse.Namespace) -> int:
     from planner import verify
     from planner.report import terminal
     from planner.trace.refusal import NotModelledError
-    from planner.verify import table
 
     specs, code = read(arguments.specs, arguments.set)
     if code:
         return code
     if problem := verify.torch_problem():
         return fail(f"verify: {problem}")
+    from planner.verify import table
+    from planner.verify.comparison import compare
+
     asked: tuple[Check, ...] = tuple(_CHECKS) if arguments.all else tuple(arguments.checks or ())
     asked = (*asked, "device") if arguments.device else asked
     rows: list[Compared] = []
@@ -73,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
             for checks in (*parts, asked):
                 progress(f"{done + 1} of {len(specs)}: {spec.name} · {scenario.name}")
                 try:
-                    rows += verify.compare(spec, scenario, checks, config)
+                    rows += compare(spec, scenario, checks, config)
                 except (verify.CannotMeasureError, NotModelledError) as error:
                     progress("")
                     code = fail(f"{spec.path}, scenario {scenario.name}, {', '.join(checks)} cannot be measured: {error}")

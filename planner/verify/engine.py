@@ -1,15 +1,15 @@
-"""The backward pass, node by node, in the order of PyTorch's engine and with its rules for adding gradients up.
+"""The backward pass, node by node, in the order of PyTorch's engine and with its rules for accumulating gradients.
 
-PyTorch's own engine cannot be watched exactly: while a dispatch mode looks on, or on fake tensors, it never adds gradients in place, and on
-a device that is not there it does not start at all. So the autograd graph that PyTorch recorded is walked here. Every node is PyTorch's and
-computes its own derivative; only the bookkeeping between nodes is ours (``torch/csrc/autograd/engine.cpp``, ``input_buffer.cpp``,
+PyTorch's own engine cannot be measured exactly: under a dispatch mode or on fake tensors it never adds gradients in place, and on a fake
+device it does not start. This module therefore runs the autograd graph that PyTorch recorded. Every node is PyTorch's and computes its own
+derivative; only the bookkeeping between nodes is ours (``torch/csrc/autograd/engine.cpp``, ``input_buffer.cpp``,
 ``functions/accumulate_grad.h``):
 
-- the ready node that was recorded last runs first, leaves before all others;
-- a node's gradients are dropped when it has run, then its saved tensors; then its results are reduced to the shape and cast to the dtype of
-  what they are gradients of;
-- a second gradient for the same input is added in place if nothing else holds the first one or its storage;
-- a leaf takes its gradient as it is if its layout fits and nothing else holds it, else it takes a copy.
+- of the ready nodes, the one recorded last runs first, and leaves run before all others;
+- when a node has run, its gradients are freed, then its saved tensors; then its results are reduced and cast to the shape and dtype of
+  the node's inputs;
+- a second gradient for the same input is added in place if there is no other reference to the first one or its storage;
+- a leaf keeps its gradient itself if the layout matches and there is no other reference to it, else a copy.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ BACKWARDS = itertools.count(1)
 
 
 class Gradients:
-    """Gradients that wait for their node, by node and input."""
+    """Gradients of nodes that have not run yet, by node and input."""
 
     def __init__(self, device: torch.device) -> None:
         self.waiting: dict[int, list[Any]] = {}
-        # What a tensor looks like that nothing but its place in a list holds.
-        self.alone = self.holders([torch.empty(1, device=device)], 0)
+        # The counts of a tensor without other references than a list's.
+        self.alone = self.reference_counts([torch.empty(1, device=device)], 0)
 
     @staticmethod
-    def holders(tensors: list[Any], place: int) -> tuple[int, int, int]:
-        """Return how many hold the tensor in this place: in Python, in C++, and its storage."""
+    def reference_counts(tensors: list[Any], place: int) -> tuple[int, int, int]:
+        """Return the references to the tensor at this index in Python and in C++, and those to its storage."""
         tensor = tensors[place]
         storage = torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)  # noqa: SLF001 - counts have no public name
         return sys.getrefcount(tensor), tensor._use_count(), storage  # noqa: SLF001 - the same
 
     def add(self, node: int, inputs: int, place: int, gradients: list[Any], which: int) -> None:
-        """Move ``gradients[which]`` to one of the node's inputs, adding it to what waits there."""
+        """Move ``gradients[which]`` to one of the node's inputs, and add it to a gradient that is there."""
         waiting = self.waiting.setdefault(node, [None] * inputs)
         if waiting[place] is None:
             waiting[place] = gradients[which]
-        elif self.holders(waiting, place) == self.alone and is_dense(waiting[place]):
+        elif self.reference_counts(waiting, place) == self.alone and is_dense(waiting[place]):
             waiting[place].add_(gradients[which])
         else:
             waiting[place] = waiting[place] + gradients[which]
         gradients[which] = None
 
     def accumulate(self, leaf: Tensor, gradients: list[Any]) -> None:
-        """Give a leaf its gradient."""
+        """Accumulate a leaf's gradient."""
         fits = all(mine == its or size == 1 for mine, its, size in zip(gradients[0].stride(), leaf.stride(), leaf.shape, strict=True))
         if leaf.grad is not None:
             leaf.grad.add_(gradients[0])
-        elif fits and self.holders(gradients, 0)[:2] == self.alone[:2]:
+        elif fits and self.reference_counts(gradients, 0)[:2] == self.alone[:2]:
             leaf.grad = gradients[0].detach()
         else:
             leaf.grad = torch.empty_like(leaf).copy_(gradients[0])
@@ -66,7 +66,7 @@ class Gradients:
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Say whether the tensor's elements fill a block of memory without gaps or overlaps, in any order of dimensions."""
+    """Whether the tensor's elements fill a block of memory without gaps or overlaps, in any order of dimensions."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size != 1 and stride != expected:
@@ -76,11 +76,11 @@ def is_dense(tensor: Tensor) -> bool:
 
 
 def run(nodes: list[Any], gradients: list[Any]) -> list[Any]:
-    """Run the one node in the list on its gradients, then let go of both: the node's saved tensors die with it."""
+    """Run the one node in the list on its gradients, then free both, and with the node its saved tensors."""
     node = nodes.pop()
     if all(gradient is None for gradient in gradients):
         return [None] * len(node.next_functions)
-    if not callable(node):  # a node written in Python, which gets zeros where there is no gradient
+    if not callable(node):  # a node written in Python, which gets zeros for missing gradients
         node, inputs = node.apply, node._input_metadata  # noqa: SLF001 - no public name
         gradients[:] = [zeros(of) if one is None else one for one, of in zip(gradients, inputs, strict=True)]
     arguments = tuple(gradients)
@@ -95,7 +95,7 @@ def zeros(metadata: Any) -> Tensor:  # noqa: ANN401 - a type of PyTorch's that h
 
 
 def conform(results: list[Any], which: int, metadata: Any) -> None:  # noqa: ANN401 - a type of PyTorch's that has no public name
-    """Reduce a gradient to the shape and cast it to the dtype of what it is a gradient of."""
+    """Reduce and cast a gradient to the shape and dtype of the tensor it belongs to."""
     if results[which].shape != torch.Size(metadata.shape):
         results[which] = results[which].sum_to_size(tuple(metadata.shape))
     if results[which].dtype != metadata.dtype:
@@ -103,7 +103,7 @@ def conform(results: list[Any], which: int, metadata: Any) -> None:  # noqa: ANN
 
 
 def graph(root: Any) -> tuple[dict[int, Any], dict[int, int]]:  # noqa: ANN401 - nodes have members without public names
-    """Return all nodes behind ``root``, and for how many others each has to wait."""
+    """Return all nodes reachable from ``root``, and how many others must run before each."""
     nodes, waits_for, pending = {id(root): root}, {id(root): 0}, [root]
     while pending:
         for following, _ in pending.pop().next_functions:
@@ -118,19 +118,19 @@ def graph(root: Any) -> tuple[dict[int, Any], dict[int, int]]:  # noqa: ANN401 -
 
 
 def backward(roots: list[Any], device: torch.device, arrived: Callable[[Tensor], None]) -> None:
-    """Run the graph behind ``roots[0]``, the node that made a scalar loss, and give every leaf its gradient, telling ``arrived`` of it.
+    """Run the graph of ``roots[0]``, the node of a scalar loss, and call ``arrived`` with every leaf that has its gradient.
 
-    The node is taken out of the list: no other reference to it, or to the loss, may be held, or its saved tensors outlive their use.
+    The node is removed from the list. With another reference to it, or to the loss, its saved tensors would not be freed in time.
     """
     gradients = Gradients(device)
-    # Alive until the end, as loss.backward() holds it.
-    seed = torch.ones((), device=device, dtype=roots[0]._input_metadata[0].dtype)  # noqa: SLF001 - the node says it nowhere else
+    # Allocated until the end, as in loss.backward().
+    seed = torch.ones((), device=device, dtype=roots[0]._input_metadata[0].dtype)  # noqa: SLF001 - no public name
     gradients.waiting[id(roots[0])] = [seed, *[None] * (len(roots[0]._input_metadata) - 1)]  # noqa: SLF001 - the same
     ready = [(0, id(roots[0]))]
     nodes, waits_for = graph(roots.pop())
-    # Recomputation under checkpoint happens once in each backward pass, which it knows by the engine's number for it.
+    # checkpoint recomputes once per backward pass, which it identifies by the engine's number.
     number = next(BACKWARDS)
-    with torch.no_grad(), mock.patch("torch._C._current_graph_task_id", lambda: number):  # noqa: PT008 - a Mock would note each call
+    with torch.no_grad(), mock.patch("torch._C._current_graph_task_id", lambda: number):  # noqa: PT008 - a Mock would record each call
         while ready:
             _, key = heapq.heappop(ready)
             waiting = gradients.waiting.pop(key, [])

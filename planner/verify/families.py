@@ -1,6 +1,6 @@
-"""The classes of Hugging Face transformers that say the same model as a spec: an independent statement of it.
+"""Classes of Hugging Face transformers that build the same model as a spec: an independent implementation.
 
-The class that a spec names, or the first of ``FAMILIES`` whose every switch is the spec's, builds the model; if none does, it is refused.
+The class that a spec names builds the model, or else the first of ``FAMILIES`` that matches all of its switches.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from planner.spec.records import (
     ModelType,
     Norm,
     Positions,
+    QkvProjection,
     ScoresDtype,
 )
 from planner.verify import CannotMeasureError
@@ -36,20 +37,19 @@ ACTIVATIONS: dict[Activation, str] = {
 }
 
 LAYERNORM, RMSNORM = Norm(), Norm("rmsnorm", weight=True, bias=False)
-LEARNED, ROTARY = Positions(), Positions("rope")
 ALL_BIASES = {"q_bias": True, "k_bias": True, "v_bias": True, "o_bias": True}
 NO_BIASES = dict.fromkeys(ALL_BIASES, False)
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A class of transformers: its config, what all its models have in common, and its names for parameters."""
+    """A class of transformers: its config, the switches of all its models, and its names for parameters."""
 
     config: str
     model: str
-    common: Callable[[Model], Model]  # the model with the switches that the class fixes
-    keys: Callable[[Model, float], dict[str, Any]]  # its config's keys, given the dropout
-    names: tuple[tuple[str, str], ...] = ()  # parts of its parameters' names, and ours for them
+    common: Callable[[Model], Model]  # sets the switches that the class fixes
+    keys: Callable[[Model, float], dict[str, Any]]  # keys of its config, given the dropout
+    names: tuple[tuple[str, str], ...] = ()  # parts of its names, and ours
 
 
 def layer_of(model: Model) -> Layer:
@@ -57,9 +57,25 @@ def layer_of(model: Model) -> Layer:
     return model.runs[0].layers[0]
 
 
-def fixed(model: Model, layer: Callable[[Layer], Layer], **switches: Any) -> Model:  # noqa: ANN401 - values of the record's own fields
-    """Return the model with its switches set, in all its layers too: what is not named is left out."""
-    left_out: dict[str, Any] = {
+def layers_of(model: Model) -> list[Layer]:
+    """Return every layer, first to last."""
+    return [layer for run in model.runs for _ in range(run.count) for layer in run.layers]
+
+
+def rotary(rotary_dim: int) -> Positions:
+    """Return rotary positions on this many channels of each head."""
+    return Positions("rope", rotary_dim=rotary_dim)
+
+
+def fixed(
+    model: Model,
+    layer: Callable[[Layer], Layer],
+    positions: Positions,
+    norm: Norm,
+    **switches: Any,  # noqa: ANN401 - values of the record's own fields
+) -> Model:
+    """Return the model with the switches of a class: other switches are off, and ``layer`` sets those of each layer."""
+    off: dict[str, Any] = {
         "embedding_norm": False,
         "embedding_scale": False,
         "final_norm": True,
@@ -69,36 +85,28 @@ def fixed(model: Model, layer: Callable[[Layer], Layer], **switches: Any) -> Mod
         "per_layer_embedding": None,
         "extra": (),
     }
-    runs = tuple(replace(run, layers=tuple(layer(one) for one in run.layers)) for run in model.runs)
-    return replace(model, runs=runs, **(left_out | switches))
+
+    def whole(one: Layer) -> Layer:
+        return replace(layer(one), positions=positions, norm=norm)
+
+    runs = tuple(replace(run, layers=tuple(map(whole, run.layers))) for run in model.runs)
+    return replace(model, runs=runs, positions=positions, norm=norm, **(off | switches))
 
 
 def attention(layer: Layer, **switches: Any) -> Attention:  # noqa: ANN401 - values of the record's own fields
-    """Return attention of the layer's sizes with some switches set."""
+    """Return attention with the layer's sizes and these switches."""
     one = attention_of(layer)
     return replace(Attention(one.n_heads, one.n_kv_heads, one.head_dim), **switches)
 
 
 def feed_forward(layer: Layer, *, gated: bool, bias: bool) -> FeedForward:
-    """Return the layer's feed-forward with its form set; where there is no gate, its bias is nothing."""
+    """Return a feed-forward with the layer's sizes and these switches; without a gate, the gate's bias has no meaning."""
     one = feed_forward_of(layer)
     return FeedForward(one.d_ff, gated, one.activation, bias if gated else one.gate_bias, bias, bias)
 
 
-def sizes(model: Model) -> dict[str, Any]:
-    """Return the keys that most configs share."""
-    layer = layer_of(model)
-    return of_model(model) | {
-        "num_attention_heads": attention_of(layer).n_heads,
-        "num_key_value_heads": attention_of(layer).n_kv_heads,
-        "head_dim": attention_of(layer).head_dim,
-        "intermediate_size": feed_forward_of(layer).d_ff,
-        "hidden_act": ACTIVATIONS[feed_forward_of(layer).activation],
-    }
-
-
-def of_model(model: Model) -> dict[str, Any]:
-    """Return the keys that say what is once in the model."""
+def model_keys(model: Model) -> dict[str, Any]:
+    """Return the keys of the model's own sizes."""
     return {
         "vocab_size": model.padded_vocab_size,
         "max_position_embeddings": model.context_length,
@@ -111,88 +119,82 @@ def of_model(model: Model) -> dict[str, Any]:
     }
 
 
-def gpt2_common(model: Model) -> Model:
-    """Set what GPT2LMHeadModel fixes: learned positions, LayerNorm, a plain feed-forward, all biases, as many kv heads as heads."""
+def attention_keys(layer: Layer) -> dict[str, Any]:
+    """Return the keys of the attention's sizes."""
+    one = attention_of(layer)
+    return {"num_attention_heads": one.n_heads, "num_key_value_heads": one.n_kv_heads, "head_dim": one.head_dim}
+
+
+def dense_keys(model: Model) -> dict[str, Any]:
+    """Return the keys that the configs of most dense models share."""
+    layer = layer_of(model)
+    mlp = feed_forward_of(layer)
+    return model_keys(model) | attention_keys(layer) | {"intermediate_size": mlp.d_ff, "hidden_act": ACTIVATIONS[mlp.activation]}
+
+
+def full_heads(model: Model, qkv: QkvProjection) -> Callable[[Layer], Layer]:
+    """Return the layers of GPT-2 and GPT-NeoX: as many KV heads as heads, which fill d_model, a plain feed-forward, all biases."""
     heads = attention_of(layer_of(model)).n_heads
 
     def layer(one: Layer) -> Layer:
-        head = attention(one, qkv="fused", n_kv_heads=heads, head_dim=model.d_model // heads, qk_norm="none", **ALL_BIASES)
-        return Layer(head, feed_forward(one, gated=False, bias=True))
+        sizes = {"n_kv_heads": heads, "head_dim": model.d_model // heads}
+        return Layer(attention(one, qkv=qkv, **sizes, **ALL_BIASES), feed_forward(one, gated=False, bias=True))
 
-    return fixed(model, layer, positions=LEARNED, norm=LAYERNORM)
+    return layer
+
+
+def gpt2_common(model: Model) -> Model:
+    """Set what GPT2LMHeadModel fixes: learned positions and LayerNorm."""
+    return fixed(model, full_heads(model, "fused"), Positions(), LAYERNORM)
 
 
 def gpt2_keys(model: Model, dropout: float) -> dict[str, Any]:
     """Return the keys of GPT2Config."""
-    layer = layer_of(model)
-    return {
-        "vocab_size": model.padded_vocab_size,
-        "n_positions": model.context_length,
-        "n_embd": model.d_model,
-        "n_layer": model.n_layers,
-        "n_head": attention_of(layer).n_heads,
-        "n_inner": feed_forward_of(layer).d_ff,
-        "activation_function": ACTIVATIONS[feed_forward_of(layer).activation],
-        "tie_word_embeddings": model.tied_head,
+    mlp = feed_forward_of(layer_of(model))
+    return model_keys(model) | {
+        "num_attention_heads": attention_of(layer_of(model)).n_heads,
+        "n_inner": mlp.d_ff,
+        "activation_function": ACTIVATIONS[mlp.activation],
         "resid_pdrop": dropout,
         "embd_pdrop": dropout,
         "attn_pdrop": dropout,
-        "bos_token_id": None,
-        "eos_token_id": None,
     }
 
 
 def llama_like(qk_norm: bool = False, qkv_bias: bool | None = None) -> Callable[[Model], Model]:
-    """Set what the classes grown from Llama fix: rotary positions, RMSNorm before, gated feed-forward, separate projections."""
+    """Set what Llama and the classes derived from it fix: RoPE, RMSNorm before each block, a gated feed-forward, separate projections."""
 
-    def common(model: Model) -> Model:
-        rotary = replace(ROTARY, rotary_dim=attention_of(layer_of(model)).head_dim)
+    def layer(one: Layer) -> Layer:
+        out = attention_of(one).o_bias if qkv_bias is None else False
+        qkv = out if qkv_bias is None else qkv_bias  # Llama's attention_bias is for all four projections, its mlp_bias for all three
+        biases = {"q_bias": qkv, "k_bias": qkv, "v_bias": qkv, "o_bias": out}
+        mlp = feed_forward_of(one).down_bias and qkv_bias is None and not qk_norm
+        head = attention(one, qkv="separate", qk_norm="head_dim" if qk_norm else "none", **biases)
+        return Layer(head, feed_forward(one, gated=True, bias=mlp))
 
-        def layer(one: Layer) -> Layer:
-            own = attention_of(one).o_bias  # Llama's attention_bias is for all four projections, its mlp_bias for all three
-            bias = own if qkv_bias is None else qkv_bias
-            out = own if qkv_bias is None else False
-            switches = {"q_bias": bias, "k_bias": bias, "v_bias": bias, "o_bias": out}
-            norm = "head_dim" if qk_norm else "none"
-            head = attention(one, qkv="separate", qk_norm=norm, **switches)
-            mlp = feed_forward_of(one).down_bias and qkv_bias is None and not qk_norm
-            return Layer(head, feed_forward(one, gated=True, bias=mlp), positions=rotary, norm=RMSNORM)
-
-        rotary = replace(ROTARY, rotary_dim=attention_of(layer_of(model)).head_dim)
-        return fixed(model, layer, positions=rotary, norm=RMSNORM)
-
-    return common
+    return lambda model: fixed(model, layer, rotary(attention_of(layer_of(model)).head_dim), RMSNORM)
 
 
 def llama_keys(model: Model, dropout: float) -> dict[str, Any]:
-    """Return the keys of LlamaConfig and its like."""
+    """Return the keys of LlamaConfig and of the configs derived from it."""
     layer = layer_of(model)
-    return sizes(model) | {
-        "attention_bias": attention_of(layer).o_bias,
-        "mlp_bias": feed_forward_of(layer).down_bias,
-        "attention_dropout": dropout,
-    }
+    biases = {"attention_bias": attention_of(layer).o_bias, "mlp_bias": feed_forward_of(layer).down_bias}
+    return dense_keys(model) | biases | {"attention_dropout": dropout}
 
 
 def neox_common(model: Model) -> Model:
-    """Set what GPTNeoXForCausalLM fixes: rotary positions on a part of each head, LayerNorm, two norms and parallel or not, all biases."""
+    """Set what GPTNeoXForCausalLM fixes: RoPE on a part of each head, LayerNorm, two norms in a block, parallel or sequential."""
     first = layer_of(model)
-    heads = attention_of(first).n_heads
     block = first.block if first.block == "parallel_two_norms" else "sequential"
-    rotary = replace(ROTARY, rotary_dim=first.positions.rotary_dim)
-
-    def layer(one: Layer) -> Layer:
-        head = attention(one, qkv="fused_per_head", n_kv_heads=heads, head_dim=model.d_model // heads, qk_norm="none", **ALL_BIASES)
-        return Layer(head, feed_forward(one, gated=False, bias=True), positions=rotary, norm=LAYERNORM, block=block)
-
-    return fixed(model, layer, positions=rotary, norm=LAYERNORM)
+    heads = full_heads(model, "fused_per_head")
+    return fixed(model, lambda one: replace(heads(one), block=block), rotary(first.positions.rotary_dim), LAYERNORM)
 
 
 def neox_keys(model: Model, dropout: float) -> dict[str, Any]:
     """Return the keys of GPTNeoXConfig."""
     layer = layer_of(model)
     share = layer.positions.rotary_dim / attention_of(layer).head_dim
-    keys = sizes(model)
+    keys = dense_keys(model)
     del keys["num_key_value_heads"], keys["head_dim"]
     return keys | {
         "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": share},
@@ -203,23 +205,23 @@ def neox_keys(model: Model, dropout: float) -> dict[str, Any]:
 
 
 def gemma2_common(model: Model) -> Model:
-    """Set what Gemma2ForCausalLM fixes: norms before and after with an offset of one, soft caps on scores and logits."""
-    norm = replace(RMSNORM, unit_offset=layer_of(model).norm.unit_offset)
-    cap = attention_of(layer_of(model)).logit_softcap
-    rotary = replace(ROTARY, rotary_dim=attention_of(layer_of(model)).head_dim)
+    """Set what Gemma2ForCausalLM fixes: norms before and after each block, capped scores and logits, scaled embeddings."""
+    first = layer_of(model)
+    cap = attention_of(first).logit_softcap
 
     def layer(one: Layer) -> Layer:
-        window = attention_of(one).window
-        head = attention(one, qkv="separate", qk_norm="none", logit_softcap=cap, window=window, **NO_BIASES)
-        return Layer(head, feed_forward(one, gated=True, bias=False), positions=rotary, norm=norm, norm_placement="before_and_after")
+        head = attention(one, qkv="separate", logit_softcap=cap, window=attention_of(one).window, **NO_BIASES)
+        return Layer(head, feed_forward(one, gated=True, bias=False), norm_placement="before_and_after")
 
-    return fixed(model, layer, positions=rotary, norm=norm, logit_softcap=model.logit_softcap, embedding_scale=True)
+    norm = replace(RMSNORM, unit_offset=first.norm.unit_offset)
+    positions = rotary(attention_of(first).head_dim)
+    return fixed(model, layer, positions, norm, logit_softcap=model.logit_softcap, embedding_scale=True)
 
 
 def gemma2_keys(model: Model, dropout: float) -> dict[str, Any]:
     """Return the keys of Gemma2Config."""
-    windows = [attention_of(layer).window for run in model.runs for _ in range(run.count) for layer in run.layers]
-    keys = sizes(model)
+    windows = [attention_of(layer).window for layer in layers_of(model)]
+    keys = dense_keys(model)
     keys["hidden_activation"] = keys.pop("hidden_act")
     return keys | {
         "query_pre_attn_scalar": keys["head_dim"],
@@ -237,81 +239,69 @@ def experts_of(layer: Layer) -> Experts:
 
 
 def with_experts(norm: Literal["none", "head_dim"], scores: ScoresDtype, *, always_normalizes: bool) -> Callable[[Model], Model]:
-    """Set what MixtralForCausalLM and Qwen3MoeForCausalLM fix: Llama's layers, with experts for the feed-forward."""
+    """Set what MixtralForCausalLM and Qwen3MoeForCausalLM fix: Llama's layers with experts in place of the feed-forward."""
 
-    def common(model: Model) -> Model:
-        rotary = replace(ROTARY, rotary_dim=attention_of(layer_of(model)).head_dim)
+    def layer(one: Layer) -> Layer:
+        its = experts_of(one)
+        normalize = always_normalizes or its.normalize
+        experts = Experts(its.count, its.top_k, its.d_ff, activation=its.activation, normalize=normalize, scores_dtype=scores)
+        return Layer(attention(one, qkv="separate", qk_norm=norm, **NO_BIASES), None, experts=experts)
 
-        def layer(one: Layer) -> Layer:
-            chosen = experts_of(one)
-            normalize = always_normalizes or chosen.normalize
-            experts = Experts(
-                chosen.count, chosen.top_k, chosen.d_ff, activation=chosen.activation, normalize=normalize, scores_dtype=scores
-            )
-            head = attention(one, qkv="separate", qk_norm=norm, **NO_BIASES)
-            return Layer(head, None, experts=experts, positions=rotary, norm=RMSNORM)
-
-        return fixed(model, layer, positions=rotary, norm=RMSNORM)
-
-    return common
+    return lambda model: fixed(model, layer, rotary(attention_of(layer_of(model)).head_dim), RMSNORM)
 
 
 def experts_keys(model: Model, dropout: float) -> dict[str, Any]:
-    """Return the keys of MixtralConfig and Qwen3MoeConfig, each of which passes over the other's."""
+    """Return the keys of MixtralConfig and Qwen3MoeConfig; each ignores those of the other."""
     layer = layer_of(model)
     experts = experts_of(layer)
-    return of_model(model) | {
-        "num_attention_heads": attention_of(layer).n_heads,
-        "num_key_value_heads": attention_of(layer).n_kv_heads,
-        "head_dim": attention_of(layer).head_dim,
-        "hidden_act": ACTIVATIONS[experts.activation],
-        "intermediate_size": experts.d_ff,
-        "moe_intermediate_size": experts.d_ff,
-        "num_local_experts": experts.count,
-        "num_experts": experts.count,
-        "num_experts_per_tok": experts.top_k,
-        "norm_topk_prob": experts.normalize,
-        "sliding_window": None,
-        "attention_dropout": dropout,
-    }
+    return (
+        model_keys(model)
+        | attention_keys(layer)
+        | {
+            "hidden_act": ACTIVATIONS[experts.activation],
+            "intermediate_size": experts.d_ff,
+            "moe_intermediate_size": experts.d_ff,
+            "num_local_experts": experts.count,
+            "num_experts": experts.count,
+            "num_experts_per_tok": experts.top_k,
+            "norm_topk_prob": experts.normalize,
+            "sliding_window": None,
+            "attention_dropout": dropout,
+        }
+    )
 
 
 def latent_of(layer: Layer) -> LatentAttention:
-    """Return the layer's latent attention. Raises ``CannotMeasureError`` if it mixes tokens in another way."""
+    """Return the layer's latent attention. Raises ``CannotMeasureError`` for any other token mixer."""
     if layer.attention is None and len(layer.mixers) == 1 and isinstance(layer.mixers[0], LatentAttention):
         return layer.mixers[0]
     raise CannotMeasureError("a layer without latent attention")
 
 
 def deepseek_common(model: Model) -> Model:
-    """Set what DeepseekV3ForCausalLM fixes: latent attention; dense layers, then experts scored by sigmoids, a shared one beside them."""
-    rotary = replace(ROTARY, rotary_dim=latent_of(layer_of(model)).rope_dim)
+    """Set what DeepseekV3ForCausalLM fixes: latent attention; dense layers, then layers with sigmoid-scored and shared experts."""
 
     def layer(one: Layer) -> Layer:
         mixers = (replace(latent_of(one), bias=False, indexer=None),)
         if one.experts is None:
-            return Layer(None, feed_forward(one, gated=True, bias=False), mixers, positions=rotary, norm=RMSNORM)
-        experts = Experts(
-            one.experts.count,
-            one.experts.top_k,
-            one.experts.d_ff,
-            scoring="sigmoid",
-            correction_bias="buffer",
-            shared_d_ff=one.experts.shared_d_ff,
-        )
-        return Layer(None, None, mixers, experts, positions=rotary, norm=RMSNORM)
+            return Layer(None, feed_forward(one, gated=True, bias=False), mixers)
+        its = one.experts
+        experts = Experts(its.count, its.top_k, its.d_ff, scoring="sigmoid", correction_bias="buffer", shared_d_ff=its.shared_d_ff)
+        return Layer(None, None, mixers, experts)
 
-    return fixed(model, layer, positions=rotary, norm=RMSNORM)
+    return fixed(model, layer, rotary(latent_of(layer_of(model)).rope_dim), RMSNORM)
 
 
 def deepseek_keys(model: Model, dropout: float) -> dict[str, Any]:
     """Return the keys of DeepseekV3Config."""
-    layers = [layer for run in model.runs for _ in range(run.count) for layer in run.layers]
+    layers = layers_of(model)
     dense = [layer for layer in layers if layer.experts is None]
     latent, experts = latent_of(layers[0]), experts_of(layers[-1])
     if layers[: len(dense)] != dense or not dense or (experts.shared_d_ff or 0) % experts.d_ff:
-        raise CannotMeasureError("DeepseekV3ForCausalLM has dense layers, then experts, and shared experts as wide as several routed ones")
-    return of_model(model) | {
+        raise CannotMeasureError(
+            "DeepseekV3ForCausalLM requires dense layers before those with experts, and shared experts as wide as several routed ones"
+        )
+    return model_keys(model) | {
         "num_attention_heads": latent.n_heads,
         "num_key_value_heads": latent.n_heads,
         "kv_lora_rank": latent.kv_rank,
@@ -358,7 +348,7 @@ NEOX_NAMES = (
     ("gpt_neox.", "model."),
 )
 
-# A function is a module of its own there, and a part of the module that calls it here.
+# An activation is a module of its own there, and belongs to the module that calls it here.
 ACTIVATION_NAMES = ((".act_fn.", "."), (".act.", "."))
 
 FAMILIES: dict[ModelType, Family] = {
@@ -377,19 +367,19 @@ FAMILIES: dict[ModelType, Family] = {
 
 
 def family_of(model: Model) -> Family:
-    """Return the class that says the model: the one that the spec names, or the first. Raises ``CannotMeasureError`` if none does."""
+    """Return the class that the spec names, or the first that matches the model. Raises ``CannotMeasureError`` if none does."""
     families = [FAMILIES[model.model_type]] if model.model_type else [*FAMILIES.values()]
     for family in families:
-        if is_said_by(family, model):
+        if matches(family, model):
             return family
     classes = ", ".join(family.model for family in families)
     raise CannotMeasureError(f"no equivalent transformers class is known for this spec; tried {classes}")
 
 
-def is_said_by(family: Family, model: Model) -> bool:
-    """Say whether every switch of the model is as the class has it, in all layers alike but for what its config says layer by layer."""
+def matches(family: Family, model: Model) -> bool:
+    """Whether every switch of the model is the class's, and all layers are alike except where the config has a list."""
     layers = [layer for run in model.runs for layer in run.layers]
-    # A window masks scores that are computed all the same, and layers with experts are told apart by the config.
+    # A window only masks scores, and the config lists which layers have experts.
     alike = {replace(one, attention=one.attention and replace(one.attention, window=None)) for one in layers if one.experts is None}
     with suppress(CannotMeasureError):
         return len(alike) <= 1 and family.common(model) == model

@@ -1,4 +1,4 @@
-"""The models of a spec as Hugging Face transformers builds them: an independent statement of the same model."""
+"""Models built by Hugging Face transformers: an independent implementation of the spec."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ATTENTION = {"transformers": "sdpa", "transformers-eager": "eager"}
 
 
 def build(model: Model, training: Training, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """Return transformers' module for the model. Raises ``CannotMeasureError``, also where transformers is not installed."""
+    """Return transformers' module for the model. Raises ``CannotMeasureError``, also if transformers is not installed."""
     import torch
 
     if training.recompute == "selective":
-        raise CannotMeasureError("implementation transformers recomputes whole layers or nothing")
+        raise CannotMeasureError("implementation transformers does not support recompute: selective; use full or none")
     try:
         import transformers
         from transformers.initialization import no_init_weights
@@ -31,7 +31,7 @@ def build(model: Model, training: Training, device: torch.device, dtype: torch.d
         raise CannotMeasureError(f"transformers cannot be imported ({error}); pip install transformers") from error
     family = family_of(model)
     config = getattr(transformers, family.config)(**family.keys(model, float(training.dropout)))
-    config._attn_implementation = ATTENTION.get(training.implementation, "sdpa")  # noqa: SLF001 - the config's own way to be told
+    config._attn_implementation = ATTENTION.get(training.implementation, "sdpa")  # noqa: SLF001 - the config's only setting for it
     config.use_cache = training.kv_cache
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
@@ -41,7 +41,7 @@ def build(model: Model, training: Training, device: torch.device, dtype: torch.d
     finally:
         torch.set_default_dtype(before)
     module.tie_weights()  # type: ignore[operator] # a method of transformers' models
-    module.loss_type = "ForCausalLM"  # type: ignore[assignment] # which it takes anyway, after a warning
+    module.loss_type = "ForCausalLM"  # type: ignore[assignment] # its default, without a warning
     module.train()
     if training.recompute == "full":
         module.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})  # type: ignore[operator] # the same
@@ -49,7 +49,7 @@ def build(model: Model, training: Training, device: torch.device, dtype: torch.d
 
 
 def our_name(name: str, model: Model) -> str:
-    """Return our name for a module or a parameter of the model's class."""
+    """Return our name for a module or parameter of transformers' class."""
     name += "."
     for theirs, ours in (*family_of(model).names, *ACTIVATION_NAMES):
         name = name.replace(theirs, ours)
@@ -57,14 +57,14 @@ def our_name(name: str, model: Model) -> str:
 
 
 @contextmanager
-def as_if_running() -> Iterator[None]:
-    """Keep transformers from taking fake tensors for a trace to be exported, for which it builds masks that no run has."""
+def simulated_runtime() -> Iterator[None]:
+    """Keep transformers from treating fake tensors as an export, for which it builds other attention masks than in training."""
     with mock.patch("transformers.utils.import_utils.is_fake_tensor", lambda _: False):  # noqa: PT008 - a Mock would hold the tensor
         yield
 
 
 def parameters(model: Model) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every parameter of the model's class by our name for it, a tied one once, matrices as [out, in]."""
+    """Return the shape of every parameter by our name, a tied one once, matrices as [out, in]."""
     import torch
 
     training = Training(batch_size=1, sequence_length=1, implementation="transformers-eager")  # all classes have eager attention

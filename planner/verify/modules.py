@@ -1,18 +1,18 @@
-"""The model of a spec as plain ``torch.nn.Module``s, written as a reader of nanoGPT would write them.
+"""The model of a spec in plain ``torch.nn.Module``s, in the style of nanoGPT.
 
-Independent of the planner's own forward pass: it reads the records of the spec and nothing else. Sizes in shapes: B sequences of n tokens,
-H query heads and K key/value heads of width h, d the residual stream's width, V the rows of the token table.
+The modules depend on the records of the spec only, not on the planner's trace. Sizes in shapes: B sequences of n tokens,
+H query heads and K key/value heads of width h, d the residual stream's width, V the rows of the token embedding.
 
-What a spec leaves open is decided here and said in one place:
+Where a spec leaves a choice, the modules do the following:
 
-- Rotary tables, the sinusoidal table and the ALiBi bias are made anew in each forward pass, in the weights' dtype, once for all layers that
+- RoPE tables, the sinusoidal table and the ALiBi bias are computed in each forward pass, in the weights' dtype, once for all layers that
   share them; only the causal mask of ``pytorch-eager`` is a buffer of each layer, as in nanoGPT.
-- Queries and keys are normalized, then rotated, while heads still stand behind positions (B, n, H, h), so that no layout is lost.
-- Grouped keys and values reach all heads inside the fused kernel (``enable_gqa``), or as expanded copies in ``pytorch-eager``.
+- Queries and keys are normalized, then rotated, in the layout (B, n, H, h).
+- Grouped keys and values are repeated inside the fused kernel (``enable_gqa``), or as expanded copies in ``pytorch-eager``.
 - The embedding norm reads the sum of token and position embeddings; dropout comes after it.
 - Modules are registered in the order in which they run.
-- Dropout stands where nanoGPT has it: on the embedding, on the attention probabilities, after the attention's and the feed-forward's last
-  projection.
+- Dropout is applied as in nanoGPT: to the embedding, to the attention probabilities, and after the last projection of attention and
+  feed-forward.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from planner.verify.parts import (
 BUILT = ("pytorch", "pytorch-eager")
 SCORES_CAP, LOGITS_CAP = 50.0, 30.0  # Gemma 2's; no size depends on them
 Tables = dict[tuple[str, int], tuple[Tensor, ...]]  # ("rope", rotary_dim): cosines and sines; ("alibi", n_heads): the bias
-INIT_STD = 0.02  # GPT-2's; small enough that the first loss is near ln V
+INIT_STD = 0.02  # GPT-2's; small enough that the initial loss is near ln V
 
 
 def attention_of(layer: Layer) -> Attention:
-    """Return the layer's attention. Raises UnbuildableError for any other way of mixing tokens."""
+    """Return the layer's attention. Raises UnbuildableError for any other token mixer."""
     if layer.attention is None or layer.mixers:
         raise UnbuildableError("these modules mix tokens by attention of heads only, and not beside another mixer")
     return layer.attention
@@ -58,8 +58,8 @@ def feed_forward_of(layer: Layer) -> FeedForward:
     return layer.feed_forward
 
 
-def refuse_what_cannot_be_built(model: Model) -> None:
-    """Raise UnbuildableError, which names it, for a part of the spec that these modules do not have."""
+def check_buildable(model: Model) -> None:
+    """Raise UnbuildableError for the first part of the spec that these modules do not have."""
     layers = [layer for run in model.runs for layer in run.layers]
     attentions = [attention_of(layer) for layer in layers]
     parts = {
@@ -97,7 +97,7 @@ class SelfAttention(Module):
         self.rotary_dim = layer.positions.rotary_dim
         self.alibi = layer.positions.type == "alibi"
         if training.implementation not in BUILT:
-            raise UnbuildableError(f"implementation {training.implementation}: the modules here are those of {' and '.join(BUILT)}")
+            raise UnbuildableError(f"implementation {training.implementation} cannot be built in PyTorch here; use {' or '.join(BUILT)}")
         self.eager = training.implementation == "pytorch-eager"
         self.softcap = record.logit_softcap
         if self.softcap and not self.eager:
@@ -115,8 +115,7 @@ class SelfAttention(Module):
             self.v_proj = linear(model.d_model, widths[2], record.v_bias)
         else:
             if not record.q_bias == record.k_bias == record.v_bias:
-                msg = f"a {record.qkv} qkv projection has one bias: q, k and v bias must be equal"
-                raise UnbuildableError(msg)
+                raise UnbuildableError(f"a {record.qkv} qkv projection has one bias: q, k and v bias must be equal")
             self.qkv_proj = linear(model.d_model, sum(widths), record.q_bias)
         if record.qk_norm != "none":
             full = record.qk_norm == "full_width"
@@ -210,13 +209,13 @@ PLACEMENTS: dict[str, tuple[str | None, str | None, str | None, str | None]] = {
 
 
 class Block(Module):
-    """One decoder layer, (B, n, d) to (B, n, d), with its norms where the record places them."""
+    """A decoder layer, (B, n, d) to (B, n, d)."""
 
     def __init__(self, model: Model, layer: Layer, training: Training, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
         self.kind = layer.block
         if self.kind != "sequential" and layer.norm_placement != "before":
-            raise UnbuildableError(f"a {self.kind} block with norms placed {layer.norm_placement!r}: only 'before' is defined")
+            raise UnbuildableError(f"a {self.kind} block requires norm.placement: before, not {layer.norm_placement}")
         self.norms = before_attention, after_attention, before_mlp, after_mlp = PLACEMENTS[layer.norm_placement]
 
         def add_norms(*names: str | None) -> None:
@@ -231,7 +230,7 @@ class Block(Module):
         add_norms(after_mlp)
 
     def normed(self, name: str | None, x: Tensor) -> Tensor:
-        """Return x after the norm of this name, if there is one."""
+        """Apply the norm of this name, or none."""
         if name is None:
             return x
         result: Tensor = self.get_submodule(name)(x)
@@ -253,7 +252,7 @@ class Decoder(Module):
 
     def __init__(self, model: Model, training: Training, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
-        refuse_what_cannot_be_built(model)
+        check_buildable(model)
         self.record, self.dtype = model, dtype
         self.dropout = float(training.dropout)
         self.recompute_blocks = training.recompute == "full"
@@ -273,7 +272,7 @@ class Decoder(Module):
         )
 
     def make_tables(self, n: int, device: torch.device) -> Tables:
-        """Return what the layers share: rotary tables by rotary dimension and ALiBi biases by number of heads."""
+        """Return the tables that layers share: RoPE tables by rotary dimension and ALiBi biases by number of heads."""
         return {
             (kind, size): rotary_tables(n, size, device, self.dtype) if kind == "rope" else (alibi_bias(n, size, device, self.dtype),)
             for kind, size in self.tables
@@ -300,7 +299,7 @@ class Decoder(Module):
 
 
 class CausalLM(Module):
-    """The whole model, token ids (B, n) to logits (B, n, V). Raises ``UnbuildableError`` for what these modules cannot build."""
+    """The whole model, token ids (B, n) to logits (B, n, V). Raises ``UnbuildableError``."""
 
     def __init__(self, model: Model, training: Training, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
@@ -320,13 +319,13 @@ class CausalLM(Module):
 
     def loss(self, ids: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean cross entropy of the targets (B, n), a scalar, and the logits."""
-        hidden = self.model(ids)  # alive until the loss is there, as in nanoGPT's single forward function
+        hidden = self.model(ids)  # allocated until the loss is computed, as in nanoGPT's single forward function
         logits = self.head(hidden)
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1)), logits
 
     @torch.no_grad()
-    def initialise(self) -> None:
-        """Draw the weights as GPT-2 does: matrices and tables normal with a small deviation, biases zero, norms as they are."""
+    def initialize(self) -> None:
+        """Initialize as GPT-2 does: matrices and embeddings normal with a small deviation, biases zero, norms unchanged."""
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 module.weight.normal_(std=INIT_STD)
@@ -342,7 +341,7 @@ def parameters(model: Model) -> dict[str, tuple[int, ...]]:
 
 
 def without_masks(model: Model) -> Model:
-    """Return the model with attention to all tokens and uncapped scores, which stores the same weights."""
+    """Return the model without windows and soft-capping, which store no weights."""
 
     def plain(layer: Layer) -> Layer:
         return replace(layer, attention=replace(attention_of(layer), window=None, chunked=False, logit_softcap=None))

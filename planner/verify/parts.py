@@ -1,4 +1,4 @@
-"""What the modules of a spec are put together from: norms, activations, positions, soft caps."""
+"""Parts of the modules: norms, activations, positions, soft-capping."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class UnbuildableError(CannotMeasureError):
-    """The spec asks for something that these modules cannot build; the message names it."""
+    """The spec has a part that these modules cannot build; the message names it."""
 
 
 class Module(nn.Module):
@@ -45,7 +45,7 @@ class LayerNorm(Module):
         self.bias = nn.Parameter(torch.zeros(width, device=device, dtype=dtype)) if norm.bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x normalized over its last dimension."""
+        """Normalize x over its last dimension."""
         return F.layer_norm(x, (self.width,), self.weight, self.bias, EPSILON)
 
 
@@ -60,15 +60,14 @@ class RMSNorm(Module):
         self.weight = nn.Parameter(initial(width, device=device, dtype=dtype)) if norm.weight else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x normalized over its last dimension."""
+        """Normalize x over its last dimension."""
         weight = 1.0 + self.weight if self.unit_offset and self.weight is not None else self.weight
         return F.rms_norm(x, (self.width,), weight, EPSILON)
 
 
 def make_norm(width: int, norm: Norm, device: torch.device, dtype: torch.dtype) -> Module:
-    """Return the norm that the record describes, over the last dimension of the given width."""
-    kind = LayerNorm if norm.type == "layernorm" else RMSNorm
-    return kind(width, norm, device, dtype)
+    """Return the norm of the record, over a last dimension of this width."""
+    return (LayerNorm if norm.type == "layernorm" else RMSNorm)(width, norm, device, dtype)
 
 
 def rotary_tables(n: int, rotary_dim: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -89,7 +88,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def softcap(x: Tensor, cap: float | None) -> Tensor:
-    """Return x pressed between -cap and cap, if there is one. A variable names one tensor at a time, as in the classes of transformers."""
+    """Soft-cap x, or return it without a cap. A variable names one tensor at a time, as in transformers' classes."""
     if cap is None:
         return x
     x = x / cap
@@ -98,7 +97,7 @@ def softcap(x: Tensor, cap: float | None) -> Tensor:
 
 
 def alibi_bias(n: int, n_heads: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return ALiBi's distance penalties of shape (1, H, n, n), minus infinity for what comes later; Press et al. 2022."""
+    """Return ALiBi's bias (1, H, n, n), minus infinity for later keys; Press et al. 2022."""
     slopes = torch.tensor([2 ** (-8 * (head + 1) / n_heads) for head in range(n_heads)], device=device, dtype=torch.float32)
     positions = torch.arange(n, device=device, dtype=torch.float32)
     distance = positions[None, :] - positions[:, None]
@@ -107,7 +106,7 @@ def alibi_bias(n: int, n_heads: int, device: torch.device, dtype: torch.dtype) -
 
 
 def sinusoids(n: int, width: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return the table of Vaswani et al. 2017, shape (n, width): sines in even channels, cosines in odd ones."""
+    """Return the position table (n, width) of Vaswani et al. 2017: sines in even channels, cosines in odd ones."""
     inverse = ROTARY_BASE ** (-torch.arange(0, width, 2, device=device, dtype=torch.float32) / width)
     angles = torch.outer(torch.arange(n, device=device, dtype=torch.float32), inverse)
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)[:, :width].to(dtype)

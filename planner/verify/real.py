@@ -1,4 +1,4 @@
-"""What runs on real numbers: an optimizer's state after one step, the first loss, and a step on a GPU."""
+"""Measurements on real tensors: the optimizer state after one step, the initial loss, and the peak of a step on a GPU."""
 
 from __future__ import annotations
 
@@ -16,48 +16,40 @@ SEED = 0
 
 
 def measure_optimizer(model: Model, training: Training) -> OptimizerMeasured:
-    """Train the model for one step on the CPU and say what its optimizer holds."""
+    """Train the model for one step on the CPU and return the bytes that its optimizer uses."""
     with quiet():
         step = Step(model, training, "cpu")
         step.forward_and_backward()
         gradient_bytes = sum(map(bytes_of, step.trainer.gradients()))
         step.trainer.step()
-    state = step.trainer.state()
-    return OptimizerMeasured(
-        state=state,
-        state_bytes=sum(row.bytes for row in state),
-        shared_bytes=sum(row.bytes for row in state if not row.path),
-        step_counter_bytes=step.trainer.counters(),
-        master_bytes=sum(map(bytes_of, step.trainer.masters.values())),
-        gradient_bytes=gradient_bytes,
-    )
+    return OptimizerMeasured(step.trainer.state_bytes(), sum(map(bytes_of, step.trainer.masters.values())), gradient_bytes)
 
 
 def measure_loss(model: Model, training: Training) -> LossMeasured:
-    """Run the freshly initialised model on random tokens on the CPU, without dropout."""
+    """Run the freshly initialized model on random tokens on the CPU, without dropout."""
     with quiet(), torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(SEED)
         module = CausalLM(model, training, torch.device("cpu"), dtype_of_weights(training)).eval()
-        module.initialise()
+        module.initialize()
         ids, targets = (torch.randint(model.vocab_size, (training.batch_size, training.sequence_length)) for _ in range(2))
         with autocast(training, "cpu"):
             logits = module(ids)
             loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
-    return LossMeasured(tuple(logits.shape), str(logits.dtype).removeprefix("torch."), float(loss))
+    return LossMeasured(tuple(logits.shape), float(loss))
 
 
 def measure_gpu(model: Model, training: Training) -> int:
     """Return the peak of the second training step on the GPU in this machine, in bytes allocated (``torch.cuda.max_memory_allocated``).
 
-    Raises ``CannotMeasureError`` where there is no GPU and where its memory does not suffice.
+    Raises ``CannotMeasureError`` if there is no GPU, or if it runs out of memory.
     """
     if not torch.cuda.is_available():
-        raise CannotMeasureError("there is no GPU that PyTorch can use in this machine")
+        raise CannotMeasureError("PyTorch finds no GPU on this machine")
     try:
         with quiet():
             return _peak_on_gpu(model, training)
     except torch.cuda.OutOfMemoryError as error:
-        raise CannotMeasureError(f"the GPU's memory does not suffice for a step: {error}") from error
+        raise CannotMeasureError(f"out of GPU memory: {error}") from error
 
 
 def _peak_on_gpu(model: Model, training: Training) -> int:
@@ -70,6 +62,6 @@ def _peak_on_gpu(model: Model, training: Training) -> int:
             loss, output = step.forward()
             torch.autograd.backward(loss)
         step.trainer.step()
-        step.trainer.forget()
+        step.trainer.free_gradients()
         del loss, output
     return torch.cuda.max_memory_allocated()

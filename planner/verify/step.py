@@ -1,4 +1,4 @@
-"""Two training steps of a spec's model, watched operator by operator."""
+"""Two training steps of a spec's model, measured operator by operator."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from torch.utils._pytree import tree_leaves
 
 from planner.spec.precision import RECIPES
 from planner.spec.records import Model, Training
-from planner.verify import huggingface, pretend
+from planner.verify import fake_cuda, huggingface
+from planner.verify.allocations import AllocationTracker, dtype_name
 from planner.verify.engine import backward
-from planner.verify.live import Live, Made
 from planner.verify.losses import loss_of
 from planner.verify.measured import CHECKPOINT, Measured, Phase, SavedStorage
 from planner.verify.modules import CausalLM
 from planner.verify.optimizers import Trainer, muon_names
 from planner.verify.parts import UnbuildableError
 
-LOSS = "loss"  # the path of what runs in no module, or in the whole model itself
-MICRO_STEPS = 2  # of one step: those after the second are like it, with all gradients there from the start
-# Makes the gradients of its inputs beside the loss.
+LOSS = "loss"  # the path of operators outside of all modules, or in the model itself
+MICRO_BATCHES = 2  # measured per step: those after the second are like it, since all gradients exist from the start
+# Computes the gradients of its inputs in the forward pass, together with the loss.
 MAKES_GRADIENTS = "torch_nn._linear_cross_entropy_batch_chunked.default"
 
 
-class Functions(TorchFunctionMode):
-    """Remembers which of torch's public functions is running."""
+class RunningFunction(TorchFunctionMode):
+    """Records which of torch's public functions is running."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,30 +48,29 @@ class Functions(TorchFunctionMode):
             self.running = before
 
 
-class Keeper:
-    """Follows what autograd saves: each storage once, with the module and the function that saved it first."""
+class SavedTensorRecorder:
+    """Records the storages that autograd saves, each with the module and the function that saved it first."""
 
     def __init__(self, model: nn.Module, names: Callable[[str], str]) -> None:
         self.paths = {module: names(name) or LOSS for name, module in model.named_modules()}
         self.stack = [LOSS]
         self.saved: dict[int, tuple[weakref.ref[UntypedStorage], SavedStorage]] = {}
         self.ignored = {id(tensor.untyped_storage()) for tensor in (*model.parameters(), *model.buffers())}
-        self.functions = Functions()
+        self.functions = RunningFunction()
 
     def pack(self, tensor: Tensor) -> Tensor:
-        """Note what autograd saves, and hand it back as it is."""
+        """Record a saved tensor."""
         storage = tensor.untyped_storage()
         known = self.saved.get(id(storage))
         if id(storage) not in self.ignored and (known is None or known[0]() is not storage):
-            dtype = str(tensor.dtype).removeprefix("torch.")
             function = self.functions.running or CHECKPOINT
-            saved = SavedStorage(self.stack[-1], function, tuple(tensor.shape), dtype, storage.nbytes())
+            saved = SavedStorage(self.stack[-1], function, tuple(tensor.shape), dtype_name(tensor), storage.nbytes())
             self.saved[id(storage)] = weakref.ref(storage), saved
         return tensor.detach()  # a result saved as itself would keep itself alive
 
     @contextmanager
-    def watch(self) -> Iterator[None]:
-        """Follow all that is saved inside."""
+    def record(self) -> Iterator[None]:
+        """Record the tensors saved inside the context."""
 
         def enter(module: nn.Module, _args: object) -> None:
             self.stack.append(self.paths.get(module, self.stack[-1]))
@@ -95,14 +94,14 @@ def dtype_of_weights(training: Training) -> torch.dtype:
 
 
 def autocast(training: Training, device: str) -> torch.autocast:
-    """Autocast as the precision wants it, or switched off."""
+    """Return the precision's autocast, or a disabled one."""
     lowered = RECIPES[training.precision].autocast
     return torch.autocast(device, dtype=getattr(torch, lowered) if lowered else None, enabled=lowered is not None)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Leave out what is said about speed, as that autocast on the CPU leaves a norm's input in 16 bits, and about names to come."""
+    """Ignore warnings about speed (autocast on the CPU leaves a norm's input in 16 bits) and about deprecated names."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Mismatch dtype between input and weight")
         warnings.filterwarnings("ignore", message=".*gradient_checkpointing_enable.* is deprecated", category=FutureWarning)
@@ -110,21 +109,21 @@ def quiet() -> Iterator[None]:
 
 
 def measure(model: Model, training: Training) -> Measured:
-    """Train the model for two steps and say what PyTorch kept, computed and held.
+    """Train the model for two steps and return the bytes and FLOPs measured in PyTorch.
 
-    The training's device decides what runs: the CPU's kernels on real tensors, or a made-up GPU at any size on fake ones.
-    Raises ``UnbuildableError``, also for what PyTorch's kernels do not take, and ``CannotPretendError``.
+    The training's device selects the CPU's kernels on real tensors, or a fake GPU, at any size, on tensors without data.
+    Raises ``UnbuildableError``, also for inputs that PyTorch's kernels reject, and ``FakeCudaUnavailableError``.
     """
     if training.device == "cpu":
         with quiet():
             return Step(model, training, "cpu").measure()
     if training.optimizer == "adamw-8bit":
-        raise UnbuildableError("optimizer adamw-8bit: its kernels need data, so that no step of it runs on a fake GPU")
-    running = huggingface.as_if_running() if training.implementation.startswith("transformers") else nullcontext()
-    with quiet(), running, pretend.cuda(training.device, training.attention_kernel):
+        raise UnbuildableError("optimizer adamw-8bit cannot run on a fake GPU: its kernels need data")
+    running = huggingface.simulated_runtime() if training.implementation.startswith("transformers") else nullcontext()
+    with quiet(), running, fake_cuda.cuda(training.device, training.attention_kernel):
         try:
             return Step(model, training, "cuda").measure()
-        except RuntimeError as error:  # as where a grouped product's rows are no multiple of 16 bytes
+        except RuntimeError as error:  # e.g. a grouped product whose rows are not a multiple of 16 bytes
             raise UnbuildableError(f"PyTorch does not run it: {error}") from error
 
 
@@ -137,7 +136,7 @@ def build(model: Model, training: Training, device: torch.device) -> tuple[nn.Mo
 
 
 class Step:
-    """A model, its inputs and its optimizer, and the steps that they take together."""
+    """A model with its inputs and its optimizer."""
 
     def __init__(self, model: Model, training: Training, device: Literal["cuda", "cpu"]) -> None:
         self.device, self.training = torch.device(device), training
@@ -147,81 +146,79 @@ class Step:
         self.ids, self.targets = (torch.zeros(shape, dtype=torch.long, device=self.device) for _ in range(2))
         hidden = muon_names(model, training) if training.optimizer == "muon" else frozenset[str]()
         self.trainer = Trainer(self.module, training, self.names, hidden)
-        self.live = Live(self.device)
-        held = (*self.module.parameters(), *self.module.buffers(), *self.trainer.held(), self.ids, self.targets)
-        self.live.follow(held, "start")
+        self.allocations = AllocationTracker(self.device)
+        initial = (*self.module.parameters(), *self.module.buffers(), *self.trainer.initial_tensors(), self.ids, self.targets)
+        self.allocations.track(initial, "start")
 
     def forward(self) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Return the loss, and what the program holds until the step ends."""
+        """Return the loss, and the tensors that the program keeps until the step ends."""
         with autocast(self.training, self.device.type):
             loss, output = self.loss(self.module, self.ids, self.targets)
         if not self.training.keep_logits:
             return loss, ()
-        # Without their part in the graph, which would hold what PyTorch's engine lets go of.
+        # Detached from the graph, which would keep alive tensors that PyTorch's engine frees.
         return loss, tuple(tensor.detach() for tensor in tree_leaves(output) if isinstance(tensor, Tensor))
 
     def measure(self) -> Measured:
         """Run both steps."""
-        first, _, kept = self.step(Keeper(self.module, self.names))
-        peaks, (start, after_forward, after_backward, after_optimizer), _ = self.step(None)
+        first, _, kept = self.step(SavedTensorRecorder(self.module, self.names))
+        phases, (start, after_forward, after_backward, _), _ = self.step(None)
         return Measured(
             params=sum(parameter.numel() for parameter in self.module.parameters()),
             kept=kept,
             saved_bytes=sum(saved.bytes for saved in kept),
             flops_forward=first[0].flops,
             flops_backward=first[1].flops,
-            flops_left_out=tuple((peak.phase, *item) for peak in first for item in peak.flops_left_out),
             start_bytes=start,
             after_forward_bytes=after_forward,
             after_backward_bytes=after_backward,
-            after_optimizer_bytes=after_optimizer,
             first_phases=first,
-            phases=peaks,
+            phases=phases,
         )
 
-    def step(self, keeper: Keeper | None) -> tuple[tuple[Phase, ...], tuple[int, ...], tuple[SavedStorage, ...]]:
-        """One training step: its phases, live bytes before and after each, and, if a keeper watches, what is kept for backward."""
+    def step(self, recorder: SavedTensorRecorder | None) -> tuple[tuple[Phase, ...], tuple[int, ...], tuple[SavedStorage, ...]]:
+        """Run a training step; return its phases, the bytes allocated before and after each, and the recorded storages."""
         phases: list[Phase] = []
-        for _ in range(min(self.training.gradient_accumulation, MICRO_STEPS) - 1):
-            with self.live:
+        for _ in range(min(self.training.gradient_accumulation, MICRO_BATCHES) - 1):
+            with self.allocations:
                 self.forward_and_backward()
-        points = [self.live.bytes]
-        known = set(self.live.storages)
-        with self.phase("forward", phases, points), keeper.watch() if keeper else nullcontext():
+        points = [self.allocations.bytes]
+        known = set(self.allocations.storages)
+        with self.phase("forward", phases, points), recorder.record() if recorder else nullcontext():
             loss, output = self.forward()
-        kept = self.kept(keeper, known, loss, output) if keeper else ()
+        kept = self.saved_for_backward(recorder, known, loss, output) if recorder else ()
         roots, loss = [loss.grad_fn], loss.detach()
         with self.phase("backward", phases, points):
             backward(roots, self.device, self.trainer.arrived)
         with self.phase("optimizer", phases, points):
             self.trainer.step()
-        self.trainer.forget()
+        self.trainer.free_gradients()
         del output
         return tuple(phases), tuple(points), kept
 
     def forward_and_backward(self) -> None:
-        """Run one micro-batch whose gradients stay."""
+        """Run one micro-batch and keep its gradients."""
         loss, _ = self.forward()
         roots, loss = [loss.grad_fn], loss.detach()
         backward(roots, self.device, self.trainer.arrived)
 
     @contextmanager
     def phase(self, name: Literal["forward", "backward", "optimizer"], phases: list[Phase], points: list[int]) -> Iterator[None]:
-        """Watch one phase, and note its peak and FLOPs and the live bytes after it."""
-        live = self.live
-        live.start_phase()
-        with live:
+        """Measure one phase: add its peak and FLOPs to ``phases`` and the bytes allocated after it to ``points``."""
+        self.allocations.start_phase()
+        with self.allocations:
             yield
-        phases.append(Phase(name, live.peak_operator, live.peak_bytes, live.flops, tuple(sorted(live.flops_left_out.items()))))
-        points.append(live.bytes)
+        phases.append(Phase(name, self.allocations.peak_bytes, self.allocations.flops))
+        points.append(self.allocations.bytes)
 
-    def kept(self, keeper: Keeper, known: set[int], loss: Tensor, output: tuple[Tensor, ...]) -> tuple[SavedStorage, ...]:
-        """All storages that stay for backward: what was saved, and what else is still alive, such as checkpoints' inputs.
+    def saved_for_backward(
+        self, recorder: SavedTensorRecorder, known: set[int], loss: Tensor, output: tuple[Tensor, ...]
+    ) -> tuple[SavedStorage, ...]:
+        """Return the storages saved for backward: the recorded ones, and others still allocated, such as the inputs of checkpoints.
 
-        Gradients that a chunked loss makes in the forward pass are results and no inputs of the backward pass: they do not count.
+        Gradients that a chunked loss computes in the forward pass are results, so they are not included.
         """
-        saved = {key: row for key, (storage, row) in keeper.saved.items() if storage() is not None}
-        ours = known | saved.keys() | {id(tensor.untyped_storage()) for tensor in (loss, *output)}
-        ours |= {key for key, (_, made) in self.live.storages.items() if made.operator == MAKES_GRADIENTS}
-        others: list[Made] = [made for key, (_, made) in self.live.storages.items() if key not in ours]
-        return (*saved.values(), *(SavedStorage("model", CHECKPOINT, made.shape, made.dtype, made.bytes) for made in others))
+        saved = {key: row for key, (storage, row) in recorder.saved.items() if storage() is not None}
+        counted = known | saved.keys() | {id(tensor.untyped_storage()) for tensor in (loss, *output)}
+        others = [one for key, (_, one) in self.allocations.storages.items() if key not in counted and one.operator != MAKES_GRADIENTS]
+        return (*saved.values(), *(SavedStorage("model", CHECKPOINT, one.shape, one.dtype, one.bytes) for one in others))

@@ -1,4 +1,4 @@
-"""Rows of a comparison as text, Markdown or JSON, and the line that sums them up."""
+"""Rows of a comparison as text, Markdown or JSON, and their summary."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _ALIGN = "lllrrrl"
 
 
 def text(rows: Sequence[Compared], style: Style = PLAIN, width: int | None = None) -> str:
-    """Write a table for a terminal, and the summary below it."""
+    """Return a table for a terminal, with the summary below."""
     lines = aligned(_HEADINGS, _ALIGN, map(_cells, rows), style, width) if rows else ()
     return "\n".join([*lines, "", summary(rows), ""])
 
 
 def markdown(rows: Sequence[Compared]) -> str:
-    """Write a table for GitHub, and the summary above it."""
+    """Return a table for GitHub, with the summary above."""
     return "\n".join([summary(rows), "", *md.table(_HEADINGS, _ALIGN, map(_cells, rows)), ""])
 
 
 def as_json(rows: Sequence[Compared]) -> str:
-    """Write a list with one object per row, numbers exact."""
+    """Return a list with an object per row, with exact numbers."""
     objects = [asdict(row) | {"difference": row.difference, "agrees": row.agrees} for row in rows]
     return json.dumps(objects, ensure_ascii=False, indent=2) + "\n"
 
 
 def summary(rows: Sequence[Compared]) -> str:
-    """Say in one line how many figures were compared and how many differ."""
+    """Return in one line how many values were compared, and how many differ."""
     equal = sum(row.ours == row.pytorch for row in rows)
     near = sum(row.agrees for row in rows) - equal
     models = len({row.model for row in rows})

@@ -26,9 +26,9 @@ pytest.importorskip("torch", reason="the extra torch is not installed")
 import torch
 from torch.nn import functional as F  # noqa: N812 - the name that every PyTorch program gives it
 
-from planner.verify import pretend
+from planner.verify import fake_cuda
+from planner.verify.allocations import AllocationTracker
 from planner.verify.engine import backward as run_backward
-from planner.verify.live import Live
 
 B, n, H, h, d, E, k = 2, 16, 4, 8, 24, 3, 2
 ROWS, HEADS = (B, n, d), (B, H, n, h)
@@ -141,20 +141,20 @@ def theirs(case: Case, needs: tuple[bool, ...]) -> tuple[bool, int, int, int]:
         saved[id(storage)] = storage
         return tensor
 
-    with pretend.cuda() if case.device == "cuda" else nullcontext():
+    with fake_cuda.cuda() if case.device == "cuda" else nullcontext():
         device, dtype = torch.device(case.device), getattr(torch, case.dtype)
         inputs = [
             torch.zeros(shape, device=device, dtype=dtype, requires_grad=need) for shape, need in zip(case.shapes, needs, strict=True)
         ]
-        live = Live(device)
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), live:
+        allocations = AllocationTracker(device)
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), allocations:
             made = case.theirs(*inputs)
-        flops = live.flops + sum(live.flops_left_out.values())
-        live.start_phase()
+        flops = allocations.flops
+        allocations.start_phase()
         if made.requires_grad:
-            with live:
+            with allocations:
                 run_backward([(made * torch.ones_like(made)).sum().grad_fn], device, lambda _: None)
-        return made.requires_grad, sum(s.nbytes() for s in saved.values()), flops, live.flops + sum(live.flops_left_out.values())
+        return made.requires_grad, sum(s.nbytes() for s in saved.values()), flops, allocations.flops
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_autocast_makes_one_copy_of_a_weight_that_trains_and_one_for_each_reader
     x, w = t.tensor(ROWS, "bfloat16"), t.tensor((d, d), "float32", needs_grad=trains)
     w.parts[0][0].leaf = True
     op.linear(t, op.linear(t, x, w), w)
-    with pretend.cuda(), torch.autocast("cuda", torch.bfloat16):
+    with fake_cuda.cuda(), torch.autocast("cuda", torch.bfloat16):
         weight = torch.zeros(d, d, device="cuda", requires_grad=trains)
         saved: dict[int, torch.UntypedStorage] = {}
 

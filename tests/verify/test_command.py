@@ -87,12 +87,12 @@ def test_an_old_torch_is_named(tiny: Path, capsys: pytest.CaptureFixture[str], m
     assert "PyTorch 2.4.1+cu121 is too old" in capsys.readouterr().err
 
 
-def test_a_small_twin_keeps_every_switch() -> None:
-    from planner.verify import twin
+def test_a_scaled_down_copy_keeps_every_switch() -> None:
+    from planner.verify.scaled_down import scaled_down
 
     for path in sorted((Path(__file__).parents[2] / "specs").glob("*.yaml")):
         model = load(path).model
-        small = twin(model)
+        small = scaled_down(model)
         assert [run.layers[0].norm for run in small.runs] == [run.layers[0].norm for run in model.runs], path
         assert [run.layers[0].block for run in small.runs] == [run.layers[0].block for run in model.runs], path
         assert small.tied_head == model.tied_head
@@ -136,7 +136,7 @@ def test_a_model_that_no_class_says_is_named(tiny: Path, capsys: pytest.CaptureF
 def test_a_real_step_needs_a_gpu(tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert cli.main(["verify", str(tiny), "--device", "cuda"]) == 2
-    assert "there is no GPU" in capsys.readouterr().err
+    assert "finds no GPU" in capsys.readouterr().err
 
 
 CONFIGS = {  # small odd sizes: experts with latent attention, a hybrid of attention and a gated delta rule, a state-space model

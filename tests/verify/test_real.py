@@ -10,9 +10,11 @@ import pytest
 
 from planner import capacity
 from planner.spec.records import Attention, FeedForward, GradientDtype, Layer, Model, Optimizer, Precision, Run, Scenario, Spec, Training
-from planner.verify import CannotMeasureError, measure_loss, measure_optimizer
+from planner.verify import CannotMeasureError
 
 pytest.importorskip("torch", reason="the extra torch is not installed")
+
+from planner.verify.real import measure_loss, measure_optimizer
 
 LAYER = Layer(Attention(4, 4, 16), FeedForward(96))
 SMALL = Model(250, 250, 40, 64, 2, (Run(2, (LAYER,)),))

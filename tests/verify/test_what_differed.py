@@ -10,9 +10,10 @@ import pytest
 from planner.capacity.figures import Plan
 from planner.spec.problems import SpecError
 from planner.trace.refusal import NotModelledError
-from planner.verify import measure
 
 pytest.importorskip("torch", reason="the extra torch is not installed")
+
+from planner.verify.step import measure
 
 PlanModel = Callable[..., Plan]
 SMALL: dict[str, Any] = {"vocab_size": 101, "context_length": 24, "d_model": 32, "n_layers": 2, "n_heads": 4, "d_ff": 48}

@@ -1,4 +1,4 @@
-"""The model that a Hugging Face config.json means to transformers itself: the class that its ``model_type`` names, on the meta device."""
+"""Models that transformers builds from a config.json: the class of its ``model_type``, on the meta device."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from typing import Any
 
 from planner.verify import CannotMeasureError
 
-# Text models that AutoModelForCausalLM does not know under the type of their own configuration.
+# Text models whose model_type is not registered with AutoModelForCausalLM.
 CLASSES = {"mistral4": "Mistral4ForCausalLM"}
 
 
-def configured(path: Path) -> tuple[str, int]:
-    """Return the class's name and the parameters that it stores, a tied one once.
-
-    Raises CannotMeasureError where transformers is missing, has no such class, or cannot build it.
-    """
+def parameters(path: Path) -> tuple[str, int]:
+    """Return the class's name and its number of parameters, a tied one once. Raises CannotMeasureError if transformers cannot build it."""
     try:
         import torch
         import transformers
@@ -27,10 +24,10 @@ def configured(path: Path) -> tuple[str, int]:
         config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         kind = str(config["model_type"])
         with warnings.catch_warnings(), torch.device("meta"):
-            warnings.simplefilter("ignore")  # transformers' own, about what it would do at run time
+            warnings.simplefilter("ignore")  # transformers' own, about run time
             read = transformers.AutoConfig.for_model(**config)
             build: Any = getattr(transformers, CLASSES[kind]) if kind in CLASSES else transformers.AutoModelForCausalLM.from_config
             model = build(read)
     except Exception as error:
-        raise CannotMeasureError(f"transformers does not build {path.name}: {error}") from error
+        raise CannotMeasureError(f"transformers cannot build {path.name}: {error}") from error
     return type(model).__name__, sum(parameter.numel() for parameter in model.parameters())

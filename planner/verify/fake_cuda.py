@@ -1,12 +1,12 @@
-"""A CUDA device that is not there: fake tensors on it take the operators and autocast rules that a GPU takes.
+"""A fake CUDA device: fake tensors on it use the operators and autocast rules of a GPU.
 
-PyTorch's fake tensors carry shapes, dtypes and storages without data, and dispatch as their device does. Three things a build without CUDA
-lacks are put in their place here, for as long as a measurement lasts:
+PyTorch's fake tensors have shapes, dtypes and storages without data, and dispatch like their device. A PyTorch build without CUDA lacks
+three things, which this module replaces during a measurement:
 
-- the device guard, without which no operator on the device starts: the registry's empty entry gets the guard of the meta device, which
-  does nothing (builds with CUDA bring a guard of their own for fake tensors);
-- the kernels of operators that fall apart into others where there is no kernel, RMS norm and the derivative of SiLU;
-- the choice of the fused attention kernel, which PyTorch makes by asking the GPU.
+- the device guard, which every operator on the device needs: the registry's empty entry gets the guard of the meta device, which does
+  nothing (builds with CUDA have their own guard for fake tensors);
+- the kernels of operators that are otherwise decomposed: RMS norm and the derivative of SiLU;
+- the choice of the fused attention kernel, for which PyTorch queries the GPU.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from planner.spec.records import AttentionKernel
 from planner.verify import CannotMeasureError
 
-# Places in c10::DeviceType, which PyTorch keeps for good: they are written into saved models.
+# Values of c10::DeviceType. They never change, since saved models contain them.
 CUDA, META, DEVICE_TYPES = 1, 14, 21
 GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
 
@@ -52,13 +52,13 @@ aten = torch.ops.aten
 HAS_CUDA: bool = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call] # untyped in torch
 
 
-class CannotPretendError(CannotMeasureError):
-    """No fake CUDA device can be made in this build of PyTorch; the message says why."""
+class FakeCudaUnavailableError(CannotMeasureError):
+    """The installed build of PyTorch cannot simulate a CUDA device; the message gives the reason."""
 
 
 @contextmanager
 def device_guard() -> Iterator[None]:
-    """Let operators on CUDA devices start although this build of PyTorch has no CUDA."""
+    """Allow operators on CUDA devices in a build of PyTorch without CUDA."""
     if HAS_CUDA:
         yield
         return
@@ -66,7 +66,7 @@ def device_guard() -> Iterator[None]:
         library = ctypes.CDLL(str(next(Path(torch.__file__).parent.glob("lib/libc10.*"))))
         guards = (ctypes.c_void_p * DEVICE_TYPES).in_dll(library, GUARDS)
     except (StopIteration, OSError, ValueError) as error:
-        raise CannotPretendError(f"this PyTorch build cannot simulate a CUDA device ({error}); use a build with CUDA") from error
+        raise FakeCudaUnavailableError(f"this PyTorch build cannot simulate a CUDA device ({error}); use a build with CUDA") from error
     before = guards[CUDA]
     guards[CUDA] = guards[META]
     try:
@@ -77,13 +77,13 @@ def device_guard() -> Iterator[None]:
 
 @contextmanager
 def native_kernels() -> Iterator[None]:
-    """Make the dispatcher believe that CUDA has its kernels; fake tensors never run them."""
+    """Register CUDA kernels with the dispatcher; fake tensors never run them."""
     if HAS_CUDA:
         yield
         return
 
     def never(*_: object) -> None:
-        raise CannotPretendError("a kernel of the fake CUDA device was run on data")
+        raise FakeCudaUnavailableError("a kernel of the fake CUDA device was run on data")
 
     library = torch.library.Library("aten", "IMPL", "CUDA")  # type: ignore[no-untyped-call] # untyped in torch
     for operator in COMPOSITE_WITHOUT_CUDA:
@@ -91,12 +91,12 @@ def native_kernels() -> Iterator[None]:
     try:
         yield
     finally:
-        library._destroy()  # type: ignore[no-untyped-call] # noqa: SLF001 - the only way to take a registration back
+        library._destroy()  # type: ignore[no-untyped-call] # noqa: SLF001 - the only way to remove a registration
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A generation of GPU, and the attention kernel that a program forces on it (``auto``: none)."""
+    """A GPU generation, and the attention kernel that a program selects (``auto``: none)."""
 
     generation: Generation
     forced: AttentionKernel = "auto"
@@ -104,22 +104,22 @@ class Gpu:
     def kernel(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> AttentionKernel:
         """Return the kernel that runs for q (B, H, n, h), k and v (B, K, n, h).
 
-        Read from PyTorch 2.13's ``sdp_utils``: a kernel takes some inputs and not others, and of those that take them the first in the
-        generation's order runs. Raises ``CannotMeasureError`` where the forced one takes them not.
+        By PyTorch 2.13's ``sdp_utils``: of the kernels that support the inputs, the first in the generation's order runs. Raises
+        ``CannotMeasureError`` if the selected kernel does not support them.
         """
         width, same = q.shape[-1], v.shape[-1] == q.shape[-1]
         half, alignment = q.dtype in HALF, 16 // q.element_size()
-        takes: dict[AttentionKernel, bool] = {
+        supports: dict[AttentionKernel, bool] = {
             "cudnn": half and same and width % 8 == 0 and width <= CUDNN_MAX_HEAD_DIM and k.shape[2] > 1 and (dropout * 16).is_integer(),
             "flash": half and same and mask is None and width <= FLASH_MAX_HEAD_DIM,
             "efficient": q.shape[1] == k.shape[1] and width % alignment == 0 and v.shape[-1] % alignment == 0,
             "math": True,
         }
         if self.forced != "auto":
-            if not takes[self.forced]:
-                raise CannotMeasureError(f"attention kernel {self.forced} does not take {q.dtype} heads of width {width} here")
+            if not supports[self.forced]:
+                raise CannotMeasureError(f"attention kernel {self.forced} does not support {q.dtype} heads of width {width} here")
             return self.forced
-        return next(name for name in ORDER[self.generation] if takes[name])
+        return next(name for name in ORDER[self.generation] if supports[name])
 
     def attend(
         self,
@@ -140,7 +140,7 @@ class Gpu:
             attn_mask = None if attn_mask is None else attn_mask.to(dtype)
         if attn_mask is not None and attn_mask.dtype == torch.bool:
             attn_mask = torch.zeros_like(attn_mask, dtype=q.dtype).masked_fill_(attn_mask.logical_not(), float("-inf"))
-        with torch._C._DisableAutocast():  # noqa: SLF001 - what the operator itself does below its casts
+        with torch._C._DisableAutocast():  # noqa: SLF001 - as the operator does after its casts
             kernel = self.kernel(q, k, v, attn_mask, dropout_p)
             if kernel == "math":
                 return aten._scaled_dot_product_attention_math(  # type: ignore[no-any-return]  # noqa: SLF001 - what CUDA dispatches to
@@ -150,7 +150,7 @@ class Gpu:
 
 
 def flash(q: Tensor, k: Tensor, v: Tensor, _: Tensor | None, dropout: float, causal: bool, scale: float | None) -> Tensor:
-    """Flash attention, on heads padded to a multiple of 8."""
+    """Flash attention, with heads padded to a multiple of 8."""
     width = q.shape[-1]
     if padding := -width % FLASH_ALIGNMENT:
         q, k, v = (F.pad(x, (0, padding)) for x in (q, k, v))
@@ -160,7 +160,7 @@ def flash(q: Tensor, k: Tensor, v: Tensor, _: Tensor | None, dropout: float, cau
 
 
 def efficient(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool, scale: float | None) -> Tensor:
-    """Memory-efficient attention, on a mask padded as it wants."""
+    """Memory-efficient attention, with the mask padded as required."""
     mask = None if mask is None else padded_mask(mask, q, k)
     run = aten._scaled_dot_product_efficient_attention  # noqa: SLF001 - what CUDA runs
     return run(q, k, v, mask, torch.is_grad_enabled(), dropout, causal, scale=scale)[0]  # type: ignore[no-any-return]
@@ -176,7 +176,7 @@ FUSED = {"flash": flash, "efficient": efficient, "cudnn": cudnn}
 
 
 def padded_mask(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    """Rows of the mask padded to a multiple of 16 elements and cut back, then expanded to (B, H, n, n), as the kernel wants them."""
+    """Return the mask as a view (B, H, n, n) of rows padded to a multiple of 16 elements, as the kernel requires."""
     n = mask.shape[-1]
     padding = -n % 16
     if padding:
@@ -184,11 +184,10 @@ def padded_mask(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
     return mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
 
 
-class Answers(TorchDispatchMode):  # type: ignore[no-untyped-call] # untyped in torch
-    """Answer for a GPU where fake tensors do not.
+class MissingOperators(TorchDispatchMode):  # type: ignore[no-untyped-call] # untyped in torch
+    """Runs operators that a GPU supports and fake tensors do not.
 
-    A program may ask for a tensor's number, as Adafactor does for norms: no size depends on it. And products by group, which run in any
-    dtype, are refused in all but bf16.
+    ``Tensor.item``, which Adafactor calls on norms, returns 1.0: no size depends on it. Grouped products support only bf16.
     """
 
     def __torch_dispatch__(
@@ -203,7 +202,7 @@ class Answers(TorchDispatchMode):  # type: ignore[no-untyped-call] # untyped in 
 
 
 class FusedAttention(TorchFunctionMode):
-    """Send ``F.scaled_dot_product_attention`` to the kernel that the GPU picks."""
+    """Runs ``F.scaled_dot_product_attention`` by the kernel that the GPU selects."""
 
     def __init__(self, gpu: Gpu) -> None:
         super().__init__()
@@ -219,15 +218,15 @@ class FusedAttention(TorchFunctionMode):
 
 @contextmanager
 def cuda(generation: Generation = "a100", forced: AttentionKernel = "auto") -> Iterator[None]:
-    """Run everything inside on fake tensors; ``device="cuda"`` means a made-up GPU of the generation's class."""
+    """Use fake tensors inside the context; ``device="cuda"`` is a fake GPU of this generation."""
     with ExitStack() as stack:
         stack.enter_context(device_guard())
         stack.enter_context(native_kernels())
-        # Autocast asks whether there is a GPU that knows the dtype, and turns itself off where there is none.
+        # Autocast disables itself if no GPU supports the dtype.
         stack.enter_context(mock.patch("torch.cuda.amp.common.amp_definitely_not_available", return_value=False))
         stack.enter_context(mock.patch("torch.cuda.is_bf16_supported", return_value=True))
         stack.enter_context(mock.patch("torch.cuda.get_device_capability", return_value=CAPABILITY[generation]))
         stack.enter_context(FakeTensorMode())
-        stack.enter_context(Answers())  # type: ignore[no-untyped-call] # untyped in torch
+        stack.enter_context(MissingOperators())  # type: ignore[no-untyped-call] # untyped in torch
         stack.enter_context(FusedAttention(Gpu(generation, forced)))
         yield
