@@ -14,41 +14,28 @@ from planner.spec.records import ModelType
 
 _TEXT_PARTS = ("text_config", "llm_config", "language_config")
 
-# The text part of a composite config leaves out what is its class's default: sizes of one model of the family.
-_TEXT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "gemma3_text": {
-        "vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-    },
-    "gemma3n_text": {
-        "vocab_size": 262400, "hidden_size": 2048, "intermediate_size": 16384, "num_hidden_layers": 35, "num_attention_heads": 8,
-        "num_key_value_heads": 2,
-    },
-    "gemma4_text": {
-        "vocab_size": 262144, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 30, "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-    },
-    "llama4_text": {
-        "vocab_size": 202048, "hidden_size": 5120, "intermediate_size": 8192, "num_hidden_layers": 48, "num_attention_heads": 40,
-        "num_key_value_heads": 8, "num_local_experts": 16, "num_experts_per_tok": 1,
-    },
-    "mistral": {
-        "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-    },
-    "llama": {
-        "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
-    },
-}  # fmt: skip
-# What the text part of a composite is where it does not say so itself.
+# The text part of a composite config omits values that are its class's defaults: the sizes of one model of the family.
+_SIZES = (
+    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+    "num_local_experts", "num_experts_per_tok",
+)  # fmt: skip
+_TEXT_DEFAULTS: Mapping[str, tuple[int, ...]] = {
+    "gemma3_text": (262208, 2304, 9216, 26, 8, 4),
+    "gemma3n_text": (262400, 2048, 16384, 35, 8, 2),
+    "gemma4_text": (262144, 2304, 9216, 30, 8, 4),
+    "llama4_text": (202048, 5120, 8192, 48, 40, 8, 16, 1),
+    "mistral": (32000, 4096, 14336, 32, 32, 8),
+    "llama": (32000, 4096, 11008, 32, 32),
+}
+# The model_type of a composite's text part without one.
 _TEXT_TYPES = {"gemma3": "gemma3_text", "gemma3n": "gemma3n_text", "gemma4": "gemma4_text", "llama4": "llama4_text", "llava": "llama"}
 
 
 def read_huggingface(config: Config) -> Imported:
-    """Return the ``model`` mapping of a spec for a parsed ``config.json``, and what was read, left out and not understood.
+    """Return the ``model`` mapping of a spec for a parsed ``config.json``.
 
-    A composite config (text and images) is read by its text part. What no spec can hold and no count depends on (dropout, initialisation,
-    token ids, scalings) is left out. Raises UnsupportedConfigError, which names the ``model_type``, the key and the reason.
+    Only the text part of a composite config (text and images) is read. Keys that a spec cannot express and that change no count (dropout,
+    initialization, token ids, scaling factors) are omitted. Raises UnsupportedConfigError, which names ``model_type``, key and reason.
     """
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
@@ -66,7 +53,7 @@ def read_huggingface(config: Config) -> Imported:
 
 
 def unsupported(model_type: str) -> str:
-    """Return why a type cannot be imported."""
+    """Return the reason why a type is not supported."""
     if model_type in REFUSED:
         return f"model_type {show(model_type)} is not supported: it {REFUSED[model_type]}"
     near = difflib.get_close_matches(model_type[:50], SUPPORTED, 3)
@@ -75,14 +62,15 @@ def unsupported(model_type: str) -> str:
 
 
 def _text_part(config: Config, model_type: str, part: str) -> tuple[Config, list[str]]:
-    """Return the text part of a composite config, completed, and what there is to say about that."""
+    """Return the text part of a composite config with its defaults, and notes about both."""
     text: dict[str, Any] = dict(config[part])
     if not isinstance(text.get("model_type"), str):
         if model_type not in _TEXT_TYPES:
             raise UnsupportedConfigError(f"{show(model_type)} config: `{part}` has no `model_type`, so its keys cannot be interpreted")
         text["model_type"] = _TEXT_TYPES[model_type]
     notes = [f"only the text model is imported, `{part}` of a {show(model_type)[1:-1]} config; encoders of images or sound are not counted"]
-    defaults = {key: value for key, value in _TEXT_DEFAULTS.get(text["model_type"], {}).items() if key not in text}
+    sizes = zip(_SIZES, _TEXT_DEFAULTS.get(text["model_type"], ()), strict=False)
+    defaults: dict[str, Any] = {key: value for key, value in sizes if key not in text}
     if defaults:
         listed = ", ".join(f"{key} {value}" for key, value in defaults.items())
         notes.append(f"missing from the file, so the class's defaults apply: {listed}")

@@ -19,34 +19,33 @@ NEUTRAL: Mapping[str, str] = {
     key: reason
     for reason, keys in {
         NAMES: (
-            "_commit_hash", "_from_model_config", "_name_or_path", "architectures", "auto_map", "finetuning_task", "id2label", "is_decoder",
-            "label2id", "num_labels", "problem_type", "task_specific_params", "tokenizer_class", "transformers_version",
+            "_commit_hash _from_model_config _name_or_path architectures auto_map finetuning_task id2label is_decoder label2id "
+            "num_labels problem_type task_specific_params tokenizer_class transformers_version"
         ),
         RUNS: (
-            "_attn_implementation", "attention_softmax_in_fp32", "attn_implementation", "chunk_size_feed_forward", "dtype", "ep_size",
-            "num_logits_to_keep", "output_attentions", "output_hidden_states", "output_router_logits", "output_scores", "pretraining_tp",
-            "quantization_config", "return_dict", "return_dict_in_generate", "scale_attention_softmax_in_fp32", "torch_dtype",
-            "torchscript", "use_bfloat16", "use_cache", "use_flash_attn", "use_grouped_mm",
+            "_attn_implementation attention_softmax_in_fp32 attn_implementation chunk_size_feed_forward dtype ep_size num_logits_to_keep "
+            "output_attentions output_hidden_states output_router_logits output_scores pretraining_tp quantization_config return_dict "
+            "return_dict_in_generate scale_attention_softmax_in_fp32 torch_dtype torchscript use_bfloat16 use_cache use_flash_attn "
+            "use_grouped_mm"
         ),
-        STARTS: ("init_std", "initializer_range"),
+        STARTS: "init_std initializer_range",
         ROTATES: (
-            "original_max_position_embeddings", "rope_interleave", "rope_local_base_freq", "rope_parameters", "rope_ratio", "rope_scaling",
-            "rope_theta", "rope_type", "use_mrope",
+            "original_max_position_embeddings rope_interleave rope_local_base_freq rope_parameters rope_ratio rope_scaling rope_theta "
+            "rope_type use_mrope"
         ),
-        LOSES: ("router_aux_loss_coef", "router_jitter_noise", "tf_legacy_loss"),
+        LOSES: "router_aux_loss_coef router_jitter_noise tf_legacy_loss",
         UNREAD: (
-            "_sliding_window_pattern", "cross_attention_hidden_size", "max_window_layers", "sliding_window", "sliding_window_pattern",
-            "sliding_window_size", "tie_encoder_decoder", "use_sliding_window",
+            "_sliding_window_pattern cross_attention_hidden_size max_window_layers sliding_window sliding_window_pattern "
+            "sliding_window_size tie_encoder_decoder use_sliding_window"
         ),
         GENERATES: (
-            "bad_words_ids", "begin_suppress_tokens", "diversity_penalty", "do_sample", "early_stopping", "encoder_no_repeat_ngram_size",
-            "exponential_decay_length_penalty", "length_penalty", "max_length", "min_length", "no_repeat_ngram_size", "num_beam_groups",
-            "num_beams", "num_return_sequences", "remove_invalid_values", "repetition_penalty", "suppress_tokens", "temperature", "top_k",
-            "top_p", "typical_p",
+            "bad_words_ids begin_suppress_tokens diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size "
+            "exponential_decay_length_penalty length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams "
+            "num_return_sequences remove_invalid_values repetition_penalty suppress_tokens temperature top_k top_p typical_p"
         ),
     }.items()
-    for key in keys
-}  # fmt: skip
+    for key in keys.split()
+}
 NEUTRAL_ENDINGS = ("_token_id", "_token_ids", "_token_index", "_eps", "_epsilon", "_pdrop", "dropout", "_dropout_prob", "layerdrop")
 NEUTRAL_BEGINNINGS = ("summary_",)
 

@@ -116,19 +116,21 @@ def window(default: int | None, name: str = "sliding_window") -> Source:
     return size(name, default, null=None)
 
 
-def context(default: int) -> Settings:
-    """Return the context; the number is the class's own."""
-    return {"context_length": size("max_position_embeddings", default)}
-
-
-def sizes(default: int) -> Settings:
-    """Return the sizes under the names of most families."""
+def sizes(
+    context_length: Any,
+    *,
+    context: str = "max_position_embeddings",
+    d_model: str = "hidden_size",
+    n_layers: str = "num_hidden_layers num_layers",
+    n_heads: str = "num_attention_heads",
+) -> Settings:
+    """Return the sizes, by default under the names of most families; the number is the class's own."""
     return {
         "vocab_size": size("vocab_size"),
-        **context(default),
-        "d_model": size("hidden_size"),
-        "n_layers": layers("num_hidden_layers num_layers"),
-        "n_heads": size("num_attention_heads"),
+        "context_length": size(context, context_length),
+        "d_model": size(d_model),
+        "n_layers": layers(n_layers),
+        "n_heads": size(n_heads),
     }
 
 
@@ -163,12 +165,12 @@ def decoder(
     return row(base, *parts, **more)
 
 
-GATED: Settings = {
-    "d_ff": size("intermediate_size"),
-    "feed_forward.type": "gated",
-    "feed_forward.activation": activation("hidden_act", "silu"),
-    "feed_forward.bias": False,
-}
+def feed_forward(kind: Any, activation: Any, biased: Any) -> Settings:  # names or sources, a flag
+    """Return a feed-forward of type ``plain`` or ``gated``."""
+    return {"feed_forward.type": kind, "feed_forward.activation": activation, "feed_forward.bias": biased}
+
+
+GATED = {"d_ff": size("intermediate_size"), **feed_forward("gated", activation("hidden_act", "silu"), False)}
 BIAS = {"attention.bias": flag("attention_bias")}
 MLP_BIAS = {"feed_forward.bias": flag("mlp_bias")}
 HEAD_NORM = {"attention.qk_norm": "head_dim"}
@@ -178,12 +180,8 @@ ONE_NORM = {"block": "parallel_one_norm"}
 
 
 def plain(default: str, biased: Any, key: str = "hidden_act") -> Settings:  # a flag
-    """Return a plain feed-forward."""
-    return {
-        "feed_forward.type": "plain",
-        "feed_forward.activation": activation(key, default=default),
-        "feed_forward.bias": biased,
-    }
+    """Return a plain feed-forward whose activation is a key."""
+    return feed_forward("plain", activation(key, default), biased)
 
 
 def wide(default: str, biased: Any) -> Settings:  # a flag
@@ -199,20 +197,15 @@ def qk_norm(name: str, kind: str | Source, default: bool = False) -> Settings:  
 # Layers
 
 
-def per_layer(rule: Callable[[int, int], Any]) -> Source:
-    """Return a list of what a rule says of each layer's number and the number of layers."""
-    return apply(lambda n: [rule(layer, n) for layer in range(n)], N)
+def per_layer(rule: Callable[..., Any], *of: Any) -> Source:  # sources or values
+    """Return a list with a rule's result for each layer, given its number, the number of layers and what sources read."""
+    return apply(lambda n, *values: [rule(layer, n, *values) for layer in range(n)], N, *of)
 
 
 def every(period: int | Source, last: Any = FULL, others: Any = SLIDING, *, first: bool = False) -> Source:  # kinds
     """Return kinds of layers, another one at the end, or with ``first`` at the beginning, of every ``period``."""
     start = 0 if first else 1
-    return apply(lambda n, length: [others if (layer + start) % length else last for layer in range(n)], N, period)
-
-
-def from_layer(first: Source) -> Source:
-    """Return kinds of layers, sliding ones from a number on."""
-    return apply(lambda n, first: [SLIDING if layer >= first else FULL for layer in range(n)], N, first)
+    return per_layer(lambda layer, _, length: others if (layer + start) % length else last, period)
 
 
 def kinds(default: Any = REQUIRED, *others: str) -> Source:  # a source of kinds, or one of them
@@ -311,20 +304,20 @@ def mlp_kinds(default: Source) -> Source:
 
 def after(first: int | Source) -> Source:
     """Return whether each layer comes after the first ones."""
-    return apply(lambda n, first: [layer >= first for layer in range(n)], N, first)
+    return per_layer(lambda layer, _, first: layer >= first, first)
 
 
 def first_dense(default: int) -> Source:
     """Return whether each layer has experts, from ``first_k_dense_replace`` and ``moe_layer_freq``."""
     first, frequency = count("first_k_dense_replace", default), each("moe_layer_freq", {0: False, 1: True})
-    every = apply(lambda n, first, step: [layer >= first and layer % step == 0 for layer in range(n)], N, first, size("moe_layer_freq", 1))
+    every = per_layer(lambda layer, _, first, step: layer >= first and layer % step == 0, first, size("moe_layer_freq", 1))
     return when(code(lambda c: isinstance(c.value("moe_layer_freq"), list), "moe_layer_freq"), frequency, every)
 
 
 def sparse_steps(dense: Source) -> Source:
     """Return whether each layer has experts, from ``decoder_sparse_step`` and the numbers of dense layers."""
     step = size("decoder_sparse_step", 1)
-    return apply(lambda n, dense, step: [layer not in dense and (layer + 1) % step == 0 for layer in range(n)], N, dense, step)
+    return per_layer(lambda layer, _, dense, step: layer not in dense and (layer + 1) % step == 0, dense, step)
 
 
 def deepseek(
@@ -350,24 +343,6 @@ def prediction(names: str = "num_nextn_predict_layers num_mtp_layers", *, copies
 # Latent attention
 
 
-def latent(q_rank: int | None, *, kv_rank: int = 512, nope: int = 128, rope_dim: int = 64, v: Any = 128) -> Row:
-    """Return latent attention; the numbers are the class's own. A null ``q_lora_rank`` means that queries are projected directly."""
-    return row(
-        {
-            "mixer": "latent_attention",
-            "latent_attention.q_rank": size("q_lora_rank", q_rank, null=None),
-            "latent_attention.kv_rank": size("kv_lora_rank", kv_rank),
-            "latent_attention.nope_dim": size("qk_nope_head_dim", nope),
-            "latent_attention.rope_dim": size("qk_rope_head_dim", rope_dim),
-            "latent_attention.v_dim": size("v_head_dim", v),
-            "latent_attention.bias": when(flag("attention_bias"), True),
-            "norm.type": "rmsnorm",
-            "positions": "rope",
-        },
-        ignored={DERIVED: "num_key_value_heads qk_head_dim head_dim", RUNS: "rope_interleave"},
-    )
-
-
 def latent_decoder(
     context_length: int,
     q_rank: int | None,
@@ -379,6 +354,18 @@ def latent_decoder(
     tie: bool = False,
     **more: Any,  # of ``row``
 ) -> Row:
-    """Return a model with latent attention."""
-    ranks = latent(q_rank, kv_rank=kv_rank, nope=nope, rope_dim=rope_dim, v=v)
-    return row(sizes(context_length), ranks, GATED, MLP_BIAS, tied(tie), *parts, **more)
+    """Return a decoder with latent attention; the numbers are the class's own. A null ``q_lora_rank``: queries are not compressed."""
+    base = {
+        **sizes(context_length),
+        "mixer": "latent_attention",
+        "latent_attention.q_rank": size("q_lora_rank", q_rank, null=None),
+        "latent_attention.kv_rank": size("kv_lora_rank", kv_rank),
+        "latent_attention.nope_dim": size("qk_nope_head_dim", nope),
+        "latent_attention.rope_dim": size("qk_rope_head_dim", rope_dim),
+        "latent_attention.v_dim": size("v_head_dim", v),
+        "latent_attention.bias": when(flag("attention_bias"), True),
+        "norm.type": "rmsnorm",
+        "positions": "rope",
+    }
+    ignored = row(ignored={DERIVED: "num_key_value_heads qk_head_dim head_dim", RUNS: "rope_interleave"})
+    return row(base, ignored, GATED, MLP_BIAS, tied(tie), *parts, **more)

@@ -107,37 +107,24 @@ def _layers(runs: list[SpecModel], origin: str) -> Iterator[str]:
     if origin:
         yield from textwrap.wrap(origin, _WIDTH - 4, initial_indent="    # ", subsequent_indent="    #   ")
     for run in runs:
-        yield from _run(run)
+        yield from _element(run, "    ")
 
 
-def _run(run: SpecModel) -> Iterator[str]:
-    line = f"    - {_flow(run)}"
+def _element(element: SpecModel, indent: str) -> Iterator[str]:
+    """Yield a layer group, a layer or a tensor: in one line if it fits, else a line per key."""
+    line = f"{indent}- {_flow(element)}"
     if len(line) <= _WIDTH:
         yield line
         return
-    for number, (key, value) in enumerate(run.items()):
-        start = "    - " if number == 0 else "      "
+    start = f"{indent}- "
+    for key, value in element.items():
         if key in ("layers", "extra") and isinstance(value, list):
             yield f"{start}{key}:"
-            for element in value:
-                yield from _element(element)
+            for inner in value:
+                yield from _element(inner, f"{indent}    ")
         else:
             yield f"{start}{key}: {_flow(value)}"
-
-
-def _element(element: SpecModel) -> Iterator[str]:
-    """Spell out one layer of a group, or one tensor."""
-    tensors = element.get("extra")
-    if not isinstance(tensors, list):
-        yield f"        - {_flow(element)}"
-        return
-    first = {key: value for key, value in element.items() if key != "extra"}
-    start = "        - "
-    for key, value in first.items():
-        yield f"{start}{key}: {_flow(value)}"
-        start = "          "
-    yield f"{start}extra:"
-    yield from (f"            - {_flow(tensor)}" for tensor in tensors)
+        start = f"{indent}  "
 
 
 def spare(model: SpecModel) -> SpecModel:

@@ -20,7 +20,7 @@ def one_window(default: int | None) -> Settings:
 
 def qwen_windows(first: int, *, default: bool = False) -> Settings:
     """Return windows from layer ``max_window_layers`` on, where they are switched on at all."""
-    which = from_layer(count("max_window_layers", first))
+    which = per_layer(lambda layer, _, first: SLIDING if layer >= first else FULL, count("max_window_layers", first))
     return windowed(kinds(which), when(flag("use_sliding_window", default), window(4096)))
 
 
@@ -191,7 +191,8 @@ ROWS: Mapping[str, Row] = {
     "gemma2": row(GEMMA2, BOTH_SIDES),
     "gemma3_text": row(
         GEMMA, BOTH_SIDES, HEAD_NORM, windowed(kinds(every(size(PATTERN, 6))), window(4096)),
-        {**context(131072), "head.logit_softcap": softcap("final_logit_softcapping")}, only={"attn_logit_softcapping": ()},
+        {"context_length": size("max_position_embeddings", 131072), "head.logit_softcap": softcap("final_logit_softcapping")},
+        only={"attn_logit_softcapping": ()},
     ),
     "glm": GLM,
     "glm4": row(GLM, BOTH_SIDES),

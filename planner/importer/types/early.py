@@ -18,25 +18,19 @@ TIED, UNTIED = tied(True), tied(False)
 FUNCTION = "activation_function"
 
 # The feed-forward is 4 times as wide where `n_inner` is absent.
+_CONTEXT, _DEPTH, _HEADS = "n_positions max_position_embeddings", "n_layer num_hidden_layers", "n_head num_attention_heads"
 OPENAI = row(
-    {"vocab_size": size("vocab_size"), "context_length": size("n_positions max_position_embeddings", 1024)},
-    {"d_model": size("n_embd hidden_size"), "n_layers": layers("n_layer num_hidden_layers"), "n_heads": size("n_head num_attention_heads")},
+    sizes(1024, context=_CONTEXT, d_model="n_embd hidden_size", n_layers=_DEPTH, n_heads=_HEADS),
     {"d_ff": size("n_inner", same("d_model", 4))}, LAYERNORM, TIED,
     ignored={NAMES: "n_ctx", SCALES: "scale_attn_weights scale_attn_by_inverse_layer_idx", RUNS: "reorder_and_upcast_attn"},
 )  # fmt: skip
 NOT_READ = row(ignored={UNREAD: "n_special predict_special_tokens"})
 GPT2 = row(OPENAI, NOT_READ, FUSED, plain("gelu_new", True, FUNCTION), LEARNED)
 
-
-def openai_context(default: int) -> dict[str, object]:
-    """Return the context under OpenAI's names."""
-    return {"context_length": size("n_positions max_position_embeddings", default)}
-
-
 # Attention without biases beside a feed-forward with biases, under one norm, and a head with a bias.
 ROTARY_DIM = size("rotary_dim", 64, null=None)
 GPTJ = row(
-    OPENAI, openai_context(2048), ONE_NORM, UNTIED, plain("gelu_new", True, FUNCTION),
+    OPENAI, {"context_length": size(_CONTEXT, 2048)}, ONE_NORM, UNTIED, plain("gelu_new", True, FUNCTION),
     {"attention.bias": False, "attention.qkv": "separate"},
     {"positions": code(lambda c: {"type": "rope", "rotary_dim": c.of(ROTARY_DIM)} if c.of(ROTARY_DIM) else "rope", ROTARY_DIM)},
     {"head.bias": True},
@@ -94,11 +88,10 @@ ROWS: Mapping[str, Row] = {
     ),
     # the class has no context, for ALiBi goes on for ever; all were trained at 2,048
     "bloom": row(
-        LAYERNORM, TIED,
-        {"vocab_size": size("vocab_size"), "context_length": size("seq_length", 2048), "d_model": size("hidden_size n_embed")},
-        {"n_layers": layers("n_layer num_hidden_layers"), "n_heads": size("n_head num_attention_heads"), "attention.bias": True},
-        {"attention.qkv": "fused_per_head", "feed_forward.type": "plain", "feed_forward.activation": "gelu_tanh"},
-        {"feed_forward.bias": True, "positions": "alibi", "embedding_norm": True}, only={"apply_residual_connection_post_layernorm": False},
+        LAYERNORM, TIED, feed_forward("plain", "gelu_tanh", True),
+        sizes(2048, context="seq_length", d_model="hidden_size n_embed", n_layers=_DEPTH, n_heads=_HEADS),
+        {"attention.bias": True, "attention.qkv": "fused_per_head", "positions": "alibi", "embedding_norm": True},
+        only={"apply_residual_connection_post_layernorm": False},
         ignored={
             RUNS: "attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion slow_but_exact",
             UNREAD: "offset_alibi skip_bias_add skip_bias_add_qkv",
@@ -107,17 +100,15 @@ ROWS: Mapping[str, Row] = {
     "codegen": row(GPTJ, {"attention.qkv": "fused"}),
     # prompts have rows of their own in the token table, which the head is not tied to, and segments a table
     "cpmant": row(
-        {"vocab_size": size("vocab_size"), "context_length": size("position_bias_max_distance", 2048), "d_model": size("hidden_size")},
-        {"n_layers": layers("num_hidden_layers"), "n_heads": size("num_attention_heads"), "head_dim": size("dim_head")},
-        {"d_ff": size("dim_ff"), "attention.bias": False, "attention.qkv": "separate", "feed_forward.type": "gated"},
-        {"feed_forward.activation": "gelu", "feed_forward.bias": False, "norm.type": "rmsnorm", "positions": "none", "head.tied": False},
+        sizes(2048, context="position_bias_max_distance", n_layers="num_hidden_layers"), feed_forward("gated", "gelu", False),
+        {"head_dim": size("dim_head"), "d_ff": size("dim_ff"), "attention.bias": False, "attention.qkv": "separate"},
+        {"norm.type": "rmsnorm", "positions": "none", "head.tied": False},
         {"extra": code(_cpmant_tensors, PROMPTS, SEGMENTS, BUCKETS)},
         ignored={RUNS: "max_new_tokens mask_modules dropout_p", STARTS: "init_std", SCALES: "eps", UNREAD: "tie_word_embeddings"},
     ),
     # a tied head that has a bias
     "ctrl": row(
-        OPENAI, openai_context(256), SEPARATE,
-        {"d_ff": size("dff"), "feed_forward.type": "plain", "feed_forward.activation": "relu", "feed_forward.bias": True},
+        OPENAI, SEPARATE, feed_forward("plain", "relu", True), {"context_length": size(_CONTEXT, 256), "d_ff": size("dff")},
         {"positions": "sinusoidal", "embedding_scale": True, "head.bias": True},
         ignored={RUNS: "torchscript", NAMES: "from_tf", UNREAD: "n_inner"},
     ),
@@ -145,10 +136,8 @@ ROWS: Mapping[str, Row] = {
     ),
     # `attention_types` says which layers see only a window
     "gpt_neo": row(
-        LAYERNORM, TIED, plain("gelu_new", True, FUNCTION), LEARNED,
-        {"vocab_size": size("vocab_size"), "context_length": size("max_position_embeddings", 2048), "d_model": size("hidden_size")},
-        {"n_layers": layers("num_layers"), "n_heads": size("num_heads"), "d_ff": size("intermediate_size", same("d_model", 4))},
-        {"attention.bias": bias(False, True), "attention.qkv": "separate"},
+        sizes(2048, n_layers="num_layers", n_heads="num_heads"), LAYERNORM, TIED, plain("gelu_new", True, FUNCTION), LEARNED,
+        {"d_ff": size("intermediate_size", same("d_model", 4)), "attention.bias": bias(False, True), "attention.qkv": "separate"},
         {"layers.windows": code(_neo_layers, "attention_types", NEO_WINDOW)}, ignored={UNREAD: "attention_layers"},
     ),
     "gpt_neox": row(
@@ -171,12 +160,12 @@ ROWS: Mapping[str, Row] = {
     ),
     "gptj": row(GPTJ, ignored={UNREAD: "rotary"}),
     "mpt": row(
-        LAYERNORM, TIED,
-        {"vocab_size": size("vocab_size"), "context_length": size("max_seq_len", 2048), "d_model": size("d_model hidden_size")},
-        {"n_layers": layers("n_layers num_hidden_layers"), "n_heads": size("n_heads num_attention_heads")},
+        LAYERNORM, TIED, feed_forward("plain", "gelu", False), {"norm.bias": False, "positions": "alibi"},
+        sizes(
+            2048, context="max_seq_len", d_model="d_model hidden_size", n_layers="n_layers num_hidden_layers",
+            n_heads="n_heads num_attention_heads",
+        ),
         {"d_ff": times(size("expansion_ratio", 4), same("d_model")), "attention.bias": False, "attention.qkv": "fused"},
-        {"feed_forward.type": "plain", "feed_forward.activation": "gelu", "feed_forward.bias": False, "norm.bias": False},
-        {"positions": "alibi"},
         only={
             "attn_config.attn_type": "multihead_attention", "attn_config.qk_ln": False, "attn_config.prefix_lm": False,
             "attn_config.alibi": True, "no_bias": True, "norm_type": "low_precision_layernorm",
@@ -189,9 +178,9 @@ ROWS: Mapping[str, Row] = {
     ),
     # normalizes the sum with the residual, and no more after the last layer; its "gelu" is the tanh approximation
     "openai-gpt": row(
-        OPENAI, NOT_READ, openai_context(512), FUSED, LEARNED, {"feed_forward.type": "plain"},
-        {"feed_forward.activation": choice("afn", {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "swish": "silu"}, "gelu_new")},
-        {"feed_forward.bias": True, "norm.placement": "after_residual", "final_norm": False},
+        OPENAI, NOT_READ, FUSED, LEARNED,
+        feed_forward("plain", choice("afn", {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "swish": "silu"}, "gelu_new"), True),
+        {"context_length": size(_CONTEXT, 512), "norm.placement": "after_residual", "final_norm": False},
     ),
     # its 350m normalizes the sum with the residual and has a narrower token table
     "opt": row(
@@ -205,8 +194,7 @@ ROWS: Mapping[str, Row] = {
     ),
     "xglm": row(
         LAYERNORM, TIED, SEPARATE, plain("gelu", True, FUNCTION),
-        {"vocab_size": size("vocab_size"), "context_length": size("max_position_embeddings", 2048), "d_model": size("d_model hidden_size")},
-        {"n_layers": layers("num_layers num_hidden_layers"), "n_heads": size("attention_heads num_attention_heads")},
+        sizes(2048, d_model="d_model hidden_size", n_layers="num_layers num_hidden_layers", n_heads="attention_heads num_attention_heads"),
         {"d_ff": size("ffn_dim"), "positions": "sinusoidal", "embedding_scale": flag("scale_embedding", True)},
     ),
 }  # fmt: skip

@@ -12,6 +12,7 @@ from planner.importer.parts import *
 from planner.importer.reader import SpecModel
 
 _LITGPT_ONLY = ("mlp_class_name", "norm_class_name", "n_query_groups", "padded_vocab_size", "rotary_percentage", "parallel_residual")
+_NAMES = {"context": "block_size", "d_model": "n_embd", "n_layers": "n_layer", "n_heads": "n_head"}
 
 
 def looks_like_nanogpt(config: Mapping[str, Any]) -> bool:
@@ -31,11 +32,11 @@ def _nanogpt_bias(c: Reading) -> bool:
 
 
 NANOGPT = row(
-    {"vocab_size": size("vocab_size meta_vocab_size", 50304), "context_length": size("block_size", 1024), "d_model": size("n_embd")},
-    {"n_layers": layers("n_layer"), "n_heads": size("n_head"), "attention.bias": code(_nanogpt_bias, "bias"), "attention.qkv": "fused"},
-    {"feed_forward.type": "plain", "feed_forward.activation": "gelu", "feed_forward.bias": flag("bias", True), "norm.type": "layernorm"},
-    {"norm.bias": flag("bias", True), "positions": "learned", "head.tied": True, "training.batch_size": size("batch_size", None)},
-    {"training.dropout": code(lambda c: c.value("dropout"), "dropout")}, lists_unknown=True,
+    sizes(1024, **_NAMES), feed_forward("plain", "gelu", flag("bias", True)),
+    {"vocab_size": size("vocab_size meta_vocab_size", 50304), "attention.bias": code(_nanogpt_bias, "bias"), "attention.qkv": "fused"},
+    {"norm.type": "layernorm", "norm.bias": flag("bias", True), "positions": "learned", "head.tied": True},
+    {"training.batch_size": size("batch_size", None), "training.dropout": code(lambda c: c.value("dropout"), "dropout")},
+    lists_unknown=True,
 )  # fmt: skip
 
 
@@ -65,13 +66,12 @@ _PADDED = apply(lambda rows, multiple: -(-rows // multiple) * multiple, size("vo
 _WIDTH = when(apply("gated".__eq__, same("feed_forward.type")), size("intermediate_size"), size("intermediate_size", same("d_model", 4)))
 
 LITGPT = row(
-    {"vocab_size": size("padded_vocab_size", _PADDED), "context_length": size("block_size", 4096), "d_model": size("n_embd")},
-    {"n_layers": layers("n_layer"), "n_heads": size("n_head"), "n_kv_heads": size("n_query_groups", same("n_heads"))},
+    sizes(4096, **_NAMES),
+    {"vocab_size": size("padded_vocab_size", _PADDED), "n_kv_heads": size("n_query_groups", same("n_heads"))},
     {"head_dim": size("head_size", apply(lambda d, n: d // n or 1, same("d_model"), same("n_heads"))), "d_ff": _WIDTH},
     {"attention.bias": when(flag("bias", True), True, bias(flag("attn_bias"))), "attention.qkv": "fused"},
     qk_norm("norm_qk", choice("norm_qk_type", {"default": "head_dim", "olmo2": "full_width"}, "head_dim")),
-    {"feed_forward.type": choice(_CLASS, _CLASSES, "plain"), "feed_forward.activation": when(_SILU, "silu", _GELU)},
-    {"feed_forward.bias": flag("bias", True)},
+    feed_forward(choice(_CLASS, _CLASSES, "plain"), when(_SILU, "silu", _GELU), flag("bias", True)),
     {"norm.type": choice("norm_class_name", {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm"}, "layernorm")},
     {"norm.placement": code(_placement, "norm_1", "norm_2", "post_attention_norm", "post_mlp_norm")},
     {"norm.unit_offset": when(flag("add_unit_offset rmsnorm_unit_offset"), True)},

@@ -70,13 +70,9 @@ MINIMAX = decoder(
     },
 )  # fmt: skip
 
-
-SILU: Settings = {"feed_forward.type": "gated", "feed_forward.activation": "silu", "feed_forward.bias": False}
-
-
 # Short convolutions among attention.
 LFM = decoder(
-    128000, HEAD_NORM, SILU, tied(True, "tie_embedding tie_word_embeddings"),
+    128000, HEAD_NORM, feed_forward("gated", "silu", False), tied(True, "tie_embedding tie_word_embeddings"),
     {"d_ff": size("intermediate_size"), "short_convolution.d_conv": size("conv_L_cache", 3), "short_convolution.bias": flag("conv_bias")},
     own_kv_heads=True,
     ignored={
@@ -92,8 +88,6 @@ def _lfm2_width(d_ff: int, factor: float, multiple: int) -> int:
 
 
 _BLOCK_WIDTH = size("block_ff_dim intermediate_size")
-
-
 _FULL_LISTED = layer_numbers("full_attn_idxs", None)
 
 

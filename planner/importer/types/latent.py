@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from planner.importer.engine import Reading, Row, Settings, row
+from planner.importer.engine import Reading, Row, Settings
 from planner.importer.keys import *
 from planner.importer.neutral import *
 from planner.importer.parts import *
@@ -69,17 +69,16 @@ ROWS: Mapping[str, Row] = {
     ),
     "kimi_k2": v3,
     # each of its layers is two here, the experts beside the first one's feed-forward; 256 experts return what they are given
-    "longcat_flash": row(
-        latent(1536), GATED, tied(False),
-        {"vocab_size": size("vocab_size"), "context_length": size("max_position_embeddings", 131072), "d_model": size("hidden_size")},
-        {"n_layers": code(lambda c: 2 * c.of(layers("num_layers")), layers("num_layers")), "n_heads": size("num_attention_heads")},
+    "longcat_flash": latent_decoder(
+        131072, 1536,
+        {"n_layers": code(lambda c: 2 * c.of(layers("num_layers")), layers("num_layers"))},
         {"d_ff": size("ffn_hidden_size intermediate_size"), "_sparse": per_layer(lambda layer, _: layer % 2 == 0)},
         experts(
             number="n_routed_experts num_local_experts", top_k="moe_topk num_experts_per_tok",
             d_ff="expert_ffn_hidden_size moe_intermediate_size", normalize=False, **COMPUTE, correction_bias="buffer",
             empty=nonzero(count("zero_expert_num", 256)), beside_feed_forward=True,
         ),
-        only={"zero_expert_type": "identity", "router_bias": False},
+        only={"zero_expert_type": "identity", "router_bias": False} | NO_MLP_BIAS,
         ignored={
             SCALES: "routed_scaling_factor mla_scale_q_lora mla_scale_kv_lora",
             UNREAD: "num_hidden_layers attention_method n_group topk_group norm_topk_prob",

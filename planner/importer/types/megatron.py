@@ -97,9 +97,9 @@ MEGATRON = row(
     {"n_heads": size("num_attention_heads"), "n_kv_heads": when(_GROUPED, size("num_query_groups", same("n_heads")), same("n_heads"))},
     {"head_dim": head_dim("kv_channels"), "d_ff": size("ffn_hidden_size", _HIDDEN)},
     {"attention.bias": when(_BIASED, True, bias(flag("add_qkv_bias"))), "attention.qkv": "fused"},
-    {"attention.qk_norm": code(_qk_norm, "qk_layernorm"), "feed_forward.type": when(_SWIGLU, "gated", "plain")},
-    {"feed_forward.activation": when(_SWIGLU, "silu", when(flag("squared_relu"), "relu_squared", _GELU)), "feed_forward.bias": _BIASED},
+    feed_forward(when(_SWIGLU, "gated", "plain"), when(_SWIGLU, "silu", when(flag("squared_relu"), "relu_squared", _GELU)), _BIASED),
     {"norm.type": choice("normalization", {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm"}, "layernorm")},
+    {"attention.qk_norm": code(_qk_norm, "qk_layernorm")},
     {"positions": when(_LATENT, "rope", code(_positions, "rotary_percent", _KIND)), "head.tied": when(_UNTIED, False, True)},
     where(_LATENT, {
         "mixer": "latent_attention", "latent_attention.q_rank": size("q_lora_rank", None),

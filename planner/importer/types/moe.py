@@ -35,10 +35,10 @@ QWEN3_MOE = decoder(
 )  # fmt: skip
 
 
-def _cohere_kinds(n: int, dense: int, first: int, rest: int) -> list[str]:
-    """Return windows of the dense layers by one pattern, of the others by another."""
-    numbers = [((layer + 1), first) if layer < dense else (layer - dense + 1, rest) for layer in range(n)]
-    return [FULL if number % period == 0 else SLIDING for number, period in numbers]
+def _cohere_kind(layer: int, _: int, dense: int, first: int, rest: int) -> str:
+    """Return a layer's kind: dense layers have a pattern of their own."""
+    full = (layer + 1) % first == 0 if layer < dense else (layer - dense + 1) % rest == 0
+    return FULL if full else SLIDING
 
 
 _COHERE_DENSE = count("first_k_dense_replace")
@@ -61,10 +61,6 @@ def _hunyuan_top_k(c: Reading) -> int:
 _HUNYUAN_TOP_K = size("moe_topk num_experts_per_tok")
 
 
-def _ernie_sparse(n: int, start: int, step: int, end: int) -> list[bool]:
-    return [(layer + 1) % step == 0 and start <= layer <= end for layer in range(n)]
-
-
 _ERNIE_END = when(code(lambda c: c.value("moe_layer_end_index") in (None, -1), "moe_layer_end_index"), N, count("moe_layer_end_index"))
 
 
@@ -74,12 +70,9 @@ def _ernie_prediction(c: Reading) -> None:
 
 
 MINIMAX_POSITIONS = apply(
-    lambda rotary, width, all_of_it: all_of_it if rotary == width else {"type": "rope", "rotary_dim": rotary},
-    size("rotary_dim", same("head_dim")),
-    same("head_dim"),
-    rope(),
-)
-
+    lambda rotary, width, whole: whole if rotary == width else {"type": "rope", "rotary_dim": rotary},
+    size("rotary_dim", same("head_dim")), same("head_dim"), rope(),
+)  # fmt: skip
 _HALF, _ALL = rope(0.5, kind=FULL), rope(kind=SLIDING)
 
 
@@ -97,12 +90,8 @@ CHUNKED = "chunked_attention"
 _ROTATED = when(code(lambda c: c.at("no_rope_layers")), ROTATED, BY_INTERVAL)
 
 
-def _llama4_sparse(n: int, listed: list[int] | None, step: int) -> list[bool]:
-    return [(layer + 1) % step == 0 if listed is None else layer in listed for layer in range(n)]
-
-
-def _qwen2_moe_kinds(n: int, last: int) -> list[str]:
-    return [SLIDING if layer % 2 == 0 and layer < last else FULL for layer in range(n)]
+def _llama4_sparse(layer: int, _: int, listed: list[int] | None, step: int) -> bool:
+    return (layer + 1) % step == 0 if listed is None else layer in listed
 
 
 ROWS: Mapping[str, Row] = {
@@ -137,7 +126,7 @@ ROWS: Mapping[str, Row] = {
     "cohere2_moe": decoder(
         8192, BIAS, ONE_NORM, where(SOME_DENSE, GATED),
         windowed(
-            kinds(apply(_cohere_kinds, N, _COHERE_DENSE, size("prefix_dense_sliding_window_pattern", 1), size(PATTERN, 4))), window(4096),
+            kinds(per_layer(_cohere_kind, _COHERE_DENSE, size("prefix_dense_sliding_window_pattern", 1), size(PATTERN, 4))), window(4096),
             NO_POSITIONS,
         ),
         experts(
@@ -151,9 +140,8 @@ ROWS: Mapping[str, Row] = {
         ignored={SCALES: "logit_scale", GENERATES: "cache_implementation", UNREAD: "shared_expert_combination_strategy"},
     ),
     "dbrx": row(
-        {"vocab_size": size("vocab_size"), "context_length": size("max_seq_len", 2048), "d_model": size("d_model")},
-        {"n_layers": layers("n_layers"), "n_heads": size("n_heads"), "n_kv_heads": size("attn_config.kv_n_heads"), "attention.bias": False},
-        {"attention.qkv": "fused", "feed_forward.type": "gated", "feed_forward.activation": "silu", "feed_forward.bias": False},
+        sizes(2048, context="max_seq_len", d_model="d_model", n_layers="n_layers", n_heads="n_heads"), feed_forward("gated", "silu", False),
+        {"n_kv_heads": size("attn_config.kv_n_heads"), "attention.bias": False, "attention.qkv": "fused"},
         {"norm.type": "layernorm", "norm.bias": False, "positions": "rope"}, tied(False),
         experts(
             number="ffn_config.moe_num_experts", top_k="ffn_config.moe_top_k", d_ff="ffn_config.ffn_hidden_size", **COMPUTE,
@@ -189,7 +177,12 @@ ROWS: Mapping[str, Row] = {
         ),
         {"attention.bias": flag("use_bias"), "feed_forward.bias": flag("use_bias")},
         {"prediction": code(_ernie_prediction, "num_nextn_predict_layers")},
-        {"_sparse": apply(_ernie_sparse, N, count("moe_layer_start_index", 1), size("moe_layer_interval", 1), _ERNIE_END)},
+        {
+            "_sparse": per_layer(
+                lambda layer, _, start, step, end: start <= layer <= end and (layer + 1) % step == 0,
+                count("moe_layer_start_index", 1), size("moe_layer_interval", 1), _ERNIE_END,
+            ),
+        },
         own_kv_heads=True, tie=True,
         ignored={
             ROUTES: "moe_norm_min moe_capacity moe_gate moe_use_aux_free", RUNS: "fuse_rms_norm",
@@ -262,7 +255,7 @@ ROWS: Mapping[str, Row] = {
         131072, BIAS, where(SOME_DENSE, GATED),
         experts(number="num_local_experts", **AS_WIDE, normalize=False, scoring="sigmoid", **COMPUTE, shared=shared(same("experts.d_ff"))),
         {"d_ff": when(SOME_DENSE, size("intermediate_size_mlp", 16384))},
-        {"_sparse": apply(_llama4_sparse, N, layer_numbers("moe_layers", None), size("interleave_moe_layer_step", 1))},
+        {"_sparse": per_layer(_llama4_sparse, layer_numbers("moe_layers", None), size("interleave_moe_layer_step", 1))},
         {"layers.positions": marked(_ROTATED, NO_POSITIONS)},
         {"_kinds": each("layer_types", (CHUNKED, FULL), marked(_ROTATED, FULL, CHUNKED))},
         {"layers.windows": by_kind({CHUNKED: {"attention": {"window": size("attention_chunk_size", 8192), "chunked": True}}})}, width=128,
@@ -329,7 +322,10 @@ ROWS: Mapping[str, Row] = {
     # a shared expert with a gate
     "qwen2_moe": decoder(
         32768, GATED,
-        windowed(kinds(apply(_qwen2_moe_kinds, N, count("max_window_layers", 28))), when(flag("use_sliding_window"), window(4096))),
+        windowed(
+            kinds(per_layer(lambda layer, _, end: SLIDING if layer % 2 == 0 and layer < end else FULL, count("max_window_layers", 28))),
+            when(flag("use_sliding_window"), window(4096)),
+        ),
         experts(normalize=normalized(False), **COMPUTE, shared=shared_width(5632, gate=True)),
         {"attention.bias": bias(flag("qkv_bias", True)), "_sparse": sparse_steps(layer_numbers("mlp_only_layers", []))}, own_kv_heads=True,
     ),

@@ -59,12 +59,12 @@ def mixer_kinds(default: Any, linear: str = LINEAR) -> Source:  # kinds of layer
 
 def at(numbers: Source, others: str = LINEAR) -> Source:
     """Return full attention in the layers that are listed; without a list, everywhere."""
-    return apply(lambda n, full: [FULL if full is None or layer in full else others for layer in range(n)], N, numbers)
+    return per_layer(lambda layer, _, full: FULL if full is None or layer in full else others, numbers)
 
 
 def every_nth(period: Source, offset: Source, there: Any, others: Any) -> Source:  # what a layer is
     """Return one thing for the layers at an offset of every period, another for the others."""
-    return apply(lambda n, length, start: [there if layer % length == start else others for layer in range(n)], N, period, offset)
+    return per_layer(lambda layer, _, length, start: there if layer % length == start else others, period, offset)
 
 
 MAMBA = row(
@@ -111,28 +111,15 @@ def _falcon_h1_bias(c: Reading) -> bool:
 
 
 _HAS_LINEAR, _HAS_MLP, _HAS_MOE = (apply(lambda kinds, kind=kind: kind in kinds, same("_kinds")) for kind in (LINEAR, "mlp", "moe"))
-
-
 # Granite 4: without experts, the shared feed-forward is the feed-forward. Jamba: one expert is none.
 _HAS_EXPERTS, _MANY_EXPERTS = (apply(lambda number, least=least: number >= least, same("_experts")) for least in (1, 2))
-
-
 _GRANITE_SHARED = size("shared_intermediate_size", 1024)
-
-
 _GRANITE_MAMBA2 = mamba2(expanded("mamba_expand"))
 
-
-# Nemotron-H: one letter a layer, as in Megatron-LM.
+# Nemotron-H: one letter per layer, as in Megatron-LM.
 _PATTERN = {"M": LINEAR, "*": FULL, "-": "mlp", "E": "moe"}
-
-
 _NO_MLP = {"feed_forward": when(_HAS_MLP, "none"), "experts": when(_HAS_MOE, "none")}
-
-
 _MLP_ACTIVATION, _MLP_BIAS = activation("mlp_hidden_act", "relu_squared"), flag("mlp_bias")
-
-
 _LISTED = ("layers_block_type", "layer_types")
 
 
@@ -240,10 +227,7 @@ ROWS: Mapping[str, Row] = {
         },
         where(
             _HAS_MLP,
-            {
-                "d_ff": size("intermediate_size"), "feed_forward.type": "plain", "feed_forward.activation": _MLP_ACTIVATION,
-                "feed_forward.bias": _MLP_BIAS,
-            },
+            {"d_ff": size("intermediate_size"), **feed_forward("plain", _MLP_ACTIVATION, _MLP_BIAS)},
         ),
         where(
             _HAS_MOE,
@@ -268,9 +252,9 @@ ROWS: Mapping[str, Row] = {
         {"n_kv_heads": size("num_key_value_heads", same("n_heads")), "head_dim": divided(), "d_ff": half(size("intermediate_size"))},
         {"attention.bias": bias(flag("attention_bias"), True), "attention.qkv": "separate"},
         {"attention.window": window(2048, "attention_window_size"), "rg_lru.width": size("lru_width", same("d_model"))},
-        {"rg_lru.n_blocks": same("n_heads"), "rg_lru.d_conv": size("conv1d_width", 4), "feed_forward.type": "gated"},
-        {"feed_forward.activation": activation("hidden_activation", "gelu_tanh"), "feed_forward.bias": True, "norm.type": "rmsnorm"},
-        {"norm.unit_offset": True, "positions": rope(0.5), "embedding_scale": True, "head.logit_softcap": softcap("logits_soft_cap", 30.0)},
+        feed_forward("gated", activation("hidden_activation", "gelu_tanh"), True),
+        {"rg_lru.n_blocks": same("n_heads"), "rg_lru.d_conv": size("conv1d_width", 4), "norm.type": "rmsnorm", "norm.unit_offset": True},
+        {"positions": rope(0.5), "embedding_scale": True, "head.logit_softcap": softcap("logits_soft_cap", 30.0)},
         {"layers.mixers": code(_griffin_mixers, "block_types")}, only={"head_dim": same("head_dim")},
         ignored={STARTS: "w_init_variance_scale final_w_init_variance_scale", UNREAD: "embeddings_scale_by_sqrt_dim _block_types"},
     ),
