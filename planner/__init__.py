@@ -1,4 +1,4 @@
-"""Capacity planner for transformer language models: what a model takes, exact and traceable, from one YAML spec.
+"""Capacity planner for transformer language models: exact parameters, memory and FLOPs from one YAML spec.
 
 >>> import planner
 >>> plan = planner.plan(planner.load("specs/gpt2-small.yaml"))
@@ -27,7 +27,7 @@ __version__ = "0.1.0"
 
 
 def load(path: str | os.PathLike[str]) -> Spec:
-    """Read the spec or config.json at ``path``. Raises ``planner.spec.problems.SpecError``, which holds every problem with its place."""
+    """Read the spec or config.json at ``path``. Raises ``planner.spec.problems.SpecError``, which lists every error with its location."""
     from planner import spec
     from planner.importer.convert import as_spec
 
@@ -35,18 +35,18 @@ def load(path: str | os.PathLike[str]) -> Spec:
 
 
 def plan(spec: Spec, scenario: str = "base") -> Plan:
-    """Plan one of the spec's scenarios by name; ``base`` is the spec's own ``training``. Raises ``ValueError`` for a name it lacks."""
+    """Plan a scenario of the spec by name; ``base`` is the spec's ``training``. Raises ``ValueError`` for an unknown name."""
     from planner import capacity
 
     for candidate in spec.scenarios:
         if candidate.name == scenario:
             return capacity.plan(spec, candidate)
     names = ", ".join(candidate.name for candidate in spec.scenarios)
-    raise ValueError(f"{spec.name} has no scenario {scenario!r}; it has {names}")
+    raise ValueError(f"unknown scenario {scenario!r} of {spec.name}; its scenarios are {names}")
 
 
 def plans(spec: Spec) -> Plans:
-    """Plan every scenario of the spec, the base scenario first. The tuple shows itself in notebooks, as ``Plans`` of any plans do."""
+    """Plan every scenario of the spec, the base scenario first. Notebooks display the tuple as a table."""
     from planner import capacity
     from planner.report.notebook import Plans
 

@@ -31,7 +31,7 @@ def test_every_scenario_can_be_planned_by_name_or_all_at_once(tmp_path: Path) ->
     assert planner.plan(spec) == base
     assert planner.plan(spec, "short") == short
     assert (base.training.sequence_length, short.training.sequence_length) == (32, 4)
-    with pytest.raises(ValueError, match="tiny has no scenario 'shrt'; it has base, short"):
+    with pytest.raises(ValueError, match="unknown scenario 'shrt' of tiny; its scenarios are base, short"):
         planner.plan(spec, "shrt")
 
 

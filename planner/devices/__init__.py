@@ -1,4 +1,4 @@
-"""The device catalogue: how much memory an accelerator has, as software reports it. The data is in ``devices.yaml``."""
+"""The device catalog: the memory of accelerators as software reports it. The data is in ``devices.yaml``."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Device:
 
 
 def find(name: str) -> Device | None:
-    """Return the device with this name or alias, in capitals or not."""
+    """Return the device with this name or alias, ignoring case."""
     return _by_name().get(name.lower())
 
 
 def nearest(name: str) -> tuple[str, ...]:
-    """Return up to three names that are similar."""
+    """Return up to three similar names."""
     found = get_close_matches(name.lower(), _by_name(), n=3)
     return tuple(dict.fromkeys(_by_name()[close].name for close in found))
 
@@ -33,9 +33,9 @@ def nearest(name: str) -> tuple[str, ...]:
 def _by_name() -> Mapping[str, Device]:
     import yaml
 
-    catalogue = yaml.safe_load((Path(__file__).parent / "devices.yaml").read_text(encoding="utf-8"))
+    catalog = yaml.safe_load((Path(__file__).parent / "devices.yaml").read_text(encoding="utf-8"))
     return {
-        name.lower(): Device(entry["name"], entry["memory_mib"] << 20, catalogue["sources"][entry["source"]])
-        for entry in catalogue["devices"]
+        name.lower(): Device(entry["name"], entry["memory_mib"] << 20, catalog["sources"][entry["source"]])
+        for entry in catalog["devices"]
         for name in (entry["name"], *entry["aliases"])
     }

@@ -1,4 +1,4 @@
-"""The engine: a row says what a type's keys mean, a reading of one configuration by it notes where each setting came from."""
+"""Reads a configuration by the row of its type, and records the keys of each setting."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _EXTRA = "layers.extra"  # declared tensors of every layer
 
 @dataclass(frozen=True)
 class Row:
-    """What the keys of a type mean.
+    """The meaning of a type's keys.
 
-    ``settings`` are the spec's, dotted, each a value or the source of one; None leaves a setting out. Those that begin with ``_`` are for
-    others to use: ``_sparse`` says which layers have experts. Those under ``layers`` are lists of what each layer says for itself.
+    ``settings`` are the spec's, dotted, each a value or the source of one; None omits a setting. Names that begin with ``_`` are used by
+    other settings only: ``_sparse`` lists which layers have experts. Values under ``layers`` are lists with the settings of each layer.
     """
 
     settings: Settings
-    only: Mapping[str, Any]  # keys that must be absent or have one of these values
-    ignored: Mapping[str, str]  # keys that change no count, and why
+    only: Mapping[str, Any]  # supported values of keys, which may be absent
+    ignored: Mapping[str, str]  # keys that change no count, with the reason
     notes: tuple[str, ...] = ()
-    lists_unknown: bool = False  # whether an unknown key is always listed, and never refused
+    lists_unknown: bool = False  # whether unknown keys are listed and never rejected
 
     @cached_property
     def known(self) -> frozenset[str]:
-        """The keys that it knows, those within a section dotted."""
+        """All known keys, dotted inside a section."""
         read = (name for name, _ in uses_of([self.settings, self.only]))
         return frozenset((*read, *self.only, *self.ignored, *REFUSED_ANYWHERE, "model_type"))
 
@@ -44,7 +44,7 @@ def row(
     notes: tuple[str, ...] = (),
     lists_unknown: bool = False,
 ) -> Row:
-    """Return a row made of others and of settings, the later ones on top; ``ignored`` has the keys of a reason, spaces between."""
+    """Return a row composed of rows and settings; later ones override. ``ignored`` has space-separated keys by reason."""
     rows = [part if isinstance(part, Row) else Row(part, {}, {}) for part in parts]
     reasons = {key: reason for reason, keys in (ignored or {}).items() for key in keys.split()}
     rows.append(Row({}, only or {}, reasons, notes))
@@ -58,16 +58,16 @@ def row(
 
 
 class Reading:
-    """One configuration read by one row. A key that is null counts as absent."""
+    """A configuration read by a row. A null key counts as absent."""
 
     def __init__(self, row: Row, config: Config, model_type: str) -> None:
-        """Refuse what no decoder may have."""
+        """Reject keys that no decoder has."""
         self.row, self.config, self.model_type = row, config, model_type
         self.origins: dict[str, dict[str, None]] = {}
         self.defaults: set[str] = set()
         self.notes = list(row.notes)
         self._values: dict[str, Any] = {}
-        self._setting: list[str] = [""]  # those that are being read, the innermost last
+        self._setting: list[str] = [""]  # the settings being read, innermost last
         for key in REFUSED_ANYWHERE:
             if config.get(key):
                 raise self.unsupported(key, config[key], ())
@@ -81,7 +81,7 @@ class Reading:
         return self._values[setting]
 
     def of(self, value: Any) -> Any:
-        """Return what a source reads, a mapping with what its sources read, or a plain value."""
+        """Return the value of a source, a mapping with the values of its sources, or a plain value."""
         if isinstance(value, Source):
             return value.read(self)
         if isinstance(value, dict):
@@ -90,12 +90,12 @@ class Reading:
         return value
 
     def own(self, default: Any) -> Any:
-        """Return a default of the type, and note that the setting has it."""
+        """Return a default of the type, and record that the setting uses it."""
         self.defaults.add(self._setting[-1])
         return default
 
     def at(self, key: str) -> Any:  # JSON
-        """Return the value under a key, ``section.key`` inside of a section, without noting it."""
+        """Return the value of a key, ``section.key`` inside a section, without recording it."""
         section, dot, inner = key.partition(".")
         value = self.config.get(section)
         if not dot or value is None:
@@ -105,11 +105,11 @@ class Reading:
         return value.get(inner)
 
     def has(self, *names: str) -> bool:
-        """Whether a key is there under one of its names, if only with null."""
+        """Whether a key is present under one of its names, possibly null."""
         return any(name in dict(_flat(self.config, (name.partition(".")[0],) if "." in name else ())) for name in names)
 
     def found(self, *names: str) -> tuple[str, Any] | None:
-        """Return a key's name in the configuration and its value, None where it is absent; refuse two names that disagree."""
+        """Return a key's name in the configuration and its value, or None without it; reject names that disagree."""
         if undeclared := [name for name in names if name not in self.row.known]:
             raise LookupError(f"the row of {self.model_type} does not declare {', '.join(undeclared)}")
         found = {name: value for name in names if (value := self.at(name)) is not None}
@@ -119,21 +119,21 @@ class Reading:
         return next(iter(found.items()), None)
 
     def value(self, *names: str) -> Any:  # JSON
-        """Return the value under any of a key's names, None where it is absent."""
+        """Return the value of a key under any of its names, or None."""
         found = self.found(*names)
         return found[1] if found else None
 
     def refusal(self, reason: str) -> UnsupportedConfigError:
-        """Make the error; the caller raises it."""
+        """Return the error to raise."""
         return UnsupportedConfigError(f"{self.model_type} config: {reason}")
 
     def unsupported(self, name: str, value: object, supported: Iterable[object]) -> UnsupportedConfigError:
-        """Make the error of a value; the caller raises it."""
+        """Return the error for a value."""
         others = ", ".join(one if isinstance(one, str) else repr(one) for one in supported)
         return self.refusal(f"`{name}: {show(value)}` is not supported{f'; supported: {others}' if others else ''}")
 
-    def refuse_others(self) -> None:
-        """Refuse a value that the type's only ones exclude."""
+    def check_supported(self) -> None:
+        """Reject unsupported values."""
         for name, allowed in self.row.only.items():
             if (value := self.at(name)) is not None:
                 one = self.of(allowed)
@@ -142,12 +142,12 @@ class Reading:
                     raise self.unsupported(name, value, can)
 
     def unknown(self) -> tuple[str, ...]:
-        """Return the unknown keys; refuse one that may be a part of the model."""
+        """Return the unknown keys; reject one that may be a part of the model."""
         listed = []
         sections = {key.partition(".")[0] for key in self.row.known if "." in key}
         for key, value in _flat(self.config, sections):
             name = show(key)[1:-1]
-            known = key in self.row.known and not ("." in key and key in self.config)  # a dot of its own names no section
+            known = key in self.row.known and not ("." in key and key in self.config)  # a dot in the file's own key
             if known or (self.row.lists_unknown and value in (None, False)):
                 continue
             if not self.row.lists_unknown:
@@ -161,7 +161,7 @@ class Reading:
 
 
 def _flat(config: Config, sections: Iterable[str]) -> Iterator[tuple[str, Any]]:
-    """Yield keys and values, those of a section dotted."""
+    """Yield keys and values, dotted inside a section."""
     for key, value in config.items():
         if key in sections and isinstance(value, Mapping):
             yield from ((f"{key}.{inner}", one) for inner, one in value.items())
@@ -170,9 +170,9 @@ def _flat(config: Config, sections: Iterable[str]) -> Iterator[tuple[str, Any]]:
 
 
 def read(row: Row, config: Config, model_type: str) -> Imported:
-    """Read a configuration by a row; raises UnsupportedConfigError, which names the key and the reason."""
+    """Read a configuration by a row. Raises UnsupportedConfigError, which names the key and the reason."""
     c = Reading(row, config, model_type)
-    c.refuse_others()
+    c.check_supported()
     values = {setting: value for setting in row.settings if (value := c[setting]) is not None}
     training = {setting.removeprefix("training."): value for setting, value in values.items() if setting.startswith("training.")}
     model = nested({setting: value for setting, value in values.items() if not setting.startswith(("training.", "layers.", "_"))})
@@ -182,7 +182,7 @@ def read(row: Row, config: Config, model_type: str) -> Imported:
 
 
 def nested(settings: Settings) -> SpecModel:
-    """Return dotted settings as mappings within mappings."""
+    """Return dotted settings as nested mappings."""
     whole: SpecModel = {}
     for setting, value in settings.items():
         *path, last = setting.split(".")
@@ -201,7 +201,7 @@ def _check_experts(c: Reading, model: SpecModel) -> None:
 
 
 def _layers(values: Settings, model: SpecModel) -> list[SpecModel]:
-    """Return what each layer says for itself; without a sparse layer the model has no experts."""
+    """Return the settings of each layer; without a sparse layer, remove the model's experts."""
     parts: list[list[SpecModel]] = [value for setting, value in values.items() if setting.startswith("layers.") and setting != _EXTRA]
     if values.get(_EXTRA):
         parts.append([{"extra": values[_EXTRA]}] * model["n_layers"])
@@ -214,7 +214,7 @@ def _layers(values: Settings, model: SpecModel) -> list[SpecModel]:
 
 
 def _origins(c: Reading, model: SpecModel) -> dict[str, tuple[str, ...]]:
-    """Return the keys of each setting of the model; what all layers say alike has become the model's attention or experts."""
+    """Return the keys of each setting of the model; settings common to all layers are the model's attention or experts."""
     origins: dict[str, dict[str, None]] = {}
     for setting, keys in c.origins.items():
         if setting == "_unused":

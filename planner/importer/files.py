@@ -1,4 +1,4 @@
-"""A configuration as a file: found, read, named."""
+"""Configuration files: location, import, names."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _HUB = re.compile(r"[\w.-]+/[\w.-]+")  # owner/name
 
 
 def locate(path: str) -> str:
-    """Return the file that is meant: itself, standard input for ``-``, or the configuration in a folder. Raises SpecError."""
+    """Return the path itself, standard input for ``-``, or the configuration in a folder. Raises SpecError."""
     if path == "-":
         return STDIN
     if not Path(path).is_dir():
         return path
     for name in _IN_FOLDERS:
         if (Path(path) / name).is_file():
-            return os.path.join(path, name)  # noqa: PTH118 - the path as the user wrote it is kept
+            return os.path.join(path, name)  # noqa: PTH118 - preserves the user's path
     raise SpecError([whole_file(path, "no-config", f"has none of {', '.join(_IN_FOLDERS)}")])
 
 
 def import_file(file: str) -> tuple[Imported, str]:
-    """Return what the configuration in a file says, and the address of the model if it names one.
+    """Return the model of a configuration file, and its address if the file names one.
 
-    Raises SpecError: the file cannot be read; UnsupportedConfigError: it is no configuration, or none that can be said.
+    Raises SpecError if the file cannot be read, UnsupportedConfigError if its configuration is not supported.
     """
     text = read_source(file).text
     return read_config(text, file), hub_source(text)
@@ -51,7 +51,7 @@ def spec_source(source: Source) -> Source:
 
 
 def first_problem(text: str) -> str:
-    """Return what makes a spec that was written here invalid: the configuration means a model that cannot be."""
+    """Return the first error in an imported spec: the configuration describes an impossible model."""
     from planner.spec.checks import check
     from planner.spec.settings import Document
     from planner.spec.validate import validate
@@ -65,7 +65,7 @@ def first_problem(text: str) -> str:
 
 
 def name_of(file: str, output: str | None = None) -> str:
-    """Return a name for the spec: its own file's, else that of the configuration or, for a ``config.json``, of its folder."""
+    """Return a name for the spec: from its own file, else from the configuration or, for a ``config.json``, its folder."""
     if output:
         return Path(output).stem
     if file == STDIN:

@@ -1,4 +1,4 @@
-"""Sources: where a setting of a spec comes from, a key of the configuration under any of its names, or several."""
+"""Sources: how a setting of a spec is read from keys of the configuration."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ ACTIVATIONS = {
     "gelu": "gelu", "gelu_fast": "gelu_new", "gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu",
     "relu2": "relu_squared", "silu": "silu", "swish": "silu",
 }  # fmt: skip
-# Names of kinds of layers that transformers has changed since.
+# Former names of kinds of layers in transformers.
 _OLDER_LAYER_TYPES = {"attention": "full_attention", "linear": "linear_attention", "mamba": "linear_attention"}
-REQUIRED, SAME = object(), object()  # the default of a key that must be there, and what null means where it counts as absent
+REQUIRED, SAME = object(), object()  # the default of a required key; null counts as absent
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A value that is read off a configuration."""
+    """A value read from a configuration."""
 
     read: Callable[[Reading], Any]
-    names: str = ""  # the keys that it reads itself, with spaces between
-    inner: tuple[Any, ...] = ()  # the sources that it may read through
-    absent: str = ""  # what the absence of its keys means
-    text: str = "computed"  # itself, as the default of another
+    names: str = ""  # its own keys, space-separated
+    inner: tuple[Any, ...] = ()  # its sources
+    absent: str = ""  # the meaning of their absence
+    text: str = "computed"  # its text as the default of another source
 
     def uses(self) -> Iterator[tuple[str, str]]:
-        """Yield the keys that it may read, and what the absence of each means."""
+        """Yield its keys, and the meaning of their absence."""
         yield from ((name, self.absent) for name in self.names.split())
         yield from uses_of(self.inner)
 
 
 def uses_of(value: object) -> Iterator[tuple[str, str]]:
-    """Yield the keys that a value of a row may read, in sources however deep inside."""
+    """Yield the keys of all sources inside a value of a row."""
     if isinstance(value, Source):
         yield from value.uses()
     elif isinstance(value, Mapping):
@@ -55,7 +55,7 @@ def uses_of(value: object) -> Iterator[tuple[str, str]]:
 
 
 def key(names: str, check: Check, default: Any = REQUIRED, null: Any = SAME) -> Source:  # values or sources
-    """Return what a key says under any of its names, the class's first; ``null`` is what an explicit null means."""
+    """Return the value of a key under any of its names, the class's first; ``null`` is the meaning of an explicit null."""
     first, *others = every_name = names.split()
 
     def read(c: Reading) -> Any:
@@ -77,12 +77,12 @@ def _text(default: object) -> str:
 
 
 def code(make: Callable[[Reading], Any], *of: str | Source) -> Source:
-    """Return what a function computes from the keys, and the sources, that it declares."""
+    """Return the result of a function of the reading, which may read only these keys and sources."""
     return Source(make, " ".join(one for one in of if isinstance(one, str)), tuple(one for one in of if isinstance(one, Source)))
 
 
 def apply(function: Callable[..., Any], *of: Any) -> Source:  # sources or values
-    """Return what a function makes of what sources read."""
+    """Return the result of a function of the sources' values."""
     return Source(lambda c: function(*map(c.of, of)), inner=of)
 
 
@@ -103,7 +103,7 @@ def times(*factors: Source) -> Source:
 
 
 def each(name: str, kinds: Sequence[Any] | Mapping[Any, Any], default: Any = REQUIRED) -> Source:
-    """Return a list with an entry of a known kind for each layer; a mapping says what each kind means."""
+    """Return a list with a known kind for each layer; a mapping gives the meaning of each kind."""
 
     def read(c: Reading) -> list[Any]:
         n, value = c["n_layers"], c.value(name)
@@ -118,7 +118,7 @@ def each(name: str, kinds: Sequence[Any] | Mapping[Any, Any], default: Any = REQ
 
 
 def entries(c: Reading, name: str, value: Any, kinds: Sequence[Any] | Mapping[Any, Any], n: int) -> list[Any]:
-    """Return what the entries of a list mean, under the names of kinds that transformers has now."""
+    """Return the meanings of a list's entries, with the current names of kinds in transformers."""
     if not isinstance(value, list) or len(value) < n:
         raise c.refusal(f"`{name}` must be a list with an entry for each of {n} layers")
     made = []
@@ -145,7 +145,7 @@ def positive(c: Reading, name: str, value: Any) -> int:
 
 def _layers(c: Reading, name: str, value: Any) -> int:
     if positive(c, name, value) > MAX_LAYERS:
-        raise c.refusal(f"`{name}: {show(value)}` is more layers than any model has")
+        raise c.refusal(f"`{name}: {show(value)}` exceeds {MAX_LAYERS:,} layers")
     return int(value)
 
 
@@ -188,7 +188,7 @@ def size(names: str, default: Any = REQUIRED, null: Any = SAME) -> Source:  # a 
 
 
 def layers(names: str) -> Source:
-    """Return a number of layers: lists are made of them."""
+    """Return the number of layers, at most MAX_LAYERS."""
     return key(names, _layers)
 
 
@@ -218,7 +218,7 @@ def layer_numbers(name: str, default: list[int] | None) -> Source:
 
 
 def choice(name: str, meanings: Mapping[Any, Any], default: Any) -> Source:
-    """Return what a value of a fixed set means."""
+    """Return the meaning of a value from a fixed set."""
 
     def meaning(c: Reading, name: str, value: Any) -> Any:
         for one, meant in meanings.items():

@@ -1,4 +1,4 @@
-"""Layers that differ: what each says for itself as a short list of repeated layers and groups."""
+"""Non-uniform layers: the settings of each as a short list of layer groups."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _MIXERS = (
 
 
 def with_layers(model: SpecModel, layers: list[SpecModel]) -> SpecModel:
-    """Return the model with what each of its layers says for itself, but for windows that hide nothing."""
+    """Return the model with the settings of each layer, except windows as long as the context."""
     layers = [without_idle_window(layer, model["context_length"]) for layer in layers]
     if not any(layers):
         return model
     if any(layer != layers[0] for layer in layers):
         return {**model, "layers": runs(layers)}
-    common = {key: value for key, value in layers[0].items() if key != "extra"}  # beside the sizes, `extra` is the whole model's
+    common = {key: value for key, value in layers[0].items() if key != "extra"}  # at the top level, `extra` belongs to the model
     own = {"layers": [{"count": len(layers), "extra": layers[0]["extra"]}]} if "extra" in layers[0] else {}
     return merged(model, common, own)
 
@@ -32,12 +32,12 @@ def without_idle_window(layer: SpecModel, context: int) -> SpecModel:
 
 
 def by_layer(*kinds: list[SpecModel]) -> list[SpecModel]:
-    """Return one mapping for each layer out of several lists of them."""
+    """Return the merged settings of each layer."""
     return [merged(*parts) for parts in zip(*kinds, strict=True)]
 
 
 def merged(*parts: SpecModel) -> SpecModel:
-    """Return mappings laid on top of one another, key by key."""
+    """Return mappings merged key by key; later ones override."""
     whole: SpecModel = {}
     for part in parts:
         for key, value in part.items():
@@ -47,7 +47,7 @@ def merged(*parts: SpecModel) -> SpecModel:
 
 
 def runs(layers: list[SpecModel]) -> list[SpecModel]:
-    """Return a short ``layers`` list: repeated layers and repeated groups of layers, first to last."""
+    """Return a short ``layers`` list of repeated layers and repeated groups, first to last."""
     made: list[SpecModel] = []
     start = 0
     while start < len(layers):
@@ -59,13 +59,13 @@ def runs(layers: list[SpecModel]) -> list[SpecModel]:
 
 
 def _group(layers: list[SpecModel]) -> SpecModel:
-    """Return a group of layers; what all of them say is said once."""
+    """Return a group of layers, with their common settings once."""
     common = {key: value for key, value in layers[0].items() if all(key in layer and layer[key] == value for layer in layers)}
     return {**common, "layers": [{key: value for key, value in layer.items() if key not in common} for layer in layers]}
 
 
 def _gain(group: tuple[int, int]) -> tuple[int, int]:
-    """Rank a group by how many layers it covers beyond those that it spells out; short groups first."""
+    """Rank a group by how many lines it saves; shorter groups first."""
     period, count = group
     if period == 1:
         return count - 1, -1
@@ -73,7 +73,7 @@ def _gain(group: tuple[int, int]) -> tuple[int, int]:
 
 
 def _repeats(layers: list[SpecModel], start: int, period: int) -> int:
-    """Return how often the ``period`` layers from ``start`` on follow one another."""
+    """Return how often the ``period`` layers from ``start`` repeat."""
     end = start + period
     while end < len(layers) and layers[end] == layers[end - period]:
         end += 1
@@ -81,7 +81,7 @@ def _repeats(layers: list[SpecModel], start: int, period: int) -> int:
 
 
 def without_unused_mixers(model: SpecModel) -> SpecModel:
-    """Return the model without mixers that no layer has: a hybrid's configuration may leave all layers to attention."""
+    """Return the model without mixers that no layer uses: in a hybrid's configuration all layers may be attention."""
     layers = [model, *(layer for run in model.get("layers", []) for layer in (run, *run.get("layers", [])))]
     used = {
         mixer

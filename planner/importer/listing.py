@@ -1,4 +1,4 @@
-"""Which keys a type knows: ``planner import --keys TYPE``."""
+"""The keys of a type: ``planner import --keys TYPE``."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def _listed(name: str, row: Row) -> Iterator[str]:
 
 
 def read_keys(row: Row) -> dict[str, tuple[tuple[str, ...], str]]:
-    """Return the settings that each key is read for, and what its absence means."""
+    """Return the settings that each key becomes, and the meaning of its absence."""
     read: dict[str, tuple[tuple[str, ...], str]] = {}
     for setting, value in row.settings.items():
         named = "layers" if setting.startswith(("layers.", "_")) else setting
         for key, absent in uses_of(value):
-            settings, said = read.get(key, ((), ""))
-            read[key] = (tuple(dict.fromkeys((*settings, named))), said or absent)
+            settings, meaning = read.get(key, ((), ""))
+            read[key] = (tuple(dict.fromkeys((*settings, named))), meaning or absent)
     return read
 
 
@@ -70,7 +70,7 @@ def _allowed(allowed: object) -> str:
 
 
 def _columns(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """Yield rows with their columns under each other."""
+    """Yield rows with aligned columns."""
     rows = list(rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:

@@ -1,4 +1,4 @@
-"""Keys of every type that change neither what a model stores nor which operators it runs, and why."""
+"""Keys of every type that change neither the stored tensors nor the operators of a model, by reason."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ NEUTRAL: Mapping[str, str] = {
 NEUTRAL_ENDINGS = ("_token_id", "_token_ids", "_token_index", "_eps", "_epsilon", "_pdrop", "dropout", "_dropout_prob", "layerdrop")
 NEUTRAL_BEGINNINGS = ("summary_",)
 
-# Keys of any type that would change what is stored or run; absent or false, they say nothing.
+# Keys of any type that change the model; only their absence or false is supported.
 REFUSED_ANYWHERE = ("add_cross_attention", "is_encoder_decoder", "pruned_heads")
 
 # An unknown key is only listed, unless its name contains one of these words: then it may add a matrix to every layer.

@@ -1,4 +1,4 @@
-"""Parts of rows that types share: sizes, feed-forwards, positions, windows, experts, latent attention."""
+"""Common parts of rows: sizes, feed-forwards, positions, windows, experts, latent attention."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from planner.importer.reader import SpecModel, show
 N = same("n_layers")
 SLIDING, FULL, LINEAR, CONV = "sliding_attention", "full_attention", "linear_attention", "conv"
 
-# How tokens are sent to experts: the same matrices, other scores.
+# Routing of tokens to experts: the same matrices, other scores.
 ROUTING = "n_group topk_group routed_scaling_factor topk_method seq_aux aux_loss_alpha scoring_func moe_router_dtype"
 SCALED = row(ignored={SCALES: "attention_multiplier embedding_multiplier logits_scaling residual_multiplier"})
 
 
 def divided(name: str = "head_dim") -> Source:
-    """Return d_model / n_heads, for a key that is missing."""
+    """Return d_model / n_heads, for a missing key."""
 
     def quotient(c: Reading) -> int:
         whole, rest = divmod(c["d_model"], c["n_heads"])
@@ -48,12 +48,12 @@ def divided(name: str = "head_dim") -> Source:
 
 
 def head_dim(name: str = "head_dim", default: int | None = None) -> Source:
-    """Return head_dim; null is d_model / n_heads, as is its absence where the class has no number of its own."""
+    """Return head_dim; null means d_model / n_heads, which is also the default without one of the class."""
     return size(name, divided(name) if default is None else default, null=divided(name))
 
 
 def rope(share: float = 1.0, name: str = "partial_rotary_factor", kind: str | None = None) -> Source:
-    """Return rotary positions; ``share`` is the class's own fraction of head_dim that is rotated."""
+    """Return rotary positions; ``share`` is the class's default for the rotated fraction of head_dim."""
 
     def positions(c: Reading) -> str | SpecModel:
         return rotary(c, c["head_dim"], share, name, kind)
@@ -63,31 +63,31 @@ def rope(share: float = 1.0, name: str = "partial_rotary_factor", kind: str | No
 
 
 def rotary(c: Reading, head_dim: int, share: float, name: str, kind: str | None) -> str | SpecModel:
-    """Return the positions of heads. The fraction is a key, or stands inside ``rope_parameters``, maybe by kind of layer."""
+    """Return the positions of heads. The rotated fraction is a key, or inside ``rope_parameters``, which may be given by kind of layer."""
     outside, parameters = c.value(name), c.at("rope_parameters")
     if kind and isinstance(parameters, Mapping) and isinstance(parameters.get(kind), Mapping):
         parameters = parameters[kind]
     inside = parameters.get("partial_rotary_factor") if isinstance(parameters, Mapping) else None
     given = next((value for value in ((inside, outside) if kind else (outside, inside)) if value is not None), None)
     rotary_dim = int(head_dim * (share if given is None else fraction(c, name, given)))
-    rotary_dim += rotary_dim % 2  # the classes make a cosine for every second channel, the last one included
+    rotary_dim += rotary_dim % 2  # the classes compute a cosine for every second channel, including the last
     if not rotary_dim:
         raise c.refusal(f"`{name}: {show(given)}` of a head of {head_dim} leaves nothing to rotate")
     return rotated(head_dim, rotary_dim)
 
 
 def rotated(head_dim: int, rotary_dim: int) -> str | SpecModel:
-    """Return the positions of heads of which some channels are rotated."""
+    """Return the positions of heads with this many rotated channels."""
     return "rope" if rotary_dim == head_dim else {"type": "rope", "rotary_dim": rotary_dim} if rotary_dim else "none"
 
 
 def bias(qkv: Any, o: Any = False) -> Source:  # flags
-    """Return biases that the last projection has or has not for itself."""
+    """Return biases of queries, keys and values, and of the output projection."""
     return apply(lambda qkv, o: qkv if qkv == o else {"q": qkv, "k": qkv, "v": qkv, "o": o}, qkv, o)
 
 
 def each_size(name: str, default: int | Source) -> Source:
-    """Return a positive integer for each layer, given for each or once for all."""
+    """Return a positive integer per layer, from a list or one number."""
     once = size(name, default)
 
     def sizes(c: Reading) -> list[int]:
@@ -102,17 +102,17 @@ def each_size(name: str, default: int | Source) -> Source:
 
 
 def half(width: Source) -> Source:
-    """Return half of a width that counts both matrices of a gated feed-forward."""
+    """Return half of a width that includes both matrices of a gated feed-forward."""
     return apply(lambda both: both // 2, width)
 
 
 def softcap(name: str, default: float | None = None) -> Source:
-    """Return the cap on logits or scores; null means none."""
+    """Return the soft cap of logits or scores; null means none."""
     return number(name, default, null=None)
 
 
 def window(default: int | None, name: str = "sliding_window") -> Source:
-    """Return the window in keys; null means none."""
+    """Return the sliding window; null means none."""
     return size(name, default, null=None)
 
 
@@ -124,7 +124,7 @@ def sizes(
     n_layers: str = "num_hidden_layers num_layers",
     n_heads: str = "num_attention_heads",
 ) -> Settings:
-    """Return the sizes, by default under the names of most families; the number is the class's own."""
+    """Return the sizes, by default with the key names of most types; the number is the class's default."""
     return {
         "vocab_size": size("vocab_size"),
         "context_length": size(context, context_length),
@@ -135,7 +135,7 @@ def sizes(
 
 
 def tied(default: bool, names: str = "tie_word_embeddings") -> Settings:  # the key's
-    """Return the head; ``default`` is what the class takes where the key is absent."""
+    """Return whether the LM head is tied; ``default`` is the class's."""
     return {"head.tied": flag(names, default)}
 
 
@@ -147,9 +147,9 @@ def decoder(
     tie: bool = False,
     **more: Any,
 ) -> Row:
-    """Return a decoder with Llama's key names; the numbers are the class's own.
+    """Return a decoder with Llama's key names; the numbers are the class's defaults, ``width`` that of head_dim.
 
-    ``width``: head_dim. ``own_kv_heads``: the class's number of key heads fits one model only, so it must be there. ``more``: of ``row``.
+    ``own_kv_heads``: the number of KV heads is required, since the class's default fits one model only. ``more``: arguments of ``row``.
     """
     all_heads = same("n_heads")
     base = {
@@ -190,7 +190,7 @@ def wide(default: str, biased: Any) -> Settings:  # a flag
 
 
 def qk_norm(name: str, kind: str | Source, default: bool = False) -> Settings:  # the key's own
-    """Return norms of queries and keys where a key says so."""
+    """Return norms of queries and keys if a flag is set."""
     return {"attention.qk_norm": when(flag(name, default), kind, "none")}
 
 
@@ -198,41 +198,41 @@ def qk_norm(name: str, kind: str | Source, default: bool = False) -> Settings:  
 
 
 def per_layer(rule: Callable[..., Any], *of: Any) -> Source:  # sources or values
-    """Return a list with a rule's result for each layer, given its number, the number of layers and what sources read."""
+    """Return a rule's result for each layer, given its number, the number of layers and the values of sources."""
     return apply(lambda n, *values: [rule(layer, n, *values) for layer in range(n)], N, *of)
 
 
 def every(period: int | Source, last: Any = FULL, others: Any = SLIDING, *, first: bool = False) -> Source:  # kinds
-    """Return kinds of layers, another one at the end, or with ``first`` at the beginning, of every ``period``."""
+    """Return kinds of layers, with ``last`` at the end, or with ``first`` at the beginning, of every ``period``."""
     start = 0 if first else 1
     return per_layer(lambda layer, _, length: others if (layer + start) % length else last, period)
 
 
 def kinds(default: Any = REQUIRED, *others: str) -> Source:  # a source of kinds, or one of them
-    """Return ``layer_types``; the default is the class's own."""
+    """Return ``layer_types``; the default is the class's."""
     return each("layer_types", (FULL, SLIDING, *others), default)
 
 
-LISTED_KINDS = {"_unused": kinds(None)}  # a class that reads ``layer_types`` no longer
+LISTED_KINDS = {"_unused": kinds(None)}  # the class no longer reads ``layer_types``
 
 
-def by_kind(said: Mapping[str, Any]) -> Source:
-    """Return what each layer says by its kind."""
-    return apply(lambda kinds, said: [said.get(kind, {}) for kind in kinds], same("_kinds"), dict(said))
+def by_kind(settings: Mapping[str, Any]) -> Source:
+    """Return the settings of each layer by its kind."""
+    return apply(lambda kinds, by_kind: [by_kind.get(kind, {}) for kind in kinds], same("_kinds"), dict(settings))
 
 
-def windowed(which: Source, width: Source, full: Any = None) -> Settings:  # what a layer says
-    """Return windows in sliding layers, and what full ones say."""
+def windowed(which: Source, width: Source, full: Any = None) -> Settings:  # settings of a layer
+    """Return windows in sliding layers, and the settings of full layers."""
     return {"_kinds": which, "layers.windows": by_kind({SLIDING: {"attention": {"window": width}}, FULL: full or {}})}
 
 
 def mixed(which: Source, mixer: str, full: Any = None) -> Settings:
-    """Return the mixer of layers that are not attention, and what the others say."""
+    """Return the mixer of layers without attention, and the settings of full layers."""
     return {"_kinds": which, "layers.mixers": by_kind({LINEAR: {"mixer": mixer}, CONV: {"mixer": mixer}, FULL: full or {}})}
 
 
 def marked(flags: Source, no: Any, yes: Any = None) -> Source:  # of a layer
-    """Return one thing or another for each layer, by whether it is marked."""
+    """Return ``yes`` or ``no`` for each layer by its flag."""
     return apply(lambda flags, no, yes: [yes if one else no for one in flags], flags, no, yes or {})
 
 
@@ -248,7 +248,7 @@ def tensor(name: str, shape: list[Any], component: str, **uses: int) -> SpecMode
 
 
 def shared(width: Source, *, gate: bool = False) -> Source:
-    """Return the feed-forward that every token takes beside its experts; none for a width of 0."""
+    """Return shared experts of this width; none for 0."""
     return apply(lambda d_ff: {"d_ff": d_ff} | ({"gate": True} if gate else {}) if d_ff else None, width)
 
 
@@ -269,7 +269,7 @@ def experts(
     d_ff: str = "moe_intermediate_size",
     **settings: Any,  # spec values
 ) -> Settings:
-    """Return routed experts; how many, how many a token takes and how wide they are must be there."""
+    """Return routed experts; their number, the experts per token and their width are required."""
     made = {"count": size(number), "top_k": size(top_k), "d_ff": size(d_ff), "normalize": True}
     if "activation" not in settings:
         made["activation"] = activation("hidden_act", "silu")
@@ -277,7 +277,7 @@ def experts(
 
 
 def where(condition: Source, settings: Settings) -> Settings:
-    """Return settings that a model has on a condition."""
+    """Return settings that apply on a condition."""
     return {setting: when(condition, value) for setting, value in settings.items()}
 
 
@@ -288,22 +288,22 @@ SIGMOID: Mapping[str, Any] = {"scoring": "sigmoid", "correction_bias": "buffer"}
 
 
 def nonzero(number: Source) -> Source:
-    """Return a number that 0 leaves out."""
+    """Return a number, or None for 0."""
     return apply(lambda number: number or None, number)
 
 
 def normalized(default: bool) -> Source:
-    """Return whether the weights of a token's experts sum to one."""
+    """Return whether the weights of a token's experts are normalized."""
     return flag("norm_topk_prob", default)
 
 
 def mlp_kinds(default: Source) -> Source:
-    """Return whether each layer has experts: ``mlp_layer_types``, or what other keys say."""
+    """Return whether each layer has experts: by ``mlp_layer_types``, or else by other keys."""
     return each("mlp_layer_types", {"dense": False, "sparse": True}, default)
 
 
 def after(first: int | Source) -> Source:
-    """Return whether each layer comes after the first ones."""
+    """Return whether each layer has experts: all after the first ones."""
     return per_layer(lambda layer, _, first: layer >= first, first)
 
 
@@ -354,7 +354,7 @@ def latent_decoder(
     tie: bool = False,
     **more: Any,  # of ``row``
 ) -> Row:
-    """Return a decoder with latent attention; the numbers are the class's own. A null ``q_lora_rank``: queries are not compressed."""
+    """Return a decoder with latent attention; the numbers are the class's defaults. A null ``q_lora_rank``: uncompressed queries."""
     base = {
         **sizes(context_length),
         "mixer": "latent_attention",

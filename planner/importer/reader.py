@@ -1,4 +1,4 @@
-"""What an import yields: the model with the origin of each setting, or a refusal."""
+"""Results of an import: the model with the origin of each setting, or an error."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ class UnsupportedConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The ``model`` mapping of a spec, and what a reader of it should know."""
+    """The ``model`` mapping of a spec, with origins and notes."""
 
     model: SpecModel
-    model_type: str  # as the configuration calls itself
+    model_type: str  # as in the configuration
     origins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the keys that each setting of the model came from
-    defaults: frozenset[str] = frozenset()  # settings that are absent from the configuration: the type's own values
+    defaults: frozenset[str] = frozenset()  # settings missing from the configuration: the type's defaults
     not_understood: tuple[str, ...] = ()  # unknown keys whose names do not suggest a part of the model
-    notes: tuple[str, ...] = ()  # what the spec says differently from the configuration, or leaves out
+    notes: tuple[str, ...] = ()  # differences from the configuration
     further: SpecModel = field(default_factory=dict)  # the configuration's training settings
 
     @property
     def training(self) -> SpecModel:
-        """The ``training`` that was read, and what the model needs: no fused attention caps its scores."""
+        """The training settings of the configuration and of the model: soft-capped scores require eager attention."""
         eager = {"implementation": "pytorch-eager"} if self.model.get("attention", {}).get("logit_softcap") else {}
         return self.further | eager
 
 
 def show(value: object) -> str:
-    """Return a value for a message: one short line, whatever the file holds."""
+    """Return a value for a message, as one short line."""
     return reprlib.repr(value)

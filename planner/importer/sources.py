@@ -1,4 +1,4 @@
-"""What kind of configuration a text is, and what it says."""
+"""Recognize and read the configuration in a text."""
 
 from __future__ import annotations
 
@@ -23,10 +23,7 @@ _PRINTED = re.compile(r"^\s*(\w+) \.{2,} (.*?)\s*$", re.MULTILINE)  # num_layers
 
 
 def read_config(text: str, file: str) -> Imported:
-    """Return what a configuration says.
-
-    ``file`` is its name, which helps to tell JSON from Python. Raises UnsupportedConfigError with one line that says what is wrong.
-    """
+    """Return the model of a configuration; the ``file``'s name helps to distinguish JSON from Python. Raises UnsupportedConfigError."""
     config = _parsed(text, file)
     if not isinstance(config, Mapping):
         raise UnsupportedConfigError(f"expected a mapping of keys to values, got {_kind(config)}")
@@ -47,7 +44,7 @@ def read_config(text: str, file: str) -> Imported:
     )
 
 
-def _parsed(text: str, file: str) -> Any:  # noqa: ANN401  # what a file holds
+def _parsed(text: str, file: str) -> Any:  # noqa: ANN401 - any value of a file
     if "\0" in text:
         raise UnsupportedConfigError("the file is binary")
     start = text.lstrip()[:1]
@@ -59,7 +56,7 @@ def _parsed(text: str, file: str) -> Any:  # noqa: ANN401  # what a file holds
         return dict(_assignments(text))
     if _ARGUMENT.search(text) and not re.search(r"^\w+:", text, re.MULTILINE):
         return dict(_arguments(text.split()))
-    if len(_PRINTED.findall(text)) > 2:  # noqa: PLR2004 - fewer name no model
+    if len(_PRINTED.findall(text)) > 2:  # noqa: PLR2004 - too few for a model
         return {name: _literal(value) for name, value in _PRINTED.findall(text)}
     return _yaml(text, file)
 
@@ -111,7 +108,7 @@ def _plain(node: Node) -> Any:  # noqa: ANN401
 
 
 def _literal(text: str) -> Any:  # noqa: ANN401
-    """Return the number, truth value, list or None that Python's text means; any other text as it is."""
+    """Return the number, Boolean, list or None of a Python literal; other text unchanged."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:
@@ -121,7 +118,7 @@ def _literal(text: str) -> Any:  # noqa: ANN401
 
 
 def _arguments(words: list[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the arguments of a command line, by the names that they have once parsed; an argument without a value is a switch."""
+    """Yield the arguments of a command line by their parsed names; an argument without a value is a flag."""
     name, values = "", list[str]()
     for word in [*words, "--"]:
         if not word.startswith("--"):
@@ -135,7 +132,7 @@ def _arguments(words: list[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _assignments(text: str) -> Iterator[tuple[str, Any]]:
-    """Yield the assignments of plain values in a Python file, which is read and never run."""
+    """Yield the assignments of literals in a Python file, which is not run."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -149,7 +146,7 @@ def _assignments(text: str) -> Iterator[tuple[str, Any]]:
 
 
 def _flattened(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a mapping of sections (model_parallel, language_model, …) as one."""
+    """Return the values of all sections (model_parallel, language_model, …) in one mapping."""
     flat: dict[str, Any] = {}
     for key, value in config.items():
         flat |= value if isinstance(value, Mapping) else {key: value}

@@ -1,4 +1,4 @@
-"""An imported model as the text of a spec, with comments that name the keys that it came from."""
+"""The text of a spec for an imported model, with comments that name the source keys."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BASICS = (
 )
 _FIRST = ("mixer", "attention", "latent_attention")
 _LAST = ("feed_forward", "experts", "norm", "block", "positions")
-# Parts that a model has anyway, so that an empty one says nothing; any other part is there because it is written.
+# Parts of every model, which are omitted if empty; any other part is present because it is written.
 _ALWAYS = ("attention", "feed_forward", "norm", "head")
 _ONCE = ("embedding_norm", "embedding_scale", "embedding_dim", "final_norm", "head", "per_layer_embedding", "prediction", "extra")
 
@@ -45,7 +45,7 @@ def spec_text(
     expect: Mapping[str, int] | None = None,
     comments: bool = True,
 ) -> str:
-    """Return a spec as YAML: a line for each size and each part, what each came from, and what was not understood."""
+    """Return a spec as YAML: a line per size and per part, with source keys, notes and unknown keys."""
     lines = [f"# yaml-language-server: $schema={schema}"] if schema else []
     if comments:
         lines += _remarks(imported)
@@ -128,7 +128,7 @@ def _element(element: SpecModel, indent: str) -> Iterator[str]:
 
 
 def spare(model: SpecModel) -> SpecModel:
-    """Return the model without what it would be anyway."""
+    """Return the model without defaults."""
     per_layer = {key for run in model.get("layers", []) for layer in (run, *run.get("layers", [])) for key in layer}
     derived = {
         "n_kv_heads": model.get("n_heads") if not per_layer & {"n_heads", "n_kv_heads"} else None,

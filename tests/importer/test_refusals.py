@@ -48,7 +48,7 @@ def without(config: Config, key: str) -> Config:
         (LLAMA | {"num_local_experts": 8}, "unsupported key `num_local_experts: 8`"),
         (LLAMA | {"lora_rank": 8}, "unsupported key `lora_rank: 8`"),
         (LLAMA | {"hidden_size": None}, "`hidden_size` is missing"),
-        (LLAMA | {"num_hidden_layers": 10**30}, "is more layers than any model has"),
+        (LLAMA | {"num_hidden_layers": 10**30}, "exceeds 10,000 layers"),
         (LLAMA | {"hidden_size": True}, "`hidden_size: True` is not a positive integer"),
         (LLAMA | {"hidden_size": 48.0}, "`hidden_size: 48.0` is not a positive integer"),
         (LLAMA | {"intermediate_size": [80, 80, 80]}, "`intermediate_size: [80, 80, 80]` is not a positive integer"),

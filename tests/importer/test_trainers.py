@@ -121,7 +121,7 @@ def test_megatron_pads_the_vocabulary_for_each_rank() -> None:
     [
         (LLAMA3.replace("--vocab-size 128256", ""), "run.sh", "`vocab_size` or `padded_vocab_size` is missing"),
         (LLAMA3 + " --window-size 128", "run.sh", "`window_size: 128` is not supported"),
-        (json.dumps(DEEPSEEK | {"moe_layer_freq": "__import__('os')"}), "args.json", "is no list such as"),
+        (json.dumps(DEEPSEEK | {"moe_layer_freq": "__import__('os')"}), "args.json", "is not a list such as"),
         (json.dumps(DEEPSEEK | {"moe_router_topk": 300}), "args.json", "more than the 256 experts"),
         (LITGPT_PYTHIA.replace("GptNeoxMLP", "OtherMLP"), "x.yaml", "`mlp_class_name: 'OtherMLP'` is not supported"),
         (NANOGPT.replace("bias = True", ""), "x.py", "`bias` is missing"),

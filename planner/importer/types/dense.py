@@ -10,22 +10,22 @@ from planner.importer.neutral import *
 from planner.importer.parts import *
 from planner.importer.reader import SpecModel
 
-PATTERN = "sliding_window_pattern _sliding_window_pattern"  # how many layers follow one another, the last of them full
+PATTERN = "sliding_window_pattern _sliding_window_pattern"  # the last of this many layers is full
 
 
 def one_window(default: int | None) -> Settings:
-    """Return the one window of all layers."""
+    """Return the same window for all layers."""
     return {"attention.window": window(default), **LISTED_KINDS}
 
 
 def qwen_windows(first: int, *, default: bool = False) -> Settings:
-    """Return windows from layer ``max_window_layers`` on, where they are switched on at all."""
+    """Return windows from layer ``max_window_layers`` on, if ``use_sliding_window`` is set."""
     which = per_layer(lambda layer, _, first: SLIDING if layer >= first else FULL, count("max_window_layers", first))
     return windowed(kinds(which), when(flag("use_sliding_window", default), window(4096)))
 
 
 def gemma_activation() -> Source:
-    """Return gelu_tanh for the "gelu" of the first releases too, as the class does."""
+    """Return gelu_tanh for the first releases' "gelu" too, as the class does."""
     older = activation("hidden_act", "gelu_tanh")
     return activation("hidden_activation", code(lambda c: {"gelu": "gelu_tanh"}.get(c.of(older), c.of(older)), older))
 
@@ -101,7 +101,7 @@ def _baichuan_positions(c: Reading) -> str | SpecModel:
     rotary, alibi = c.value("max_position_embeddings"), c.value("model_max_length")
     if rotary is None and alibi is None:
         c.notes.append(
-            "neither `max_position_embeddings` (7B: rotary) nor `model_max_length` (13B: ALiBi) is there: rotary positions are assumed"
+            "neither `max_position_embeddings` (7B: rotary) nor `model_max_length` (13B: ALiBi) is set: rotary positions are assumed"
         )
     positions: str | SpecModel = c.of(rope())
     return "alibi" if rotary is None and alibi is not None else positions
@@ -124,7 +124,7 @@ _HEAD_DIM = head_dim(default=128)
 def _square(c: Reading) -> int:
     width: int = c.of(_HEAD_DIM)
     if c["n_heads"] * width != c["d_model"]:
-        raise c.refusal("the heads together must be as wide as the model, for the last projection is square")
+        raise c.refusal("n_heads · head_dim must equal hidden_size, since the output projection is square")
     return width
 
 
@@ -139,12 +139,12 @@ ROWS: Mapping[str, Row] = {
     "apertus": APERTUS,
     "apertus1p5_text": row(APERTUS, only={"output_vocab_size": same("vocab_size")}),
     "arcee": decoder(4096, BIAS, wide("relu_squared", flag("mlp_bias"))),
-    # by the code published with it: rotary with `max_position_embeddings` (7B), ALiBi with `model_max_length` alone (13B)
+    # by its published code: rotary with `max_position_embeddings` (7B), ALiBi with `model_max_length` alone (13B)
     "baichuan": decoder(
         4096, GATED, {"context_length": size("max_position_embeddings", size("model_max_length", 4096)), "attention.qkv": "fused"},
         {"positions": code(_baichuan_positions, "max_position_embeddings", "model_max_length", rope())},
     ),
-    # norms before the last matrix of attention and of the feed-forward
+    # norms before the last projection of attention and feed-forward
     "bitnet": decoder(
         2048, GATED, BIAS, {"attention.output_norm": True, "feed_forward.activation": activation("hidden_act", "relu_squared")},
         {"feed_forward.hidden_norm": True},
@@ -182,7 +182,7 @@ ROWS: Mapping[str, Row] = {
             ROTATES: "compression_ratio freq_allocation rope_reset_position_id", RUNS: "fuse_rms_norm", UNREAD: "weight_share_add_bias",
         },
     ),
-    # by the code published with it, in its names or in Llama's
+    # by its published code, with its names or Llama's
     "exaone": decoder(
         4096, GATED, BIAS, MLP_BIAS, {"feed_forward.activation": activation("activation_function hidden_act", "silu")}, own_kv_heads=True,
     ),
@@ -205,7 +205,7 @@ ROWS: Mapping[str, Row] = {
     "hyperclovax": decoder(
         2048, SCALED, GATED, BIAS, MLP_BIAS, {"norm.placement": when(flag("use_post_norm", True), "before_and_after", "before")},
     ),
-    # by the code published with it: one switch for q, k, v and o, on where it is absent; none in the feed-forward
+    # by its published code: one switch for q, k, v and o, default true; no biases in the feed-forward
     "internlm": decoder(2048, GATED, {"attention.bias": flag("bias", True)}),
     "internlm2": decoder(2048, GATED, {"attention.bias": flag("bias", True), "attention.qkv": "fused"}),
     "internlm3": decoder(
@@ -249,7 +249,7 @@ ROWS: Mapping[str, Row] = {
         4096, GATED, one_window(None), {"attention.qkv": "fused"}, only={"attention_bias": False, "mlp_bias": False, "lm_head_bias": False},
         ignored={ROTATES: "interpolate_factor", UNREAD: "full_attn_mod"},
     ),
-    # by the code published with it: `intermediate_size` counts both halves of the gated width
+    # by its published code: `intermediate_size` counts both halves of the gated width
     "qwen": row(
         sizes(8192), GATED, tied(False), {"head_dim": size("kv_channels", 128), "d_ff": half(size("intermediate_size"))},
         {"attention.bias": bias(True, when(flag("no_bias", True), False, True)), "attention.qkv": "fused"},
@@ -274,7 +274,7 @@ ROWS: Mapping[str, Row] = {
         32768, GATED, BIAS, MLP_BIAS, windowed(kinds(marked(ROTATED, SLIDING, FULL)), when(flag("use_sliding_window"), window(None))),
         {"layers.positions": marked(ROTATED, NO_POSITIONS)}, own_kv_heads=True, tie=True,
     ),
-    # `qk_layernorm` gives each head weights of its own
+    # `qk_layernorm`: separate weights per head
     "stablelm": decoder(
         4096, GATED, LAYERNORM, qk_norm("qk_layernorm", "per_head"),
         {"attention.bias": bias(flag("use_qkv_bias")), "block": when(flag("use_parallel_residual"), "parallel_one_norm", "sequential")},

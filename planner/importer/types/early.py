@@ -1,4 +1,4 @@
-"""Decoders with key names of their own: GPT and what came of it, OPT, BLOOM, Falcon, MPT, XGLM."""
+"""Decoders with their own key names: GPT and its successors, OPT, BLOOM, Falcon, MPT, XGLM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AFTER_TWO_ROWS = {"positions": {"type": "learned", "offset": 2}}
 TIED, UNTIED = tied(True), tied(False)
 FUNCTION = "activation_function"
 
-# The feed-forward is 4 times as wide where `n_inner` is absent.
+# Without `n_inner`, the feed-forward is 4 times as wide as the model.
 _CONTEXT, _DEPTH, _HEADS = "n_positions max_position_embeddings", "n_layer num_hidden_layers", "n_head num_attention_heads"
 OPENAI = row(
     sizes(1024, context=_CONTEXT, d_model="n_embd hidden_size", n_layers=_DEPTH, n_heads=_HEADS),
@@ -27,7 +27,7 @@ OPENAI = row(
 NOT_READ = row(ignored={UNREAD: "n_special predict_special_tokens"})
 GPT2 = row(OPENAI, NOT_READ, FUSED, plain("gelu_new", True, FUNCTION), LEARNED)
 
-# Attention without biases beside a feed-forward with biases, under one norm, and a head with a bias.
+# Attention without biases and a feed-forward with biases in parallel under one norm; an LM head with a bias.
 ROTARY_DIM = size("rotary_dim", 64, null=None)
 GPTJ = row(
     OPENAI, {"context_length": size(_CONTEXT, 2048)}, ONE_NORM, UNTIED, plain("gelu_new", True, FUNCTION),
@@ -86,7 +86,7 @@ ROWS: Mapping[str, Row] = {
         sizes(1024), LAYERNORM, TIED, SEPARATE, plain("gelu", True), AFTER_TWO_ROWS,
         {"d_ff": size("intermediate_size"), "embedding_scale": flag("scale_embedding", True)},
     ),
-    # the class has no context, for ALiBi goes on for ever; all were trained at 2,048
+    # the class has no context length, since ALiBi has no limit; all models were trained at 2,048
     "bloom": row(
         LAYERNORM, TIED, feed_forward("plain", "gelu_tanh", True),
         sizes(2048, context="seq_length", d_model="hidden_size n_embed", n_layers=_DEPTH, n_heads=_HEADS),
@@ -98,7 +98,7 @@ ROWS: Mapping[str, Row] = {
         },
     ),
     "codegen": row(GPTJ, {"attention.qkv": "fused"}),
-    # prompts have rows of their own in the token table, which the head is not tied to, and segments a table
+    # prompts have rows of their own in the token embedding, to which the head is not tied; segments have an embedding
     "cpmant": row(
         sizes(2048, context="position_bias_max_distance", n_layers="num_hidden_layers"), feed_forward("gated", "gelu", False),
         {"head_dim": size("dim_head"), "d_ff": size("dim_ff"), "attention.bias": False, "attention.qkv": "separate"},
@@ -134,7 +134,7 @@ ROWS: Mapping[str, Row] = {
             ),
         },
     ),
-    # `attention_types` says which layers see only a window
+    # `attention_types` lists the layers with a window
     "gpt_neo": row(
         sizes(2048, n_layers="num_layers", n_heads="num_heads"), LAYERNORM, TIED, plain("gelu_new", True, FUNCTION), LEARNED,
         {"d_ff": size("intermediate_size", same("d_model", 4)), "attention.bias": bias(False, True), "attention.qkv": "separate"},
@@ -146,7 +146,7 @@ ROWS: Mapping[str, Row] = {
         {"attention.qkv": "fused_per_head", "block": when(flag("use_parallel_residual", True), "parallel_two_norms", "sequential")},
         {"positions": rope(0.25, "rotary_pct")}, only={"head_dim": same("head_dim")}, ignored={ROTATES: "rotary_emb_base"},
     ),
-    # no biases but that of the last layer's last attention projection
+    # no biases except in the output projection of the last layer's attention
     "gpt_neox_japanese": row(
         sizes(2048), LAYERNORM, TIED, plain("gelu", False),
         {"head_dim": divided(), "d_ff": times(size("intermediate_multiple_size", 4), same("d_model")), "attention.bias": False},
@@ -176,13 +176,13 @@ ROWS: Mapping[str, Row] = {
             NAMES: "attn_config.model_type tokenizer_name", UNREAD: "learned_pos_emb embedding_fraction",
         },
     ),
-    # normalizes the sum with the residual, and no more after the last layer; its "gelu" is the tanh approximation
+    # norms after the residual sum, and none after the last layer; its "gelu" is the tanh approximation
     "openai-gpt": row(
         OPENAI, NOT_READ, FUSED, LEARNED,
         feed_forward("plain", choice("afn", {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "swish": "silu"}, "gelu_new"), True),
         {"context_length": size(_CONTEXT, 512), "norm.placement": "after_residual", "final_norm": False},
     ),
-    # its 350m normalizes the sum with the residual and has a narrower token table
+    # its 350m model has norms after the residual sum and a narrower token embedding
     "opt": row(
         sizes(2048), LAYERNORM, TIED, plain("relu", flag("enable_bias", True), FUNCTION), AFTER_TWO_ROWS,
         {"embedding_dim": code(lambda c: None if c.of(TABLE) == c["d_model"] else c.of(TABLE), TABLE), "d_ff": size("ffn_dim")},

@@ -1,4 +1,4 @@
-"""Gemma 3n and Gemma 4: a second token table that feeds every layer, and layers that share another's keys and values."""
+"""Gemma 3n and Gemma 4: per-layer embeddings, and layers that reuse keys and values of earlier ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from planner.importer.types.dense import gemma_activation
 
 
 def shares(default: int) -> Source:
-    """Return which layers use another's keys and values: the last ``num_kv_shared_layers``."""
+    """Return which layers reuse keys and values: the last ``num_kv_shared_layers``."""
     number = count("num_kv_shared_layers", default)
 
     def shared(c: Reading) -> list[bool]:
@@ -28,7 +28,7 @@ def shares(default: int) -> Source:
 
 
 def gemma(context_length: int, cap: float | None, *parts: Row | Settings, **more: Any) -> Row:  # of ``row``
-    """Return what Gemma 3n and 4 have in common."""
+    """Return a decoder with the common parts of Gemma 3n and 4."""
     rows = size("vocab_size_per_layer_input", 262144)
     dim = count("hidden_size_per_layer_input", 256)
     base: Settings = {
@@ -43,7 +43,7 @@ def gemma(context_length: int, cap: float | None, *parts: Row | Settings, **more
     return decoder(context_length, GATED, BIAS, HEAD_NORM, BOTH_SIDES, base, *parts, tie=True, **more)
 
 
-# Gemma 3n: AltUp and LAuReL as declared tensors. The published weights hold keys and values of layers that use another's, too.
+# Gemma 3n: AltUp and LAuReL as declared tensors. The published weights contain unused key and value projections, too.
 INPUTS, RANK = size("altup_num_inputs", 4), size("laurel_rank", 64)
 WIDTHS = each_size("intermediate_size", 16384)
 
@@ -77,18 +77,18 @@ def _3n_layers(c: Reading) -> list[SpecModel]:
     return [reuse if one else {"extra": each} for one in c.of(shares(15))]
 
 
-# Gemma 4: full layers have wider heads, may use keys as values, and half of the layers may share theirs.
+# Gemma 4: full layers have wider heads and may use keys as values; layers may reuse keys and values.
 KEYS_AS_VALUES = flag("attention_k_eq_v")
 WIDE, WIDE_HEADS = size("global_head_dim", 512), count("num_global_key_value_heads")
 HAS_EXPERTS = flag("enable_moe_block")
 
 
 def _full_last(c: Reading) -> list[str]:
-    return [*c.of(kinds(every(6)))[:-1], FULL]  # as the class does, whatever the file says
+    return [*c.of(kinds(every(6)))[:-1], FULL]  # as in the class, for any value of the key
 
 
 def _geometry(c: Reading) -> list[SpecModel]:
-    """Return head_dim, key heads and rotation of each layer: by its kind, or as ``per_layer_config`` says for it."""
+    """Return head_dim, KV heads and rotation of each layer: by its kind, or by ``per_layer_config``."""
     given = c.value("per_layer_config") or {}
     if not isinstance(given, Mapping):
         raise c.refusal(f"`per_layer_config: {show(given)}` is not a mapping")
@@ -98,12 +98,12 @@ def _geometry(c: Reading) -> list[SpecModel]:
         head_dim, heads = full if kind == FULL and not given else (c["head_dim"], 0)
         own = given.get(str(layer)) or {}
         if not isinstance(own, Mapping) or set(own) - {"head_dim", "num_key_value_heads"}:
-            raise c.refusal(f"`per_layer_config`: {show(own)} of layer {layer} holds others than head_dim and num_key_value_heads")
+            raise c.refusal(f"`per_layer_config`: {show(own)} of layer {layer} has keys other than head_dim and num_key_value_heads")
         head_dim = positive(c, "head_dim", own.get("head_dim", head_dim))
         heads = positive(c, "num_key_value_heads", own.get("num_key_value_heads", heads or c["n_kv_heads"]))
-        said: SpecModel = {} if heads == c["n_kv_heads"] else {"n_kv_heads": heads}
-        said |= {} if head_dim == c["head_dim"] else {"head_dim": head_dim}
-        made.append(said | ({"positions": rotary(c, head_dim, 0.25, "partial_rotary_factor", FULL)} if kind == FULL else {}))
+        own_sizes: SpecModel = {} if heads == c["n_kv_heads"] else {"n_kv_heads": heads}
+        own_sizes |= {} if head_dim == c["head_dim"] else {"head_dim": head_dim}
+        made.append(own_sizes | ({"positions": rotary(c, head_dim, 0.25, "partial_rotary_factor", FULL)} if kind == FULL else {}))
     return made
 
 

@@ -16,18 +16,18 @@ _NAMES = {"context": "block_size", "d_model": "n_embd", "n_layers": "n_layer", "
 
 
 def looks_like_nanogpt(config: Mapping[str, Any]) -> bool:
-    """Whether these are nanoGPT's names, or LitGPT's."""
+    """Whether the keys are nanoGPT's or LitGPT's."""
     return {"n_layer", "n_head", "n_embd"} <= set(config)
 
 
 def looks_like_litgpt(config: Mapping[str, Any]) -> bool:
-    """Whether these are LitGPT's names."""
+    """Whether the keys are LitGPT's."""
     return looks_like_nanogpt(config) and any(key in config for key in _LITGPT_ONLY)
 
 
 def _nanogpt_bias(c: Reading) -> bool:
     if c.value("bias") is None:
-        raise c.refusal("`bias` is missing; its train.py means false by that, its GPTConfig true")
+        raise c.refusal("`bias` is missing; the default is false in train.py and true in GPTConfig")
     return bool(c.of(flag("bias", True)))
 
 

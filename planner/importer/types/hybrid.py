@@ -15,7 +15,7 @@ from planner.importer.types.scan import KERNELS, at, mixer_kinds
 
 
 def delta_net(keys: Any = 16, values: Any = 32, key_dim: Any = 128, value_dim: Any = 128) -> Settings:  # sources, sizes
-    """Return gated DeltaNet; the numbers are the class's own."""
+    """Return gated DeltaNet; the numbers are the class's defaults."""
     return {
         "gated_delta_net.n_key_heads": size("linear_num_key_heads", keys),
         "gated_delta_net.n_value_heads": size("linear_num_value_heads", values),
@@ -45,7 +45,7 @@ _KDA = "linear_attn_config."
 
 
 def _kimi_kinds(c: Reading) -> list[str]:
-    """Return full attention in the layers that are listed, counted from 1, or in every fourth."""
+    """Return full attention in the listed layers, counted from 1, or in every fourth."""
     full, n = c.value(f"{_KDA}full_attn_layers"), c["n_layers"]
     if isinstance(full, list) and c.value(f"{_KDA}kda_layers") is not None:
         return [FULL if layer + 1 in full else LINEAR for layer in range(n)]
@@ -83,7 +83,7 @@ LFM = decoder(
 
 
 def _lfm2_width(d_ff: int, factor: float, multiple: int) -> int:
-    """Return two thirds of the width that is written, rounded up."""
+    """Return two thirds of the configured width, rounded up."""
     return -(-int(factor * int(2 * d_ff / 3)) // multiple) * multiple
 
 
@@ -123,7 +123,7 @@ ROWS: Mapping[str, Row] = {
         },
         experts(normalize=normalized(True), **COMPUTE, shared=shared_width(512)), width=128, own_kv_heads=True, tie=True,
     ),
-    # attention where `full_attn_idxs` says
+    # attention in the layers of `full_attn_idxs`
     "lfm2": row(
         LFM, mixed(kinds(at(_FULL_LISTED, CONV), CONV), "short_convolution"),
         {

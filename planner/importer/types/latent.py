@@ -1,4 +1,4 @@
-"""Models with latent attention, most of them with experts: DeepSeek-V2 and what came of it."""
+"""Models with latent attention, most of them with experts: DeepSeek-V2 and its successors."""
 
 from __future__ import annotations
 
@@ -18,16 +18,12 @@ INDEXED = {"_unused": each("layer_types", ("indexed_attention",), None)}
 
 
 def indexer(n_heads: int) -> Settings:
-    """Return the indexer; the number is the class's own."""
-    return {
-        "n_heads": size("index_n_heads", n_heads),
-        "head_dim": size("index_head_dim", 128),
-        "top_k": size("index_topk", 2048),
-    }
+    """Return the lightning indexer; the number is the class's default."""
+    return {"n_heads": size("index_n_heads", n_heads), "head_dim": size("index_head_dim", 128), "top_k": size("index_topk", 2048)}
 
 
 def indexed_layers() -> Source:
-    """Return the indexer of layers of type ``full``, whose keys the next ones attend to: by a pattern of F and S, or every n-th."""
+    """Return the indexers of ``full`` layers, whose keys later layers reuse: by a pattern of F and S, or every n-th layer."""
     period, offset = size("index_topk_freq", 1), count("index_skip_topk_offset", 2)
     meaning = {"F": True, "full": True, "S": False, "shared": False}
 
@@ -68,7 +64,7 @@ ROWS: Mapping[str, Row] = {
         only=BY_SIGMOID | NO_MLP_BIAS, ignored={RUNS: "index_share_for_mtp_iteration indexer_rope_interleave"},
     ),
     "kimi_k2": v3,
-    # each of its layers is two here, the experts beside the first one's feed-forward; 256 experts return what they are given
+    # each of its layers is two here, the first with experts next to its feed-forward; 256 experts are the identity
     "longcat_flash": latent_decoder(
         131072, 1536,
         {"n_layers": code(lambda c: 2 * c.of(layers("num_layers")), layers("num_layers"))},
@@ -83,7 +79,7 @@ ROWS: Mapping[str, Row] = {
             SCALES: "routed_scaling_factor mla_scale_q_lora mla_scale_kv_lora",
             UNREAD: "num_hidden_layers attention_method n_group topk_group norm_topk_prob",
         },
-        notes=("each layer of the configuration is two layers here: two attentions and two feed-forwards, experts beside the first",),
+        notes=("each layer of the configuration is two layers here: two attentions and two feed-forwards, with experts next to the first",),
     ),
     "minicpm3": latent_decoder(
         32768, 768, MINICPM_SCALES, tie=True, kv_rank=256, nope=64, rope_dim=32, v=code(lambda c: max(c["d_model"] // c["n_heads"], 1)),

@@ -14,7 +14,7 @@ from planner.importer.neutral import *
 from planner.importer.parts import *
 from planner.importer.reader import SpecModel, show
 
-# Arguments that make another model of it, unless they are off.
+# Arguments of other architectures, supported only if off.
 _OFF = (
     "bert_binary_head decoder_num_layers encoder_num_layers experimental_attention_variant hybrid_override_pattern is_hybrid_model "
     "moe_latent_size moe_use_legacy_grouped_gemm retro_add_retriever use_legacy_models window_size"
@@ -22,7 +22,7 @@ _OFF = (
 
 
 def looks_like_megatron(config: Mapping[str, Any]) -> bool:
-    """Whether these are Megatron-LM's names."""
+    """Whether the keys are Megatron-LM's."""
     return {"num_layers", "hidden_size", "num_attention_heads"} <= set(config)
 
 
@@ -35,10 +35,10 @@ _MULTIPLE = times(size("make_vocab_size_divisible_by", 128), size("tensor_model_
 
 
 def _vocabulary(c: Reading) -> int:
-    """Return the vocabulary as it is stored, else that of the tokenizer: it is padded for each tensor-parallel rank."""
+    """Return the tokenizer's vocabulary, which Megatron-LM pads for each tensor-parallel rank."""
     given = c.value("vocab_size", "vocab_size_override")
     if given is None:
-        raise c.refusal("`vocab_size` or `padded_vocab_size` is missing; Megatron-LM takes it from the tokenizer")
+        raise c.refusal("`vocab_size` or `padded_vocab_size` is missing; Megatron-LM reads it from the tokenizer")
     return positive(c, "vocab_size", given)
 
 
@@ -60,7 +60,7 @@ def _positions(c: Reading) -> str | SpecModel:
 
 
 def _sparse(c: Reading) -> list[bool]:
-    """Return whether each layer has experts: every n-th, or a list, or Python's text of one such as ``([0]*3+[1]*58)``."""
+    """Return whether each layer has experts: every n-th, or by a list, or by Python code for one such as ``([0]*3+[1]*58)``."""
     given, n = c.value("moe_layer_freq"), c["n_layers"]
     if isinstance(given, str):
         given = _list_of(c, given)
@@ -73,7 +73,7 @@ def _sparse(c: Reading) -> list[bool]:
 
 
 def _list_of(c: Reading, text: str) -> list[int] | int:
-    """Return the list that ``[0]*3+[1]*58`` means: lists of digits, repeated and joined, and nothing else of Python."""
+    """Return the list of ``[0]*3+[1]*58``: lists of digits, repeated and joined; no other Python code."""
     made: list[int] = []
     if text.strip().isdecimal():
         return int(text)
@@ -81,7 +81,7 @@ def _list_of(c: Reading, text: str) -> list[int] | int:
         body, _, times = part.strip("()").partition("]*")
         digits = body.strip("[]").split(",")
         if not part.lstrip("(").startswith("[") or not all(digit in ("0", "1") for digit in digits) or not (times or "1").isdecimal():
-            raise c.refusal(f"`moe_layer_freq: {show(text)}` is no list such as ([0]*3+[1]*58)")
+            raise c.refusal(f"`moe_layer_freq: {show(text)}` is not a list such as ([0]*3+[1]*58)")
         made += [int(digit) for digit in digits] * min(int(times or 1), 10_000)
     return made
 

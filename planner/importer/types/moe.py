@@ -36,7 +36,7 @@ QWEN3_MOE = decoder(
 
 
 def _cohere_kind(layer: int, _: int, dense: int, first: int, rest: int) -> str:
-    """Return a layer's kind: dense layers have a pattern of their own."""
+    """Return a layer's kind: dense layers have a separate pattern."""
     full = (layer + 1) % first == 0 if layer < dense else (layer - dense + 1) % rest == 0
     return FULL if full else SLIDING
 
@@ -46,7 +46,7 @@ _RMS = code(lambda c: c.at("rms_norm_eps") is not None, "rms_norm_eps")
 
 
 def _hunyuan_top_k(c: Reading) -> int:
-    """Return how many experts a token takes; the class reads a list's first entry."""
+    """Return the experts per token; the class reads a list's first entry."""
     for key in ("num_shared_expert", "moe_intermediate_size", "moe_topk"):
         value = c.at(key)
         if isinstance(value, list) and any(one != value[0] for one in value):
@@ -107,7 +107,7 @@ ROWS: Mapping[str, Row] = {
         width=128, only={"score_func": "sigmoid"},
         ignored={LOSES: "load_balance_coeff", ROUTES: "num_expert_groups num_limited_groups n_group topk_group route_scale"},
     ),
-    # experts as wide as `intermediate_size` in every layer, beside shared ones
+    # experts as wide as `intermediate_size` and shared experts in every layer
     "aria_text": decoder(
         2048, BIAS,
         experts(number="moe_num_experts", top_k="moe_topk", **AS_WIDE, **COMPUTE, shared=shared_count("moe_num_shared_experts", 2)),
@@ -160,7 +160,7 @@ ROWS: Mapping[str, Row] = {
             UNREAD: "attn_config.model_type ffn_config.model_type ffn_config.hidden_size ffn_config.uniform_expert_assignment",
         },
     ),
-    # by the code published with it
+    # by its published code
     "deepseek": decoder(
         2048, GATED, BIAS, deepseek(0, scoring="softmax", correction_bias=None, normalize=False, share=0), only={"scoring_func": "softmax"},
     ),
@@ -250,7 +250,7 @@ ROWS: Mapping[str, Row] = {
         {"_sparse": mlp_kinds(after(1))}, width=128, own_kv_heads=True, only={"moe_apply_router_weight_on_input": False},
         ignored={SCALES: "moe_routed_scaling_factor moe_router_logit_softcapping"},
     ),
-    # experts in every n-th layer beside a shared one, dense layers of another width, windows that do not slide
+    # experts and a shared one in every n-th layer, dense layers of another width, windows that do not slide
     "llama4_text": decoder(
         131072, BIAS, where(SOME_DENSE, GATED),
         experts(number="num_local_experts", **AS_WIDE, normalize=False, scoring="sigmoid", **COMPUTE, shared=shared(same("experts.d_ff"))),

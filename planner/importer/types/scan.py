@@ -1,4 +1,4 @@
-"""State-space models and gated recurrences, alone and among attention."""
+"""State-space models and gated recurrences, alone or with attention."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from planner.importer.neutral import *
 from planner.importer.parts import *
 from planner.importer.reader import SpecModel, show
 
-# How mamba's kernels run and how they start: no count depends on them.
+# Settings of Mamba's kernels and initial values, which change no count.
 KERNELS = row(
     ignored={
         RUNS: (
@@ -29,7 +29,7 @@ KERNELS = row(
 
 
 def scan(mixer: str, norm: str, names: str = "num_hidden_layers") -> Settings:
-    """Return a model without attention; the context, which such a model does not have, is what it was trained at."""
+    """Return a model without attention; the context length is that of its training."""
     return {
         "vocab_size": size("vocab_size"),
         "context_length": size("max_position_embeddings context_length max_seq_len", 2048),
@@ -48,22 +48,22 @@ def expanded(name: str, default: float = 2) -> Source:
 
 
 def dt_rank(name: str) -> Source:
-    """Return the rank of dt; ``auto`` is a sixteenth of the width, rounded up."""
+    """Return the rank of dt; ``auto`` is a sixteenth of d_model, rounded up."""
     return code(lambda c: -(-c["d_model"] // 16) if c.value(name) in (None, "auto") else c.of(size(name)), size(name, None))
 
 
-def mixer_kinds(default: Any, linear: str = LINEAR) -> Source:  # kinds of layers, or where they come from
+def mixer_kinds(default: Any, linear: str = LINEAR) -> Source:  # kinds or a source of them
     """Return ``layer_types`` of layers without windows."""
     return each("layer_types", (FULL, linear), default)
 
 
 def at(numbers: Source, others: str = LINEAR) -> Source:
-    """Return full attention in the layers that are listed; without a list, everywhere."""
+    """Return full attention in the listed layers, or in all without a list."""
     return per_layer(lambda layer, _, full: FULL if full is None or layer in full else others, numbers)
 
 
-def every_nth(period: Source, offset: Source, there: Any, others: Any) -> Source:  # what a layer is
-    """Return one thing for the layers at an offset of every period, another for the others."""
+def every_nth(period: Source, offset: Source, there: Any, others: Any) -> Source:  # of a layer
+    """Return one value for the layers at an offset in every period, another for the others."""
     return per_layer(lambda layer, _, length, start: there if layer % length == start else others, period, offset)
 
 
@@ -87,7 +87,7 @@ def _head_of_mamba2(c: Reading) -> tuple[object, ...]:
 
 
 def mamba2(d_inner: Source) -> Row:
-    """Return a Mamba-2 mixer under the key names of Bamba, Falcon-H1 and Granite 4."""
+    """Return a Mamba-2 mixer with the key names of Bamba, Falcon-H1 and Granite 4."""
     return row(
         KERNELS,
         {
@@ -111,7 +111,7 @@ def _falcon_h1_bias(c: Reading) -> bool:
 
 
 _HAS_LINEAR, _HAS_MLP, _HAS_MOE = (apply(lambda kinds, kind=kind: kind in kinds, same("_kinds")) for kind in (LINEAR, "mlp", "moe"))
-# Granite 4: without experts, the shared feed-forward is the feed-forward. Jamba: one expert is none.
+# Granite 4: without experts, the shared feed-forward is the only one. Jamba: one expert means no experts.
 _HAS_EXPERTS, _MANY_EXPERTS = (apply(lambda number, least=least: number >= least, same("_experts")) for least in (1, 2))
 _GRANITE_SHARED = size("shared_intermediate_size", 1024)
 _GRANITE_MAMBA2 = mamba2(expanded("mamba_expand"))
@@ -141,7 +141,7 @@ def _no_biased_experts(c: Reading) -> None:
 
 
 def _griffin_mixers(c: Reading) -> list[SpecModel]:
-    """Return the mixer of each layer, from a pattern that is repeated."""
+    """Return the mixer of each layer by a repeated pattern."""
     kinds = c.value("block_types") or ["recurrent", "recurrent", "attention"]
     if not isinstance(kinds, list) or any(kind not in ("recurrent", "attention") for kind in kinds):
         raise c.refusal("`block_types` must be a list of `recurrent` and `attention`")
@@ -171,7 +171,7 @@ ROWS: Mapping[str, Row] = {
             UNREAD: "attn_layer_indices mlp_expansion_factor mamba_use_mlp",
         },
     ),
-    # Mamba with norms that have no weights, and an `intermediate_size` that its class goes by
+    # Mamba with norms without weights, and an `intermediate_size` that its class reads
     "falcon_mamba": row(
         MAMBA, {"mamba.d_inner": size("intermediate_size", expanded("expand"))},
         notes=("the norms of dt, B and C, which have no weights, are not counted",),
@@ -258,7 +258,7 @@ ROWS: Mapping[str, Row] = {
         {"layers.mixers": code(_griffin_mixers, "block_types")}, only={"head_dim": same("head_dim")},
         ignored={STARTS: "w_init_variance_scale final_w_init_variance_scale", UNREAD: "embeddings_scale_by_sqrt_dim _block_types"},
     ),
-    # the first layer's extra norm is the embedding's
+    # the first layer's extra norm is the embedding norm
     "rwkv": row(
         scan("rwkv", "layernorm"), tied(False),
         {"rwkv.width": size("attention_hidden_size", same("d_model")), "d_ff": size("intermediate_size", same("d_model", 4))},
