@@ -24,7 +24,7 @@ from planner.importer.keys import (
     times,
     when,
 )
-from planner.importer.neutral import DERIVED, ROUTES, RUNS, SCALES
+from planner.importer.neutral import DERIVED, ROUTES, SCALES
 from planner.importer.reader import SpecModel, show
 
 N = same("n_layers")
@@ -367,5 +367,5 @@ def latent_decoder(
         "norm.type": "rmsnorm",
         "positions": "rope",
     }
-    ignored = row(ignored={DERIVED: "num_key_value_heads qk_head_dim head_dim", RUNS: "rope_interleave"})
+    ignored = row(ignored={DERIVED: "num_key_value_heads qk_head_dim head_dim"})
     return row(base, ignored, GATED, MLP_BIAS, tied(tie), *parts, **more)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
@@ -59,9 +58,6 @@ class FakeCudaUnavailableError(CannotMeasureError):
 @contextmanager
 def device_guard() -> Iterator[None]:
     """Allow operators on CUDA devices in a build of PyTorch without CUDA."""
-    if HAS_CUDA:
-        yield
-        return
     try:
         library = ctypes.CDLL(str(next(Path(torch.__file__).parent.glob("lib/libc10.*"))))
         guards = (ctypes.c_void_p * DEVICE_TYPES).in_dll(library, GUARDS)
@@ -78,9 +74,6 @@ def device_guard() -> Iterator[None]:
 @contextmanager
 def native_kernels() -> Iterator[None]:
     """Register CUDA kernels with the dispatcher; fake tensors never run them."""
-    if HAS_CUDA:
-        yield
-        return
 
     def never(*_: object) -> None:
         raise FakeCudaUnavailableError("a kernel of the fake CUDA device was run on data")
@@ -94,12 +87,18 @@ def native_kernels() -> Iterator[None]:
         library._destroy()  # type: ignore[no-untyped-call] # noqa: SLF001 - the only way to remove a registration
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """A GPU generation, and the attention kernel that a program selects (``auto``: none)."""
+class FusedAttention(TorchFunctionMode):
+    """Runs ``F.scaled_dot_product_attention`` by the kernel that a GPU selects, or by the one that is forced (``auto``: none)."""
 
-    generation: Generation
-    forced: AttentionKernel = "auto"
+    def __init__(self, generation: Generation, forced: AttentionKernel) -> None:
+        super().__init__()
+        self.generation, self.forced = generation, forced
+
+    def __torch_function__(
+        self, func: Callable[..., object], _types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
+        run = self.attend if func is F.scaled_dot_product_attention else func
+        return run(*args, **(kwargs or {}))
 
     def kernel(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> AttentionKernel:
         """Return the kernel that runs for q (B, H, n, h), k and v (B, K, n, h).
@@ -160,8 +159,11 @@ def flash(q: Tensor, k: Tensor, v: Tensor, _: Tensor | None, dropout: float, cau
 
 
 def efficient(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool, scale: float | None) -> Tensor:
-    """Memory-efficient attention, with the mask padded as required."""
-    mask = None if mask is None else padded_mask(mask, q, k)
+    """Memory-efficient attention, with rows of the mask padded to a multiple of 16 elements."""
+    if mask is not None:
+        n = mask.shape[-1]
+        padded = F.pad(mask, (0, padding))[..., :n] if (padding := -n % 16) else mask
+        mask = padded.expand(*q.shape[:3], k.shape[2])
     run = aten._scaled_dot_product_efficient_attention  # noqa: SLF001 - what CUDA runs
     return run(q, k, v, mask, torch.is_grad_enabled(), dropout, causal, scale=scale)[0]  # type: ignore[no-any-return]
 
@@ -173,15 +175,6 @@ def cudnn(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, 
 
 
 FUSED = {"flash": flash, "efficient": efficient, "cudnn": cudnn}
-
-
-def padded_mask(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    """Return the mask as a view (B, H, n, n) of rows padded to a multiple of 16 elements, as the kernel requires."""
-    n = mask.shape[-1]
-    padding = -n % 16
-    if padding:
-        mask = F.pad(mask, (0, padding))[..., :n]
-    return mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
 
 
 class MissingOperators(TorchDispatchMode):  # type: ignore[no-untyped-call] # untyped in torch
@@ -201,32 +194,18 @@ class MissingOperators(TorchDispatchMode):  # type: ignore[no-untyped-call] # un
         return func(*args, **(kwargs or {}))
 
 
-class FusedAttention(TorchFunctionMode):
-    """Runs ``F.scaled_dot_product_attention`` by the kernel that the GPU selects."""
-
-    def __init__(self, gpu: Gpu) -> None:
-        super().__init__()
-        self.gpu = gpu
-
-    def __torch_function__(
-        self, func: Callable[..., object], _types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> object:
-        if func is F.scaled_dot_product_attention:
-            return self.gpu.attend(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
-
-
 @contextmanager
 def cuda(generation: Generation = "a100", forced: AttentionKernel = "auto") -> Iterator[None]:
     """Use fake tensors inside the context; ``device="cuda"`` is a fake GPU of this generation."""
     with ExitStack() as stack:
-        stack.enter_context(device_guard())
-        stack.enter_context(native_kernels())
+        if not HAS_CUDA:
+            stack.enter_context(device_guard())
+            stack.enter_context(native_kernels())
         # Autocast disables itself if no GPU supports the dtype.
         stack.enter_context(mock.patch("torch.cuda.amp.common.amp_definitely_not_available", return_value=False))
         stack.enter_context(mock.patch("torch.cuda.is_bf16_supported", return_value=True))
         stack.enter_context(mock.patch("torch.cuda.get_device_capability", return_value=CAPABILITY[generation]))
         stack.enter_context(FakeTensorMode())
         stack.enter_context(MissingOperators())  # type: ignore[no-untyped-call] # untyped in torch
-        stack.enter_context(FusedAttention(Gpu(generation, forced)))
+        stack.enter_context(FusedAttention(generation, forced))
         yield

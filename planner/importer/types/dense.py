@@ -283,7 +283,7 @@ ROWS: Mapping[str, Row] = {
     "starcoder2": decoder(
         4096, LAYERNORM, wide("gelu_tanh", flag("use_bias", True)), one_window(None), {"attention.bias": flag("use_bias", True)},
         own_kv_heads=True, tie=True, only={"mlp_type": "default", "norm_type": "layer_norm"},
-        ignored={UNREAD: "activation_function use_position_embedding_type", RUNS: "attention_softmax_in_fp32 scale_attn_weights"},
+        ignored={UNREAD: "activation_function use_position_embedding_type", SCALES: "scale_attn_weights"},
     ),
     "vaultgemma": GEMMA2,
 }  # fmt: skip

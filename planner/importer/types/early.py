@@ -77,7 +77,7 @@ def _cpmant_tensors(c: Reading) -> list[SpecModel]:
 
 PROMPTS = times(size("prompt_types", 32), size("prompt_length", 32))
 SEGMENTS, BUCKETS = size("segment_types", 32), size("position_bias_num_buckets", 512)
-
+LAST_BIAS = {"q": False, "k": False, "v": False, "o": True}
 TABLE = size("word_embed_proj_dim", same("d_model"))
 
 ROWS: Mapping[str, Row] = {
@@ -93,7 +93,7 @@ ROWS: Mapping[str, Row] = {
         {"attention.bias": True, "attention.qkv": "fused_per_head", "positions": "alibi", "embedding_norm": True},
         only={"apply_residual_connection_post_layernorm": False},
         ignored={
-            RUNS: "attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion slow_but_exact",
+            RUNS: "bias_dropout_fusion masked_softmax_fusion slow_but_exact",
             UNREAD: "offset_alibi skip_bias_add skip_bias_add_qkv",
         },
     ),
@@ -104,13 +104,13 @@ ROWS: Mapping[str, Row] = {
         {"head_dim": size("dim_head"), "d_ff": size("dim_ff"), "attention.bias": False, "attention.qkv": "separate"},
         {"norm.type": "rmsnorm", "positions": "none", "head.tied": False},
         {"extra": code(_cpmant_tensors, PROMPTS, SEGMENTS, BUCKETS)},
-        ignored={RUNS: "max_new_tokens mask_modules dropout_p", STARTS: "init_std", SCALES: "eps", UNREAD: "tie_word_embeddings"},
+        ignored={RUNS: "max_new_tokens mask_modules dropout_p", SCALES: "eps", UNREAD: "tie_word_embeddings"},
     ),
     # a tied head that has a bias
     "ctrl": row(
         OPENAI, SEPARATE, feed_forward("plain", "relu", True), {"context_length": size(_CONTEXT, 256), "d_ff": size("dff")},
         {"positions": "sinusoidal", "embedding_scale": True, "head.bias": True},
-        ignored={RUNS: "torchscript", NAMES: "from_tf", UNREAD: "n_inner"},
+        ignored={NAMES: "from_tf", UNREAD: "n_inner"},
     ),
     # all four shapes of its block; without the new architecture, `num_kv_heads` is not read
     "falcon": row(
@@ -128,10 +128,7 @@ ROWS: Mapping[str, Row] = {
         OPENAI, plain("gelu_tanh", True, FUNCTION), LEARNED, {"n_kv_heads": when(MULTI_QUERY, 1, same("n_heads")), "attention.bias": True},
         {"attention.qkv": when(MULTI_QUERY, "fused", "fused_per_head")}, only={"num_key_value_heads": same("n_kv_heads")},
         ignored={
-            RUNS: (
-                "attention_softmax_in_fp32 inference_runner max_batch_size max_sequence_length pad_key_length pre_allocate_kv_cache "
-                "validate_runner_input"
-            ),
+            RUNS: "inference_runner max_batch_size max_sequence_length pad_key_length pre_allocate_kv_cache validate_runner_input",
         },
     ),
     # `attention_types` lists the layers with a window
@@ -151,11 +148,7 @@ ROWS: Mapping[str, Row] = {
         sizes(2048), LAYERNORM, TIED, plain("gelu", False),
         {"head_dim": divided(), "d_ff": times(size("intermediate_multiple_size", 4), same("d_model")), "attention.bias": False},
         {"attention.qkv": "fused_per_head", "positions": rope(name="rotary_pct")},
-        {
-            "layers.biases": code(
-                lambda c: [{}] * (c["n_layers"] - 1) + [{"attention": {"bias": {"q": False, "k": False, "v": False, "o": True}}}],
-            ),
-        },
+        {"layers.biases": per_layer(lambda layer, n: {"attention": {"bias": LAST_BIAS}} if layer == n - 1 else {})},
         only={"head_dim": same("head_dim")}, ignored={ROTATES: "rotary_emb_base"},
     ),
     "gptj": row(GPTJ, ignored={UNREAD: "rotary"}),

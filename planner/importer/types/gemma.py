@@ -117,10 +117,11 @@ def _router(c: Reading) -> list[SpecModel]:
     ]
 
 
-REUSE: SpecModel = {
-    "attention": {"shared_kv": True},
-    "d_ff": when(flag("use_double_wide_mlp"), same("d_ff", 2)),
-}
+REUSE: SpecModel = {"attention": {"shared_kv": True}, "d_ff": when(flag("use_double_wide_mlp"), same("d_ff", 2))}
+EXPERTS = experts(
+    number="num_experts", top_k="top_k_experts", d_ff="moe_intermediate_size expert_intermediate_size",
+    activation=same("feed_forward.activation"), beside_feed_forward=True,
+)  # fmt: skip
 
 ROWS: Mapping[str, Row] = {
     "gemma3n_text": gemma(
@@ -137,16 +138,7 @@ ROWS: Mapping[str, Row] = {
         windowed(code(_full_last, kinds(every(6))), window(512), {"attention": {"keys_as_values": when(KEYS_AS_VALUES, True)}}),
         {"layers.geometry": code(_geometry, "per_layer_config", WIDE, WIDE_HEADS, KEYS_AS_VALUES, rope(0.25, kind=FULL))},
         {"layers.shared": marked(shares(0), {}, REUSE)},
-        where(
-            HAS_EXPERTS,
-            {
-                **experts(
-                    number="num_experts", top_k="top_k_experts", d_ff="moe_intermediate_size expert_intermediate_size",
-                    activation=same("feed_forward.activation"), beside_feed_forward=True,
-                ),
-                "layers.extra": code(_router),
-            },
-        ),
+        where(HAS_EXPERTS, {**EXPERTS, "layers.extra": code(_router)}),
         only={"use_bidirectional_attention": ("vision", False)}, ignored={SCALES: "query_pre_attn_scalar"},
     ),
 }  # fmt: skip

@@ -54,10 +54,7 @@ def _kimi_kinds(c: Reading) -> list[str]:
 
 MINIMAX = decoder(
     131072, experts(**AS_WIDE),
-    mixed(
-        mixer_kinds(each("attn_type_list", {0: LINEAR, 1: FULL}, per_layer(lambda layer, _: FULL if layer % 2 == 0 else LINEAR))),
-        "lightning_attention",
-    ),
+    mixed(mixer_kinds(each("attn_type_list", {0: LINEAR, 1: FULL}, every(2, others=LINEAR, first=True))), "lightning_attention"),
     {"lightning_attention.n_heads": same("n_heads"), "lightning_attention.head_dim": same("head_dim"), "positions": MINIMAX_POSITIONS},
     own_kv_heads=True, only={"shared_intermediate_size": 0},
     ignored={
@@ -88,6 +85,7 @@ def _lfm2_width(d_ff: int, factor: float, multiple: int) -> int:
 
 
 _BLOCK_WIDTH = size("block_ff_dim intermediate_size")
+_ADJUSTED_WIDTH = apply(_lfm2_width, _BLOCK_WIDTH, number("block_ffn_dim_multiplier", 1.0), size("block_multiple_of", 256))
 _FULL_LISTED = layer_numbers("full_attn_idxs", None)
 
 
@@ -126,12 +124,7 @@ ROWS: Mapping[str, Row] = {
     # attention in the layers of `full_attn_idxs`
     "lfm2": row(
         LFM, mixed(kinds(at(_FULL_LISTED, CONV), CONV), "short_convolution"),
-        {
-            "d_ff": when(
-                flag("block_auto_adjust_ff_dim", True),
-                apply(_lfm2_width, _BLOCK_WIDTH, number("block_ffn_dim_multiplier", 1.0), size("block_multiple_of", 256)), _BLOCK_WIDTH,
-            ),
-        },
+        {"d_ff": when(flag("block_auto_adjust_ff_dim", True), _ADJUSTED_WIDTH, _BLOCK_WIDTH)},
     ),
     "lfm2_moe": row(
         LFM, mixed(mixer_kinds(code(_lfm2_moe_kinds, _FULL_LISTED), CONV), "short_convolution"),

@@ -41,6 +41,7 @@ def _cohere_kind(layer: int, _: int, dense: int, first: int, rest: int) -> str:
     return FULL if full else SLIDING
 
 
+_DBRX_NORM = "ffn_config.moe_normalize_expert_weights"
 _COHERE_DENSE = count("first_k_dense_replace")
 _RMS = code(lambda c: c.at("rms_norm_eps") is not None, "rms_norm_eps")
 
@@ -59,9 +60,11 @@ def _hunyuan_top_k(c: Reading) -> int:
 
 
 _HUNYUAN_TOP_K = size("moe_topk num_experts_per_tok")
-
-
 _ERNIE_END = when(code(lambda c: c.value("moe_layer_end_index") in (None, -1), "moe_layer_end_index"), N, count("moe_layer_end_index"))
+_ERNIE_SPARSE = per_layer(
+    lambda layer, _, start, step, end: start <= layer <= end and (layer + 1) % step == 0,
+    count("moe_layer_start_index", 1), size("moe_layer_interval", 1), _ERNIE_END,
+)  # fmt: skip
 
 
 def _ernie_prediction(c: Reading) -> None:
@@ -74,6 +77,9 @@ MINIMAX_POSITIONS = apply(
     size("rotary_dim", same("head_dim")), same("head_dim"), rope(),
 )  # fmt: skip
 _HALF, _ALL = rope(0.5, kind=FULL), rope(kind=SLIDING)
+
+_MIMO_KINDS = per_layer(lambda layer, _: FULL if layer == 0 or (layer + 1) % 6 == 0 else SLIDING)
+_MIMO_WINDOW = apply(lambda less, width: width if less is None else less + 1, size("sliding_window_size", None), window(129))
 
 
 def _laguna_positions(c: Reading) -> list[SpecModel]:
@@ -145,13 +151,7 @@ ROWS: Mapping[str, Row] = {
         {"norm.type": "layernorm", "norm.bias": False, "positions": "rope"}, tied(False),
         experts(
             number="ffn_config.moe_num_experts", top_k="ffn_config.moe_top_k", d_ff="ffn_config.ffn_hidden_size", **COMPUTE,
-            activation=None,
-            normalize=code(
-                lambda c: c.at("ffn_config.moe_normalize_expert_weights") is not None or not c.has(
-                    "ffn_config.moe_normalize_expert_weights",
-                ),
-                "ffn_config.moe_normalize_expert_weights",
-            ),
+            activation=None, normalize=code(lambda c: c.at(_DBRX_NORM) is not None or not c.has(_DBRX_NORM), _DBRX_NORM),
         ),
         only={"ffn_config.ffn_act_fn": {"name": "silu"}, "num_key_value_heads": same("n_kv_heads")},
         ignored={
@@ -176,13 +176,7 @@ ROWS: Mapping[str, Row] = {
             shared=shared_count("moe_num_shared_experts", 2),
         ),
         {"attention.bias": flag("use_bias"), "feed_forward.bias": flag("use_bias")},
-        {"prediction": code(_ernie_prediction, "num_nextn_predict_layers")},
-        {
-            "_sparse": per_layer(
-                lambda layer, _, start, step, end: start <= layer <= end and (layer + 1) % step == 0,
-                count("moe_layer_start_index", 1), size("moe_layer_interval", 1), _ERNIE_END,
-            ),
-        },
+        {"prediction": code(_ernie_prediction, "num_nextn_predict_layers"), "_sparse": _ERNIE_SPARSE},
         own_kv_heads=True, tie=True,
         ignored={
             ROUTES: "moe_norm_min moe_capacity moe_gate moe_use_aux_free", RUNS: "fuse_rms_norm",
@@ -272,29 +266,8 @@ ROWS: Mapping[str, Row] = {
     "mimo_v2_flash": decoder(
         131072, GATED, deepseek(mlp_kinds(when(code(lambda c: c.at("moe_layer_freq") is not None), first_dense(0), after(1))), share=0),
         {"attention.bias": bias(flag("attention_bias")), "attention.v_head_dim": size("v_head_dim", 128), "positions": rope(0.334)},
-        {
-            "_kinds": kinds(
-                each(
-                    "hybrid_layer_pattern", {0: FULL, 1: SLIDING},
-                    per_layer(lambda layer, _: FULL if layer == 0 or (layer + 1) % 6 == 0 else SLIDING),
-                ),
-            ),
-        },
-        {
-            "layers.windows": by_kind(
-                {
-                    SLIDING: {
-                        "attention": {
-                            "window": apply(
-                                lambda less, width: width if less is None else less + 1, size("sliding_window_size", None), window(129),
-                            ),
-                            "sinks": True,
-                        },
-                        "n_kv_heads": same("n_kv_heads", 2),
-                    },
-                },
-            ),
-        },
+        {"_kinds": kinds(each("hybrid_layer_pattern", {0: FULL, 1: SLIDING}, _MIMO_KINDS))},
+        {"layers.windows": by_kind({SLIDING: {"attention": {"window": _MIMO_WINDOW, "sinks": True}, "n_kv_heads": same("n_kv_heads", 2)}})},
         width=192, own_kv_heads=True,
         only={
             "n_shared_experts": 0, "swa_num_attention_heads": same("n_heads"), "swa_num_key_value_heads": same("n_kv_heads", 2),

@@ -90,15 +90,9 @@ def mamba2(d_inner: Source) -> Row:
     """Return a Mamba-2 mixer with the key names of Bamba, Falcon-H1 and Granite 4."""
     return row(
         KERNELS,
-        {
-            "mamba2.d_inner": d_inner,
-            "mamba2.d_state": size("mamba_d_state", 256),
-            "mamba2.n_heads": size("mamba_n_heads", 128),
-            "mamba2.n_groups": size("mamba_n_groups", 1),
-            "mamba2.d_conv": size("mamba_d_conv", 4),
-            "mamba2.conv_bias": flag("mamba_conv_bias", True),
-            "mamba2.bias": flag("mamba_proj_bias"),
-        },
+        {"mamba2.d_inner": d_inner, "mamba2.d_state": size("mamba_d_state", 256), "mamba2.n_heads": size("mamba_n_heads", 128)},
+        {"mamba2.n_groups": size("mamba_n_groups", 1), "mamba2.d_conv": size("mamba_d_conv", 4)},
+        {"mamba2.conv_bias": flag("mamba_conv_bias", True), "mamba2.bias": flag("mamba_proj_bias")},
         only={"mamba_d_head": code(_head_of_mamba2)},
     )
 
@@ -121,6 +115,14 @@ _PATTERN = {"M": LINEAR, "*": FULL, "-": "mlp", "E": "moe"}
 _NO_MLP = {"feed_forward": when(_HAS_MLP, "none"), "experts": when(_HAS_MOE, "none")}
 _MLP_ACTIVATION, _MLP_BIAS = activation("mlp_hidden_act", "relu_squared"), flag("mlp_bias")
 _LISTED = ("layers_block_type", "layer_types")
+_NEMOTRON_LAYERS = {
+    LINEAR: {"mixer": "mamba2", **_NO_MLP}, FULL: {"mixer": "attention", **_NO_MLP},
+    "mlp": {"mixer": "none", "experts": when(_HAS_MOE, "none")}, "moe": {"mixer": "none"},
+}  # fmt: skip
+_NEMOTRON_EXPERTS = experts(
+    number="n_routed_experts num_local_experts", normalize=normalized(True), type="plain", activation=_MLP_ACTIVATION, **SIGMOID,
+    latent_dim=nonzero(count("moe_latent_size")), shared=shared(count("moe_shared_expert_intermediate_size", 7688)),
+)  # fmt: skip
 
 
 def _nemotron_kinds(c: Reading) -> list[str]:
@@ -217,25 +219,8 @@ ROWS: Mapping[str, Row] = {
         {"mamba2.d_conv": size("conv_kernel mamba_d_conv", 4), "mamba2.conv_bias": flag("use_conv_bias mamba_conv_bias", True)},
         {"mamba2.bias": flag("use_bias"), "norm.type": "rmsnorm", "positions": "none", "feed_forward": when(_HAS_MLP, None, "none")},
         {"_kinds": code(_nemotron_kinds, *_LISTED, "hybrid_override_pattern"), "_unused": code(_no_biased_experts, _MLP_BIAS)},
-        {
-            "layers.mixers": by_kind(
-                {
-                    LINEAR: {"mixer": "mamba2", **_NO_MLP}, FULL: {"mixer": "attention", **_NO_MLP},
-                    "mlp": {"mixer": "none", "experts": when(_HAS_MOE, "none")}, "moe": {"mixer": "none"},
-                },
-            ),
-        },
-        where(
-            _HAS_MLP,
-            {"d_ff": size("intermediate_size"), **feed_forward("plain", _MLP_ACTIVATION, _MLP_BIAS)},
-        ),
-        where(
-            _HAS_MOE,
-            experts(
-                number="n_routed_experts num_local_experts", normalize=normalized(True), type="plain", activation=_MLP_ACTIVATION,
-                **SIGMOID, latent_dim=nonzero(count("moe_latent_size")), shared=shared(count("moe_shared_expert_intermediate_size", 7688)),
-            ),
-        ),
+        {"layers.mixers": by_kind(_NEMOTRON_LAYERS)}, where(_HAS_MOE, _NEMOTRON_EXPERTS),
+        where(_HAS_MLP, {"d_ff": size("intermediate_size"), **feed_forward("plain", _MLP_ACTIVATION, _MLP_BIAS)}),
         only={"mamba_hidden_act": "silu", "num_hidden_layers": apply(len, same("_kinds")), "mamba_proj_bias": same("mamba2.bias")},
         ignored={
             ROUTES: ROUTING,
