@@ -1,4 +1,4 @@
-"""What a model takes: parameters, memory and FLOPs, read off its trace."""
+"""Parameters, memory and FLOPs of a model, computed from its trace."""
 
 from planner.capacity.explain import Explanation, explain
 from planner.capacity.plan import plan, plans

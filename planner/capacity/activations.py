@@ -1,4 +1,4 @@
-"""Activation memory: the storages that stay from the forward pass to the backward pass, each once."""
+"""Activation memory: the storages saved for backward, each once."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from planner.trace.tape import Checkpoint, Node, Operation, Repeat, Visitor
 from planner.trace.tensor import Storage, Tensor
 
 OWN_LINES = ("inputs", "logits", "loss")
-"""Components of what belongs to no part of the model, shown as lines of their own."""
+"""Components outside the model, with their own lines."""
 EARLY_GRADIENTS = "gradients"
-"""Component of gradients that a fused loss makes in the forward pass: alive like what is kept, but no activations."""
+"""Component of gradients that a fused loss computes in the forward pass: saved, but not activations."""
 
 
 @dataclass(slots=True)
-class Keeping:
-    """A kept storage: who keeps it first, ``times`` 1 or 0 (a size), and how many copies of it there are."""
+class SavedEntry:
+    """A saved storage: the operator that saves it first, ``times`` 1 or 0 (a size), and the number of copies."""
 
     storage: Storage
     path: str
@@ -33,39 +33,38 @@ class Keeping:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptStorages:
-    """What a trace keeps: real storages, and the stand-ins for what enters a repeated stretch that keeps its input."""
+class SavedStorages:
+    """What a trace saves."""
 
-    keepings: list[Keeping]  # activations only
-    times: dict[Storage, Size]  # of real storages and of stand-ins
+    entries: list[SavedEntry]  # activations only
+    times: dict[Storage, Size]  # of storages, and of placeholders for the inputs of equal layers
 
 
-def kept(nodes: Iterable[Node]) -> KeptStorages:
-    """Return what the operations keep, each storage once, in the order of the forward pass.
+def saved_for_backward(nodes: Iterable[Node]) -> SavedStorages:
+    """Return what the operations save, each storage once, in the order of the forward pass.
 
-    A parameter's own storage is never kept. Where a repeated stretch keeps its input, that is the real input once and the output of every
-    copy but the last.
+    Parameters never count. If equal layers save their input, that is the first copy's input and the output of every copy but the last.
     """
     collector = _Collector()
     collector.go(nodes)
-    times = {storage: keeping.times for storage, keeping in collector.found.items()}
-    activations = [keeping for keeping in collector.found.values() if keeping.component != EARLY_GRADIENTS]
-    return KeptStorages(activations, {**times, **collector.entering})
+    times = {storage: entry.times for storage, entry in collector.found.items()}
+    activations = [entry for entry in collector.found.values() if entry.component != EARLY_GRADIENTS]
+    return SavedStorages(activations, {**times, **collector.entering})
 
 
 class _Collector(Visitor):
     def __init__(self) -> None:
-        self.found: dict[Storage, Keeping] = {}
-        self.same: dict[Storage, Storage] = {}  # the last output of equal layers, where the outputs of all are kept inside already
+        self.found: dict[Storage, SavedEntry] = {}
+        self.same: dict[Storage, Storage] = {}  # the last output of equal layers that save all their outputs inside
         self.entering: dict[Storage, Size] = {}
 
     def operation(self, node: Operation) -> None:
         for saved in node.saved:
-            self.keep(saved.tensor, node.path, f"{saved.what} of {node.name}", node.component)
+            self.save(saved.tensor, node.path, f"{saved.what} of {node.name}", node.component)
 
     def checkpoint(self, node: Checkpoint) -> None:
         for tensor in node.inputs:
-            self.keep(tensor, node.path, "input of a recomputed stretch", node.component)
+            self.save(tensor, node.path, "input of a checkpointed region", node.component)
 
     def repeat(self, node: Repeat) -> None:
         self.go(node.body)
@@ -75,12 +74,12 @@ class _Collector(Visitor):
             self.same[last] = made
         elif entering is not None:
             copies = last.copies * (node.count - 1)
-            self.found[made] = Keeping(made, entering.path, entering.what, entering.component, entering.times, copies)
+            self.found[made] = SavedEntry(made, entering.path, entering.what, entering.component, entering.times, copies)
         if entering is not None:
             self.entering[entering.storage] = entering.times
-            self.keep(node.carry.first, entering.path, entering.what, entering.component)
+            self.save(node.carry.first, entering.path, entering.what, entering.component)
 
-    def keep(self, tensor: Tensor, path: str, what: str, component: str) -> None:
+    def save(self, tensor: Tensor, path: str, what: str, component: str) -> None:
         for part, times in tensor.parts:
             storage = self.same.get(part, part)
             if storage.leaf:
@@ -90,4 +89,4 @@ class _Collector(Visitor):
                 known.times = maximum(known.times, times)
                 continue
             owner = storage.component if storage.component in {*OWN_LINES, EARLY_GRADIENTS} else component
-            self.found[storage] = Keeping(storage, path, what, owner, times, storage.copies)
+            self.found[storage] = SavedEntry(storage, path, what, owner, times, storage.copies)

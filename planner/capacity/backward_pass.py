@@ -1,8 +1,8 @@
-"""The backward pass of a training step, in reverse order: gradients come alive, kept tensors die after their last reader.
+"""The backward pass of a training step, in reverse order: gradients are allocated, saved tensors are freed after their last use.
 
-As PyTorch's engine does it (torch/csrc/autograd/engine.cpp, input_buffer.cpp): an operator's incoming gradients are dropped when it has
-run, then its kept tensors. Then its results are summed and cast to fit the tensors that they are gradients of. Then each is added to the
-gradient that waits there, in place if nothing else holds that one.
+As in PyTorch's engine (torch/csrc/autograd/engine.cpp, input_buffer.cpp): after an operator runs, its incoming gradients are freed, then
+its saved tensors. Then its results are summed and cast to the shape and dtype of its inputs. Then each is added to the gradient that the
+input already has, in place if nothing else refers to that one.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from planner.capacity.activations import kept
-from planner.capacity.alive import Alive
+from planner.capacity.activations import saved_for_backward
 from planner.capacity.forward_pass import ForwardPass
+from planner.capacity.timeline import MemoryTimeline
 from planner.trace.sizes import Size
 from planner.trace.tape import Checkpoint, Node, Operation, Repeat, Visitor, operations, visit
 from planner.trace.tensor import Storage, Tensor
@@ -21,74 +21,73 @@ from planner.trace.tensor import Storage, Tensor
 
 @dataclass(slots=True, eq=False)
 class _Gradient:
-    """A gradient in memory, and how many hold it. A ``view`` shares its storage with the tensor that a kernel made."""
+    """An allocated gradient and its reference count. ``view``: it shares the storage of a kernel's output."""
 
     bytes: Size
     view: bool = False
-    holders: int = 1
+    references: int = 1
 
 
 class BackwardPass(Visitor):
-    """Walks operators from the last to the first. ``preallocated``: weights' gradients have memory of their own from the start.
+    """Visits operators from last to first. ``preallocated``: weights' gradients are allocated from the start.
 
-    ``holders`` counts for each storage the nodes of the stretch now walked that still need it; at zero it is freed. ``kept`` maps it to 1
-    or 0 (a size): whether it is there at all.
+    ``references`` counts the nodes of the current region that still need a saved storage; at zero it is freed. ``saved`` maps storages to 1
+    or 0 (a size): whether they are saved at all.
     """
 
-    def __init__(self, alive: Alive, *, preallocated: bool) -> None:
-        self.alive, self.preallocated = alive, preallocated
+    def __init__(self, timeline: MemoryTimeline, *, preallocated: bool) -> None:
+        self.timeline, self.preallocated = timeline, preallocated
         self.gradients: dict[Tensor, _Gradient] = {}
-        self.readers: dict[Tensor, int] = {}  # of weights: the gradient of one is final when its last reader's has come
-        self.holders: dict[Storage, int] = {}
-        self.kept: Mapping[Storage, Size] = {}
-        # Storages from outside of equal layers that no other node holds. All copies need them: they go in the copy that runs last, at the
-        # moments in ``freed``.
+        self.readers: dict[Tensor, int] = {}  # of weights: a gradient is final after the last one
+        self.references: dict[Storage, int] = {}
+        self.saved: Mapping[Storage, Size] = {}
+        # Storages from outside equal layers that only their copies save. The copy that runs last frees them, at the samples in ``freed``.
         self.shared_by_copies: set[Storage] = set()
         self.freed: list[tuple[int, Size]] = []
-        self.held_outside: Storage | None = None  # the stand-in for what enters a copy, where others hold what enters the first one
-        self.waits_from: dict[Tensor, int] = {}  # the moment from which the gradient of a tensor waits
+        self.saved_outside: Storage | None = None  # placeholder for a copy's input, if others save the first copy's input
+        self.waits_from: dict[Tensor, int] = {}  # the sample from which a tensor has a gradient
         self.operator = ""
 
-    def run(self, nodes: Sequence[Node], kept: Mapping[Storage, Size]) -> None:
-        """Walk the whole pass, from the gradient of the loss, which the caller holds throughout."""
+    def run(self, nodes: Sequence[Node], saved: Mapping[Storage, Size]) -> None:
+        """Run the whole pass, from the gradient of the loss, which stays allocated throughout."""
         for operation, _ in operations(nodes):
             for tensor in dict.fromkeys(operation.inputs):
                 if tensor.leaf and operation.outputs:  # one without outputs runs no kernel and gets no gradient
                     self.readers[tensor.origin] = self.readers.get(tensor.origin, 0) + 1
-        made = _made(nodes)
+        made = _allocated(nodes)
         loss = _result(nodes)
         seed = self.gradients[loss.origin] = self.new(loss)
-        seed.holders += 1
-        with self.within(_holders(nodes), {storage: times for storage, times in kept.items() if storage in made}):
+        seed.references += 1
+        with self.within(_reference_counts(nodes), {storage: times for storage, times in saved.items() if storage in made}):
             self.go(reversed(nodes))
-        self.drop(seed)
+        self.free_gradient(seed)
 
     @contextmanager
-    def within(self, holders: dict[Storage, int], kept: Mapping[Storage, Size]) -> Iterator[None]:
-        """Walk a stretch with holders and kept storages of its own."""
-        outer = self.holders, self.kept
-        self.holders, self.kept = holders, kept
+    def within(self, references: dict[Storage, int], saved: Mapping[Storage, Size]) -> Iterator[None]:
+        """Visit a region with its own reference counts and saved storages."""
+        outer = self.references, self.saved
+        self.references, self.saved = references, saved
         yield
-        self.holders, self.kept = outer
+        self.references, self.saved = outer
 
     def operation(self, node: Operation) -> None:
-        """Make the gradients of an operator's inputs, and free its outputs' and what it kept."""
+        """Allocate the gradients of an operator's inputs, and free those of its outputs and its saved tensors."""
         self.operator = f"{node.name} backward at {node.path}"
         incoming = [self.gradients.pop(tensor.origin) for tensor in node.outputs if tensor.origin in self.gradients]
         targets = [tensor for tensor in dict.fromkeys(node.inputs) if tensor.needs_grad] if incoming else []
         gradients = []
         for tensor in targets:
             if node.passes_gradient or tensor is node.added:
-                incoming[0].holders += 1
+                incoming[0].references += 1
                 incoming[0].view = incoming[0].view or (node.passes_gradient and node.views_gradient)
                 gradients.append(incoming[0])
             else:
                 gradients.append(self.new(node.outputs[0] if node.elementwise else tensor, view=node.views_gradient))
         if incoming:
-            self.alive.note("backward", self.operator, node.backward_temporary)
+            self.timeline.sample("backward", self.operator, node.backward_temporary)
         for gradient in incoming:
-            self.drop(gradient)
-        self.release(node.held)
+            self.free_gradient(gradient)
+        self.free_saved(node.saved_tensors)
         for number, tensor in enumerate(targets):
             if node.passes_gradient or node.elementwise or tensor is node.added:
                 gradients[number] = self.fit(gradients[number], node, tensor)
@@ -96,127 +95,126 @@ class BackwardPass(Visitor):
             self.add(tensor, gradient)
 
     def new(self, tensor: Tensor, *, view: bool = False) -> _Gradient:
-        """Return a gradient with the tensor's bytes."""
-        size = self.alive.size(tensor.bytes)
-        self.alive.add(size)
+        """Allocate a gradient of the tensor's size."""
+        size = self.timeline.size(tensor.bytes)
+        self.timeline.add(size)
         return _Gradient(size, view)
 
-    def drop(self, gradient: _Gradient) -> None:
-        """Let one holder of a gradient go; with the last one it is freed."""
-        gradient.holders -= 1
-        if not gradient.holders:
-            self.alive.add(-gradient.bytes)
+    def free_gradient(self, gradient: _Gradient) -> None:
+        """Remove one reference to a gradient; free it with the last."""
+        gradient.references -= 1
+        if not gradient.references:
+            self.timeline.add(-gradient.bytes)
 
     def fit(self, gradient: _Gradient, node: Operation, tensor: Tensor) -> _Gradient:
-        """Return the gradient in the tensor's dtype and, summed over what was broadcast, in its shape."""
+        """Return the gradient in the tensor's dtype, summed to its shape if it was broadcast."""
         made = node.outputs[0]
         broadcast = tensor is node.added or (node.elementwise and tensor.shape != made.shape)
         if tensor.dtype == made.dtype and not broadcast:
             return gradient
         fitting = self.new(tensor)
-        self.alive.note("backward", self.operator)
-        self.drop(gradient)
+        self.timeline.sample("backward", self.operator)
+        self.free_gradient(gradient)
         return fitting
 
     def add(self, tensor: Tensor, gradient: _Gradient) -> None:
-        """Add a gradient to the tensor's: in place unless a view or somebody else would see the change. A weight's may then be final."""
+        """Add a gradient to the one that the tensor has: in place, unless that is a view or has other references."""
         waiting = self.gradients.get(tensor.origin)
         if waiting is None:
             self.gradients[tensor.origin] = gradient
-            self.waits_from[tensor.origin] = len(self.alive.moments)
-        elif waiting.holders == 1 and not waiting.view:
-            self.drop(gradient)
+            self.waits_from[tensor.origin] = len(self.timeline.samples)
+        elif waiting.references == 1 and not waiting.view:
+            self.free_gradient(gradient)
         else:
             self.gradients[tensor.origin] = self.new(tensor)
-            self.alive.note("backward", self.operator)
-            self.drop(waiting)
-            self.drop(gradient)
+            self.timeline.sample("backward", self.operator)
+            self.free_gradient(waiting)
+            self.free_gradient(gradient)
         if tensor.leaf:
             self.readers[tensor.origin] -= 1
             if self.preallocated and not self.readers[tensor.origin]:
-                self.drop(self.gradients[tensor.origin])  # it is added to the memory that was there from the start
+                self.free_gradient(self.gradients[tensor.origin])  # it is added to the preallocated one
 
-    def release(self, tensors: Iterable[Tensor]) -> None:
-        """Let one holder of each kept storage go; with the last one it is freed."""
-        storages = dict.fromkeys(storage for tensor in tensors for storage, _ in tensor.parts)
-        for storage in storages:
-            if storage not in self.kept or storage not in self.holders:
+    def free_saved(self, tensors: Iterable[Tensor]) -> None:
+        """Remove one reference to each saved storage; free it with the last."""
+        for storage in dict.fromkeys(storage for tensor in tensors for storage, _ in tensor.parts):
+            if storage not in self.saved or storage not in self.references:
                 continue
-            self.holders[storage] -= 1
-            if self.holders[storage]:
+            self.references[storage] -= 1
+            if self.references[storage]:
                 continue
-            size = self.alive.size(storage.bytes) * self.kept[storage]
+            size = self.timeline.size(storage.bytes) * self.saved[storage]
             if storage in self.shared_by_copies:
-                self.freed.append((len(self.alive.moments), size))
+                self.freed.append((len(self.timeline.samples), size))
             else:
-                self.alive.add(-size)
-            if storage is self.held_outside:
-                self.freed.append((len(self.alive.moments), -size))
+                self.timeline.add(-size)
+            if storage is self.saved_outside:
+                self.freed.append((len(self.timeline.samples), -size))
 
     def checkpoint(self, node: Checkpoint) -> None:
-        """Run the stretch again when the first kept tensor is wanted, then backward; its inputs go when the last one is handed over.
+        """Recompute the region when its first saved tensor is read, then run it backward; free its inputs after the last one is read.
 
-        As a whole: again before all else. Its output, the output's gradient and the inputs are variables until it has run backward.
+        ``whole``: recompute before all else; its output, the output's gradient and the inputs stay allocated until it has run backward.
         """
         inputs = {storage for tensor in node.inputs for storage, _ in tensor.parts}
-        inside = {storage: times for storage, times in kept(node.body).times.items() if storage not in inputs}
-        keepers = [0, len(node.body) - 1] if node.whole else [number for number, inner in enumerate(node.body) if inner.held]
-        first, end = keepers[0], keepers[-1] + 1
+        inside = {storage: times for storage, times in saved_for_backward(node.body).times.items() if storage not in inputs}
+        savers = [0, len(node.body) - 1] if node.whole else [number for number, inner in enumerate(node.body) if inner.saved_tensors]
+        first, end = savers[0], savers[-1] + 1
         variables = []
         if node.whole:
             result = _result(node.body)
             variables = [self.gradients[result.origin], self.new(result)]
-            variables[0].holders += 1
-        holders = _holders(node.body)
-        with self.within(holders, inside):
+            variables[0].references += 1
+        references = _reference_counts(node.body)
+        with self.within(references, inside):
             self.go(reversed(node.body[end:]))
-            ForwardPass(self.alive, node.body, inside, "backward").run_again(node.again)
+            ForwardPass(self.timeline, node.body, inside, "backward").run_again(node.again)
             self.go(reversed(node.body[first:end]))
         for variable in variables:
-            self.drop(variable)
-        self.release(node.inputs)
-        with self.within(holders, inside):
+            self.free_gradient(variable)
+        self.free_saved(node.inputs)
+        with self.within(references, inside):
             self.go(reversed(node.body[:first]))
 
     def repeat(self, node: Repeat) -> None:
-        """Walk one copy and extend it to all. What only the copies hold from outside goes in the first one, which runs last."""
-        bytes_before, first_moment = self.alive.bytes, len(self.alive.moments)
+        """Run one copy and extend it to all. The first copy, which runs last, frees storages from outside that only the copies save."""
+        bytes_before, first_sample = self.timeline.bytes, len(self.timeline.samples)
         carry, waiting = node.carry, set(self.gradients)
         self.gradients[carry.made.origin] = self.gradients.pop(carry.last.origin)
-        own = _made((node,)) - {carry.last.storage}
-        inside = _holders(node.body)
+        own = _allocated((node,)) - {carry.last.storage}
+        inside = _reference_counts(node.body)
         for storage in inside.keys() - own:
-            self.holders[storage] -= 1
-        self.held_outside = carry.inside.storage if self.holders.get(carry.first.storage) else None
-        self.shared_by_copies, self.freed = {storage for storage in inside.keys() - own if not self.holders[storage]}, []
-        with self.within({s: count for s, count in inside.items() if s in own or s in self.shared_by_copies}, self.kept):
+            self.references[storage] -= 1
+        self.saved_outside = carry.inside.storage if self.references.get(carry.first.storage) else None
+        self.shared_by_copies, self.freed = {storage for storage in inside.keys() - own if not self.references[storage]}, []
+        with self.within({s: count for s, count in inside.items() if s in own or s in self.shared_by_copies}, self.saved):
             self.go(reversed(node.body))
         if carry.first.needs_grad:
             self.gradients[carry.first.origin] = self.gradients.pop(carry.inside.origin)
-        copies = len(self.alive.moments) - first_moment
-        self.alive.add_other_copies(bytes_before, first_moment, node.count)
-        self.alive.free_in_last_copy(self.freed, copies, node.count)
+        copies = len(self.timeline.samples) - first_sample
+        self.timeline.add_other_copies(bytes_before, first_sample, node.count)
+        self.timeline.free_in_last_copy(self.freed, copies, node.count)
         outside = [tensor for tensor in self.gradients.keys() - waiting - {carry.first.origin} if not tensor.leaf]
         once = [(self.waits_from[tensor], self.gradients[tensor].bytes) for tensor in outside]
-        self.alive.count_once(sorted(once, key=lambda pair: pair[0]), copies, node.count)
+        self.timeline.count_once(sorted(once, key=lambda pair: pair[0]), copies, node.count)
 
 
 def _result(nodes: Sequence[Node]) -> Tensor:
-    """Return what the last operation makes."""
+    """Return the output of the last operation."""
     return next(node for node in reversed(nodes) if node.outputs).outputs[0]
 
 
-def _holders(nodes: Iterable[Node]) -> dict[Storage, int]:
-    """Return for each storage how many nodes hold it; equal layers count as one."""
-    holders: dict[Storage, int] = {}
+def _reference_counts(nodes: Iterable[Node]) -> dict[Storage, int]:
+    """Return how many nodes save each storage; equal layers count as one."""
+    references: dict[Storage, int] = {}
     for node in nodes:
-        for storage in {storage for tensor in node.held for storage, _ in tensor.parts}:
-            holders[storage] = holders.get(storage, 0) + 1
-    return holders
+        for storage in {storage for tensor in node.saved_tensors for storage, _ in tensor.parts}:
+            references[storage] = references.get(storage, 0) + 1
+    return references
 
 
-def _made(nodes: Iterable[Node]) -> set[Storage]:
-    """Return the storages that come alive in the nodes: not those of inputs and parameters, nor of views of what was made before."""
+def _allocated(nodes: Iterable[Node]) -> set[Storage]:
+    """Return the storages that the nodes allocate: not those of inputs, parameters and views of earlier tensors."""
     made: set[Storage] = set()
     for node, _ in visit(nodes):
         made |= {tensor.storage for tensor in node.outputs} - {storage for tensor in node.inputs for storage, _ in tensor.parts}

@@ -1,15 +1,15 @@
-"""Where each figure comes from: the functions that computed it, run once more over symbols."""
+"""The formula of each figure: the functions that compute it, run on symbols."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from planner.capacity.activations import kept
+from planner.capacity.activations import saved_for_backward
 from planner.capacity.figures import PHASES, Flops
 from planner.capacity.flops import flops
 from planner.capacity.parameters import parameters
-from planner.capacity.plan import sums
+from planner.capacity.plan import sum_by_component
 from planner.capacity.states import states
 from planner.capacity.step import step
 from planner.capacity.symbols import SymbolicModel, symbolize
@@ -21,7 +21,7 @@ from planner.trace.tape import Node, Operation, operations
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A figure, or one of the rows that it sums: its value, its formula, the formula with the numbers put in, and who says so."""
+    """A figure or one of its rows: value, formula, formula with numbers substituted, and source."""
 
     group: str  # "parameters", "model states", "activations", "flops", "peak"
     figure: str
@@ -34,7 +34,7 @@ class Explanation:
 
 
 def explain(spec: Spec, scenario: Scenario) -> tuple[Explanation, ...]:
-    """Return every figure of a plan with its formula, rows before the totals that they add up to."""
+    """Return every figure of a plan with its formula, rows before their totals."""
     return tuple(_explanations(symbolize(spec.model, scenario.training)))
 
 
@@ -56,15 +56,15 @@ def _explanations(names: SymbolicModel) -> Iterator[Explanation]:
 
     yield line("model states", "model_states_bytes", "bytes", model_states.total, "the sum of the parts", total=True)
 
-    keepings = kept(forward.nodes).keepings
-    keepers = _keepers(forward.nodes)
-    for keeping in keepings:
-        figure = f"{keeping.path or 'model'}: {keeping.what}"
-        yield line("activations", figure, "bytes", keeping.bytes, keepers.get((keeping.path, keeping.what), "kept by a recomputed stretch"))
-    by_component = sums(keepings)
+    entries = saved_for_backward(forward.nodes).entries
+    savers = _savers(forward.nodes)
+    for entry in entries:
+        figure = f"{entry.path or 'model'}: {entry.what}"
+        yield line("activations", figure, "bytes", entry.bytes, savers.get((entry.path, entry.what), "saved by a checkpointed region"))
+    by_component = sum_by_component(entries)
     for name, size in by_component.items():
-        yield line("activations", f"activations in {name}", "bytes", size, "the sum of what the component keeps", total=True)
-    yield line("activations", "activations_bytes", "bytes", sum(by_component.values()), "each kept storage once", total=True)
+        yield line("activations", f"activations in {name}", "bytes", size, "the sum of what the component saves", total=True)
+    yield line("activations", "activations_bytes", "bytes", sum(by_component.values()), "each saved storage once", total=True)
 
     counts = flops(forward.nodes, counted, names.model, names.training)
     products = [(operation, copies) for operation, copies in operations(forward.nodes) if operation.flops.why]
@@ -74,18 +74,18 @@ def _explanations(names: SymbolicModel) -> Iterator[Explanation]:
     for figure, size, source in _flops_totals(counts):
         yield line("flops", figure, "FLOPs", size, source, total=True)
 
-    moments = step(forward, counted.weights, names.training, model_states).later
-    worth = [evaluate(moment.bytes, names.values) for moment in moments]
+    samples = step(forward, counted.weights, names.training, model_states).later
+    values = [evaluate(sample.bytes, names.values) for sample in samples]
     for phase in PHASES:
-        top = max((number for number, moment in enumerate(moments) if moment.phase == phase), key=lambda number: worth[number])
-        source = "model states, inputs, what is kept, and what the operator needs"
-        yield line("peak", f"{phase}, at {moments[top].operator}", "bytes", moments[top].bytes, source, total=True)
+        top = max((number for number, sample in enumerate(samples) if sample.phase == phase), key=lambda number: values[number])
+        source = "model states, inputs, saved tensors, and the operator's memory"
+        yield line("peak", f"{phase}, at {samples[top].operator}", "bytes", samples[top].bytes, source, total=True)
 
 
-def _keepers(nodes: tuple[Node, ...]) -> dict[tuple[str, str], str]:
-    """Return for the path of each kept tensor, and what it is, the docstring of the operator that keeps it."""
-    keepers = [(operation, saved) for operation, _ in operations(nodes) for saved in operation.saved]
-    return {(operation.path, f"{saved.what} of {operation.name}"): _source(operation) for operation, saved in keepers}
+def _savers(nodes: tuple[Node, ...]) -> dict[tuple[str, str], str]:
+    """Return the source of the operator that saves each tensor, by path and description."""
+    savers = [(operation, saved) for operation, _ in operations(nodes) for saved in operation.saved]
+    return {(operation.path, f"{saved.what} of {operation.name}"): _source(operation) for operation, saved in savers}
 
 
 def _flops_totals(counts: Flops[Size]) -> Iterator[tuple[str, Size, str]]:
@@ -97,7 +97,7 @@ def _flops_totals(counts: Flops[Size]) -> Iterator[tuple[str, Size, str]]:
 
 
 def _source(node: Operation) -> str:
-    """Return where an operator's rules are stated, and its docstring's first line."""
+    """Return the function that defines an operator, and its docstring's first line."""
     if node.by is None:
         return node.name
     module = node.by.__module__.removeprefix("planner.")

@@ -47,7 +47,7 @@ class Weight(Generic[Number]):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept(Generic[Number]):
+class SavedStorage(Generic[Number]):
     """One storage that stays alive from the forward pass to the backward pass, ``copies`` of it."""
 
     path: str
@@ -109,7 +109,7 @@ class Memory(Generic[Number]):
     gradients_bytes: Number
     optimizer_bytes: Number
     model_states_bytes: Number  # the sum over states: the four above, and an average of the weights
-    kept: tuple[Kept[Number], ...]
+    kept: tuple[SavedStorage[Number], ...]
     activations_bytes: Number  # all that the forward pass leaves behind for backward: the sum over kept
     activations_by_component: dict[str, Number]  # COMPONENTS, then "logits", "loss", "inputs"; sums to activations_bytes
     logits_bytes: Number  # of them: copies of the logits (log-probabilities, casts)

@@ -1,4 +1,4 @@
-"""FLOPs under named conventions, a multiply-add being 2; only matrix products count."""
+"""FLOPs under named conventions. 1 multiply-add (MAC) is 2 FLOPs; only matrix products count."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ DESCRIPTIONS: dict[FlopsConvention, str] = {
 }
 
 TABLES: tuple[Component, ...] = ("embedding", "position", "head")
-"""Components that Kaplan et al. 2020 (section 2.1, table 1) leave out of N.
+"""Components that Kaplan et al. 2020 (section 2.1, table 1) omit from N.
 
-Their head is the token table. A head of its own is left out, too, as in the non-embedding parameters of Pythia (Biderman et al. 2023).
+Their LM head is tied. An untied one is omitted too, as in the non-embedding parameters of Pythia (Biderman et al. 2023).
 """
 
 
@@ -38,8 +38,8 @@ class Counted:
 def flops(nodes: Sequence[Node], parameters: Parameters[Size], model: Model, training: Training) -> Flops[Size]:
     """Return the FLOPs under every convention.
 
-    N is the number of parameters that a token uses: of routed experts ``top_k``. The papers' models are dense, so that theirs is all of
-    them. GPT-3's table D.1, Chinchilla and PaLM (whose 2.56e24 is that of all 540.35 B) count the tables; Kaplan et al. leave them out.
+    N is the number of active parameters; the papers' models are dense, so theirs is all parameters. GPT-3's table D.1, Chinchilla and PaLM
+    (whose 2.56e24 is for all 540.35 B) include embeddings; Kaplan et al. omit them.
     """
     tokens = training.batch_size * training.sequence_length
     layers = [(run.count, layer) for run in model.runs for layer in run.layers]
@@ -77,17 +77,13 @@ def total(nodes: Iterable[Node], count: Literal["forward", "full", "causal", "ba
 
 
 def recomputed(nodes: Iterable[Node]) -> Size:
-    """Sum the FLOPs of what the backward pass runs again."""
+    """Sum the FLOPs that the backward pass recomputes."""
     return sum(copies * total(node.again, "forward") for node, copies in visit(nodes) if isinstance(node, Checkpoint))
 
 
 def _by_component(nodes: Iterable[Node]) -> dict[Component, Size]:
-    by_component: dict[Component, Size] = dict.fromkeys(COMPONENTS, 0)
-    for operation, copies in operations(nodes):
-        for component in COMPONENTS:
-            if operation.component == component:
-                by_component[component] = by_component[component] + copies * operation.flops.full
-    return by_component
+    counted = [(operation.component, copies * operation.flops.full) for operation, copies in operations(nodes)]
+    return {component: sum(size for name, size in counted if name == component) for component in COMPONENTS}
 
 
 def _count(convention: FlopsConvention, counted: Counted, tokens: Size, training: Training) -> FlopsCount[Size]:

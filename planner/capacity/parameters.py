@@ -9,7 +9,7 @@ from planner.trace.tape import operations
 
 
 def parameters(trace: Trace) -> Parameters[Size]:
-    """Count the elements of every stored tensor; a tied head reads the token table and stores nothing."""
+    """Count the elements of every stored tensor. A tied LM head reads the token embedding and stores nothing."""
     factors = {tensor for operation, _ in operations(trace.nodes) if operation.flops.why for tensor in operation.inputs[:2]}
     weights = tuple(
         Weight(
@@ -24,9 +24,7 @@ def parameters(trace: Trace) -> Parameters[Size]:
         )
         for stored in trace.parameters
     )
-    by_component: dict[Component, Size] = dict.fromkeys(COMPONENTS, 0)
-    for weight in weights:
-        by_component[weight.component] = by_component[weight.component] + weight.params
+    by_component = {name: sum(weight.params for weight in weights if weight.component == name) for name in COMPONENTS}
     total = sum(by_component.values())
     active = sum(weight.active_each * weight.copies for weight in weights)
     padding = sum(stored.padding * stored.copies for stored in trace.parameters)
@@ -37,4 +35,4 @@ def _component(name: str) -> Component:
     for component in COMPONENTS:
         if component == name:
             return component
-    raise ValueError(f"the trace stores a weight in the component {name!r}, which no report knows")
+    raise ValueError(f"the trace stores a weight in the unknown component {name!r}")

@@ -1,23 +1,23 @@
-"""The peak of a training step: a walk along the trace that counts what is alive beside the model states and the inputs.
+"""The peak of a training step: allocated bytes along the trace, besides model states and inputs.
 
-A worked example: three equal layers x + relu(x · w) between a token table and a loss. On ``t``, an empty tape in float32, with one token
-and a width of 8, a row such as x takes 32 bytes, a matrix such as w or its gradient 256, and the loss 4:
+A worked example: three equal layers x + relu(x · w) between a token embedding and a loss. ``t`` is an empty tape in float32. With one token
+and a width of 8, a row such as x is 32 bytes, a matrix such as w or its gradient 256, and the loss 4:
 
     >>> def layer(x):
     ...     y = op.linear(t, x, t.weight("w", (8, 8), "linear: out · in"))
     ...     return op.add(t, x, op.relu(t, y))
     >>> ids = t.tensor((1,), "int64", needs_grad=False)
-    >>> x0 = op.embedding(t, ids, t.weight("table", (8, 8), "token table"))
+    >>> x0 = op.embedding(t, ids, t.weight("table", (8, 8), "token embedding"))
     >>> loss = op.mean(t, t.repeat(3, layer, x0))
-    >>> op.keep_alive_until_step_end(loss)  # the program names it until the step ends
-    >>> alive = walk(t.nodes)
+    >>> op.keep_alive_until_step_end(loss)  # as a variable of the program does
+    >>> timeline = trace_memory(t.nodes)
 
-The forward pass makes x0, and in each layer y, a = relu(y) and the sum x. y dies at once, since neither linear (which keeps its input x)
-nor relu (which keeps its output a) keeps it. So a layer leaves a and x behind, 64 bytes, and is walked only once: the third copy's moments
-are the first one's plus 2 · 64. The mean keeps nothing, so that x3 dies with it.
+The forward pass allocates x0, and in each layer y, a = relu(y) and the sum x. y is freed at once: linear saves its input x, relu its
+output a, and nothing saves y. So a layer adds a and x, 64 bytes. It is traced only once: the third copy's samples are the first one's plus
+2 · 64. The mean saves nothing, so x3 is freed after it.
 
-    >>> for moment in alive.moments[:8]:
-    ...     print(f"{moment.bytes:>4} {moment.operator.split(' at ')[0]}")
+    >>> for sample in timeline.samples[:8]:
+    ...     print(f"{sample.bytes:>4} {sample.operator.split(' at ')[0]}")
       32 embedding
       64 linear
       96 relu
@@ -26,16 +26,16 @@ are the first one's plus 2 · 64. The mean keeps nothing, so that x3 dies with i
      224 relu
      224 add
      228 mean
-    >>> alive.after_forward  # x0, a1, x1, a2, x2, a3 and the loss: 6 · 32 + 4
+    >>> timeline.after_forward  # x0, a1, x1, a2, x2, a3 and the loss: 6 · 32 + 4
     196
 
-The backward pass starts with the loss's gradient, 4 bytes, and makes x3's: 196 + 4 + 32. The sum hands the same gradient to x2 and to a3,
-without a new tensor. relu makes y3's and frees a3. linear makes w3's, which stays, and x2's, which is added in place to the one that waits
-there; it frees y3's gradient and x2. So a layer adds 256 - 64 = 192 bytes, and the first layer, walked last, has the third one's moments
-plus 2 · 192.
+The backward pass starts with the loss's gradient, 4 bytes, and allocates x3's: 196 + 4 + 32. The sum passes the same gradient to x2 and
+a3, without a new tensor. relu allocates y3's and frees a3. linear allocates w3's, which stays, and x2's, which is added in place to the one
+that x2 has; it frees y3's gradient and x2. So a layer adds 256 - 64 = 192 bytes. The first layer, which runs last, has the third one's
+samples plus 2 · 192.
 
-    >>> for moment in alive.moments[8:]:
-    ...     print(f"{moment.bytes:>4} {moment.operator.split(' at ')[0]}")
+    >>> for sample in timeline.samples[8:]:
+    ...     print(f"{sample.bytes:>4} {sample.operator.split(' at ')[0]}")
      232 mean backward
      232 add backward
      264 relu backward
@@ -44,32 +44,32 @@ plus 2 · 192.
      648 relu backward
      904 linear backward
     1064 embedding backward
-    >>> alive.after_backward  # gradients of four matrices, and the loss
+    >>> timeline.after_backward  # gradients of four matrices, and the loss
     1028
 
-The peak of a phase is the largest of its moments. Left out: what a kernel needs inside itself. The rest is held to PyTorch byte by byte,
-for plain modules in all that they do (tests/verify/test_random_shapes.py).
+The peak of a phase is its largest sample. Workspaces inside kernels are not counted. Everything else equals PyTorch byte by byte for plain
+modules (tests/verify/test_random_shapes.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.capacity.activations import kept
-from planner.capacity.alive import Alive
+from planner.capacity.activations import saved_for_backward
 from planner.capacity.backward_pass import BackwardPass
 from planner.capacity.forward_pass import ForwardPass
+from planner.capacity.timeline import MemoryTimeline
 from planner.trace.tape import Node
 
 
-def walk(nodes: Sequence[Node], *, preallocated: bool = False, block: int = 1) -> Alive:
-    """Walk one forward and one backward pass.
+def trace_memory(nodes: Sequence[Node], *, preallocated: bool = False, block: int = 1) -> MemoryTimeline:
+    """Return the memory timeline of one forward and one backward pass.
 
-    ``preallocated``: the memory of the weights' gradients is there from the start. Each tensor takes a multiple of ``block`` bytes.
+    ``preallocated``: weights' gradients are allocated from the start. Each tensor uses a multiple of ``block`` bytes.
     """
-    alive, times = Alive(block), kept(nodes).times
-    ForwardPass(alive, nodes, times, "forward").run(nodes)
-    alive.after_forward = alive.bytes
-    BackwardPass(alive, preallocated=preallocated).run(nodes, times)
-    alive.after_backward = alive.bytes
-    return alive
+    timeline, times = MemoryTimeline(block), saved_for_backward(nodes).times
+    ForwardPass(timeline, nodes, times, "forward").run(nodes)
+    timeline.after_forward = timeline.bytes
+    BackwardPass(timeline, preallocated=preallocated).run(nodes, times)
+    timeline.after_backward = timeline.bytes
+    return timeline

@@ -1,4 +1,4 @@
-"""One model in one scenario: the trace and the recipe, turned into figures."""
+"""The plan of one model in one scenario, computed from its trace."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 from math import log
 from typing import cast
 
-from planner.capacity.activations import OWN_LINES, Keeping, kept
-from planner.capacity.figures import COMPONENTS, Kept, Memory, Plan, Prediction, ShapeLine, Weight
+from planner.capacity.activations import OWN_LINES, SavedEntry, saved_for_backward
+from planner.capacity.figures import COMPONENTS, Memory, Plan, Prediction, SavedStorage, ShapeLine, Weight
 from planner.capacity.flops import flops
 from planner.capacity.parameters import parameters
 from planner.capacity.states import States, states
@@ -20,16 +20,16 @@ from planner.trace.sizes import Size, maximum, structure
 
 
 def plan(spec: Spec, scenario: Scenario) -> Plan:
-    """Return everything that the spec's model takes in a scenario.
+    """Return the parameters, memory and FLOPs of the spec's model in a scenario.
 
-    Raises NotModelledError, with the spec's path in front, for what the trace cannot say.
+    Raises NotModelledError, prefixed with the spec's path, if the trace does not support it.
     """
     made = _figures(spec, scenario)
     kind, counted = spec.model.prediction, scenario.training.count_prediction
     if kind:
         other = _figures(spec, replace(scenario, training=replace(scenario.training, count_prediction=not counted)))
         made = replace(made, prediction=prediction(kind, *((made, other) if counted else (other, made)), counted=counted))
-    return cast("Plan", made)  # a model of integers has figures that are integers
+    return cast("Plan", made)  # figures of a model of integers are integers
 
 
 def _figures(spec: Spec, scenario: Scenario) -> Plan[Size]:
@@ -56,7 +56,7 @@ def _figures(spec: Spec, scenario: Scenario) -> Plan[Size]:
 
 
 def prediction(kind: MultiTokenPrediction, full: Plan[Size], main: Plan[Size], *, counted: bool) -> Prediction[Size]:
-    """Return what prediction layers add: the figures of the plan that counts them, less those of the plan that does not."""
+    """Return what prediction layers add: the difference between the plans with and without them."""
     model = main.model
     width = model.d_model if model.embedding_dim is None else model.embedding_dim
     copies = 2 * model.padded_vocab_size * width * kind.count if kind.copies_embedding else 0
@@ -82,8 +82,8 @@ def plans(spec: Spec) -> tuple[Plan, ...]:
 
 def memory(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, model_states: States) -> Memory[Size]:
     """Return the bytes of a training step on one device that holds the whole model."""
-    keepings = kept(forward.nodes).keepings
-    by_component = sums(keepings)
+    entries = saved_for_backward(forward.nodes).entries
+    by_component = sum_by_component(entries)
     a_step = step(forward, weights, training, model_states)
     phases, first_phases = highest(a_step.later), highest(a_step.first)
     return Memory(
@@ -93,7 +93,7 @@ def memory(forward: Trace, weights: tuple[Weight[Size], ...], training: Training
         gradients_bytes=model_states.gradients,
         optimizer_bytes=model_states.optimizer,
         model_states_bytes=model_states.total,
-        kept=tuple(line for line in map(_line, keepings) if line.bytes_each != 0 and line.copies != 0),
+        kept=tuple(line for line in map(_line, entries) if line.bytes_each != 0 and line.copies != 0),
         activations_bytes=sum(by_component.values()),
         activations_by_component=by_component,
         logits_bytes=by_component["logits"],
@@ -108,15 +108,15 @@ def memory(forward: Trace, weights: tuple[Weight[Size], ...], training: Training
     )
 
 
-def sums(keepings: Iterable[Keeping]) -> dict[str, Size]:
-    """Return the bytes kept by component, and in the lines of their own."""
+def sum_by_component(entries: Iterable[SavedEntry]) -> dict[str, Size]:
+    """Return the saved bytes by component, including those outside the model."""
     by_component: dict[str, Size] = dict.fromkeys((*COMPONENTS, *OWN_LINES), 0)
-    for keeping in keepings:
-        by_component[keeping.component] = by_component[keeping.component] + keeping.bytes
+    for entry in entries:
+        by_component[entry.component] = by_component[entry.component] + entry.bytes
     return by_component
 
 
-def _line(keeping: Keeping) -> Kept[Size]:
-    storage = keeping.storage
-    each = storage.bytes * keeping.times
-    return Kept(keeping.path, keeping.what, storage.shape, storage.dtype, each, keeping.copies, keeping.component)
+def _line(entry: SavedEntry) -> SavedStorage[Size]:
+    storage = entry.storage
+    each = storage.bytes * entry.times
+    return SavedStorage(entry.path, entry.what, storage.shape, storage.dtype, each, entry.copies, entry.component)

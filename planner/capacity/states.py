@@ -1,7 +1,7 @@
-"""Model states: bytes of weights, master weights, gradients and optimizer state, and how they are put together.
+"""Model states: bytes of weights, master weights, gradients, optimizer state and EMA weights.
 
-Optimizers are PyTorch's own (torch.optim 2.13: Adam, AdamW, SGD, Adafactor, Muon), lion-pytorch's Lion and bitsandbytes' AdamW8bit.
-Step counters, four bytes a tensor, are a line of their own (``step_counters_bytes``): fused optimizers keep them on the device.
+Optimizers are torch.optim 2.13's (Adam, AdamW, SGD, Adafactor, Muon), lion-pytorch's Lion and bitsandbytes' AdamW8bit. Step counters, four
+bytes per tensor, are a separate figure (``step_counters_bytes``): fused optimizers store them on the device.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class States:
 
     @property
     def total(self) -> Size:
-        """Bytes of all parts, the step counters apart."""
+        """Bytes of all parts, without step counters."""
         return sum(line.total_bytes for line in self.lines)
 
 
 def states(weights: tuple[Weight[Size], ...], training: Training) -> States:
-    """Return the bytes of what a training step keeps beside activations.
+    """Return the bytes of the model states.
 
-    A weight that its module holds in float32 whatever the model's dtype has no master copy, and its gradient and moments are float32 too.
+    A weight whose module requires float32 has no master copy, and its gradient and moments are float32 too.
     """
     plain = _Bytes.of(training, always_float32=False)
     wide = _Bytes.of(training, always_float32=True)
@@ -70,14 +70,14 @@ def states(weights: tuple[Weight[Size], ...], training: Training) -> States:
 
 
 def counts_steps(weight: Weight[Size], training: Training) -> bool:
-    """Return whether the optimizer holds a step counter for a weight on the device: Adam's fused kernels do; others, on the host."""
+    """Return whether the optimizer stores a weight's step counter on the device: Adam's fused kernels do, others use the host."""
     optimizer, on_host = training.optimizer, training.device == "cpu"
-    by_adam = optimizer in {"adamw", "adam"} or (optimizer == "muon" and not muon_takes(weight, training))
+    by_adam = optimizer in {"adamw", "adam"} or (optimizer == "muon" and not muon_updates(weight, training))
     return on_host if optimizer == "adafactor" else by_adam and (on_host or training.optimizer_kernel == "fused")
 
 
 def tensors_of(weight: Weight[Size], training: Training, *, with_gradients: bool) -> tuple[list[Size], list[Size]]:
-    """Return the bytes of each tensor that stands for one copy of a weight: of itself and its kin, and of the optimizer."""
+    """Return the bytes of each tensor of one copy of a weight: weight, master, EMA weight and gradient; and optimizer state."""
     each = _Bytes.of(training, always_float32=weight.always_float32)
     elements = product(weight.shape)
     kin = [each.weight, each.master, each.average, each.gradient if with_gradients else 0]
@@ -89,7 +89,7 @@ def tensors_of(weight: Weight[Size], training: Training, *, with_gradients: bool
 
 @dataclass(frozen=True, slots=True)
 class _Bytes:
-    """Bytes of one element of each tensor that stands for a weight."""
+    """Bytes per element of each tensor of a weight."""
 
     weight: int
     master: int
@@ -106,26 +106,26 @@ class _Bytes:
 
 
 def _state(training: Training, weight: Weight[Size], moment_bytes: int) -> Size:
-    """Return the bytes of optimizer state of one copy of a weight."""
+    """Return the optimizer state bytes of one copy of a weight."""
     elements, optimizer = product(weight.shape), training.optimizer
     if optimizer == "adafactor":
         return _adafactor(weight.shape) * moment_bytes
     if optimizer == "adamw-8bit":
         return _adamw_8bit(elements)
     if optimizer == "muon":
-        return elements * moment_bytes * (1 if muon_takes(weight, training) else 2)
+        return elements * moment_bytes * (1 if muon_updates(weight, training) else 2)
     return elements * moment_bytes * MOMENTS[optimizer]
 
 
-def muon_takes(weight: Weight[Number], training: Training) -> bool:
+def muon_updates(weight: Weight[Number], training: Training) -> bool:
     """Return whether Muon updates a weight: a matrix in a layer by which the model multiplies.
 
-    Projections of attention and of other mixers, feed-forwards, shared experts and routers. AdamW has what lies outside of the layers
-    (tables, head, ``project_in`` and its like), and norms, biases, decays and convolutions. Stacks of matrices are AdamW's too, since
-    torch.optim.Muon (PyTorch 2.13) raises an error for whatever is no matrix, but for routed experts where ``muon_experts`` says so.
+    These are projections of token mixers, feed-forwards, shared experts and routers. AdamW updates weights outside the layers (embeddings,
+    LM head, ``project_in``, …), norms, biases, decays and convolutions. It also updates stacks of matrices, which torch.optim.Muon (PyTorch
+    2.13) rejects, except routed experts with ``muon_experts: each``.
 
     Sources: torch.optim.Muon and github.com/KellerJordan/Muon ("hidden weights"; embeddings, heads, gains and biases by AdamW); Liu et al.
-    2025 (Moonlight, arXiv:2502.16982) and Kimi K2 (arXiv:2507.20534), whose experts are matrices of their own.
+    2025 (Moonlight, arXiv:2502.16982) and Kimi K2 (arXiv:2507.20534), whose experts are separate matrices.
     """
     if not (weight.multiplied and weight.name.startswith("model.layers.")):
         return False
@@ -133,25 +133,25 @@ def muon_takes(weight: Weight[Number], training: Training) -> bool:
 
 
 def _adafactor(shape: tuple[Size, ...]) -> Size:
-    """Return the elements of a factored second moment: a row and a column of a matrix, all of a vector (torch.optim.Adafactor)."""
+    """Return the elements of a factored second moment: a row and a column per matrix, all of a vector (torch.optim.Adafactor)."""
     if len(shape) == 1:
         return shape[0]
     return product(shape[:-1]) + product(shape[:-2]) * shape[-1]
 
 
 def _adamw_8bit(elements: Size) -> Size:
-    """Return the bytes of two moments of one byte an element and a float32 scale a block; small tensors keep two float32 moments."""
+    """Return the bytes of two moments: one byte per element and a float32 scale per block, or float32 for small tensors."""
     quantized = _quantized(elements)
     return quantized * 2 * (elements + 4 * ceil_div(elements, BLOCK)) + (1 - quantized) * 8 * elements
 
 
 def _quantized(elements: Size) -> Size:
-    """Return 1 for a tensor whose moments take one byte an element, 0 for a smaller one."""
+    """Return 1 for a tensor whose moments are quantized, 0 for a smaller one."""
     return minimum(elements // SMALLEST_QUANTIZED, 1)
 
 
 def _described(training: Training, dtype: Dtype, *, routed: bool) -> tuple[str, int | None]:
-    """Return the optimizer's state in words, and its bytes for a parameter where that is one number."""
+    """Return a description of the optimizer state, and its bytes per parameter if that is one number."""
     optimizer = training.optimizer
     if optimizer in MOMENTS:
         moments = MOMENTS[optimizer]

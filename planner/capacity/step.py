@@ -1,14 +1,15 @@
-"""A training step from start to end: what is alive, and where it peaks, in the first step and in every later one."""
+"""Allocated memory during a training step and its peak, for the first step and for all later ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
-from planner.capacity.alive import Moment
-from planner.capacity.figures import PHASES, LiveBytes, Phase, PhasePeak, Weight
-from planner.capacity.peak import walk
+from planner.capacity.figures import PHASES, LiveBytes, PhasePeak, Weight
+from planner.capacity.peak import trace_memory
 from planner.capacity.states import States, tensors_of
+from planner.capacity.timeline import MemorySample
 from planner.spec.precision import AVERAGES, BYTES, GRADIENTS, RECIPES, separate_gradients
 from planner.spec.records import Training
 from planner.trace.decoder import Trace
@@ -19,93 +20,87 @@ ALLOCATION_BLOCK = 512  # bytes: kMinBlockSize of PyTorch's c10/cuda/CUDACaching
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Moments that can be the highest: of the first step, which starts without optimizer state, and of every later one."""
+    """Samples that may be the peak: of the first step, which starts without optimizer state, and of all later ones."""
 
-    first: tuple[Moment, ...]
-    later: tuple[Moment, ...]
+    first: tuple[MemorySample, ...]
+    later: tuple[MemorySample, ...]
     live: LiveBytes[Size]  # of a later step
 
 
 def step(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, states: States) -> Step:
-    """Walk a training step on top of what is there from its start: weights, optimizer state, buffers, inputs, and what the spec reserves.
+    """Trace the memory of a training step. Weights, optimizer state, buffers, inputs and reserved bytes are allocated from the start.
 
-    Gradients are there from the start, too, where they are added up over several passes or in another dtype than the weights'.
+    So are gradients if they accumulate over several passes or in another dtype than the weights'.
     """
     preallocated = training.gradient_accumulation > 1 or separate_gradients(training)
     optimizer = states.optimizer + states.step_counters
-    stateless = (
-        training.reserve_bytes + states.weights + states.master_weights + states.average + forward.buffers_bytes + forward.inputs_bytes
-    )
-    stateless = stateless + (states.gradients if preallocated else 0)
+    weights_bytes = states.weights + states.master_weights + states.average + (states.gradients if preallocated else 0)
+    stateless = training.reserve_bytes + weights_bytes + forward.buffers_bytes + forward.inputs_bytes
     block = ALLOCATION_BLOCK if training.round_allocations else 1
     if training.round_allocations:
         of_optimizer, of_the_rest = rounded_up(weights, training, block, with_gradients=preallocated)
         optimizer, stateless = optimizer + of_optimizer, stateless + of_the_rest
     start = stateless + optimizer
-    walked = walk(forward.nodes, preallocated=preallocated, block=block)
+    walked = trace_memory(forward.nodes, preallocated=preallocated, block=block)
     temporary = maximum(_update_temporaries(forward, weights, training), _average_temporary(weights, training))
-    update = Moment("optimizer", f"{training.optimizer} step", start + walked.after_backward + temporary)
-    moments = _candidates(walked.moments)
+    update = MemorySample("optimizer", f"{training.optimizer} step", start + walked.after_backward + temporary)
+    samples = _candidates(walked.samples)
     return Step(
-        (*(Moment(moment.phase, moment.operator, stateless + moment.bytes) for moment in moments), update),
-        (*(Moment(moment.phase, moment.operator, start + moment.bytes) for moment in moments), update),
+        (*(sample._replace(bytes=stateless + sample.bytes) for sample in samples), update),
+        (*(sample._replace(bytes=start + sample.bytes) for sample in samples), update),
         LiveBytes(start, start + walked.after_forward, start + walked.after_backward),
     )
 
 
 def not_counted(training: Training) -> tuple[str, ...]:
-    """Return what the step leaves out of its peak: what updates need beside the optimizer's state, where it is not known."""
+    """Return what the peak omits: temporary memory of updates that is not modeled."""
     lines = []
     if training.optimizer not in {"adamw", "adam", "lion", "sgd", "sgd-momentum"}:
-        lines.append(f"what the update of {training.optimizer} needs beside its state while it runs")
+        lines.append(f"temporary memory of the update of {training.optimizer}")
     if RECIPES[training.precision].master and GRADIENTS[training.gradient_dtype] != RECIPES[training.precision].moments:
-        lines.append("float32 copies of the gradients, which an update that is not fused makes")
+        lines.append("float32 copies of the gradients that an unfused update makes")
     return tuple(lines)
 
 
 def rounded_up(weights: tuple[Weight[Size], ...], training: Training, block: int, *, with_gradients: bool) -> tuple[Size, Size]:
-    """Return the bytes that fill the allocator's blocks: of the optimizer's tensors, and of weights, masters, averages, gradients.
+    """Return the bytes that rounding to blocks adds to the optimizer's tensors, and to weights, master weights, EMA weights and gradients.
 
-    Buffers and inputs are a few tensors and are left as they are.
+    Buffers and inputs are few tensors and are not rounded.
     """
-    of_optimizer: Size = 0
-    of_the_rest: Size = 0
-    for weight in weights:
-        rest, moments = tensors_of(weight, training, with_gradients=with_gradients)
-        of_optimizer = of_optimizer + weight.copies * sum(ceil_div(size, block) * block - size for size in moments)
-        of_the_rest = of_the_rest + weight.copies * sum(ceil_div(size, block) * block - size for size in rest)
-    return of_optimizer, of_the_rest
+
+    def padding(part: int) -> Size:
+        tensors = ((weight.copies, size) for weight, parts in every for size in parts[part])
+        return sum(copies * (ceil_div(size, block) * block - size) for copies, size in tensors)
+
+    every = [(weight, tensors_of(weight, training, with_gradients=with_gradients)) for weight in weights]
+    return padding(1), padding(0)
 
 
-def _candidates(moments: Sequence[Moment]) -> Sequence[Moment]:
-    """Return the highest moment of each phase; all moments where it depends on symbols which one that is."""
-    if not all(isinstance(moment.bytes, int) for moment in moments):
-        return moments
-    of_phases = {phase: [moment for moment in moments if moment.phase == phase] for phase in PHASES}
-    peaks = [_highest(phase, of_phase) for phase, of_phase in of_phases.items() if of_phase]
-    return [Moment(peak.phase, peak.operator, peak.peak_bytes) for peak in peaks]
+def _candidates(samples: Sequence[MemorySample]) -> Sequence[MemorySample]:
+    """Return the highest sample of each phase; all samples if that depends on symbols."""
+    if not all(isinstance(sample.bytes, int) for sample in samples):
+        return samples
+    phases = dict.fromkeys(sample.phase for sample in samples)
+    return [max((sample for sample in samples if sample.phase == phase), key=attrgetter("bytes")) for phase in phases]
 
 
-def highest(moments: Iterable[Moment]) -> tuple[PhasePeak[Size], ...]:
-    """Return for each phase the moment at which most bytes are alive."""
-    return tuple(_highest(phase, [moment for moment in moments if moment.phase == phase]) for phase in PHASES)
+def highest(samples: Iterable[MemorySample]) -> tuple[PhasePeak[Size], ...]:
+    """Return the peak of each phase."""
+    return tuple(_highest([sample for sample in samples if sample.phase == phase]) for phase in PHASES)
 
 
-def _highest(phase: Phase, moments: list[Moment]) -> PhasePeak[Size]:
-    sizes = [moment.bytes for moment in moments]
-    values = [size for size in sizes if isinstance(size, int)]
-    if len(values) < len(sizes):  # which one it is depends on the symbols
-        return PhasePeak(phase, "", maximum(*undominated(sizes)))
-    highest_value = max(values)
-    return PhasePeak(phase, moments[values.index(highest_value)].operator, highest_value)
+def _highest(samples: list[MemorySample]) -> PhasePeak[Size]:
+    if all(isinstance(sample.bytes, int) for sample in samples):
+        return PhasePeak(*_candidates(samples)[0])
+    return PhasePeak(samples[0].phase, "", maximum(*undominated(sample.bytes for sample in samples)))
 
 
 def _update_temporaries(forward: Trace, weights: tuple[Weight[Size], ...], training: Training) -> Size:
-    """Return the bytes that an update needs beside its state.
+    """Return the temporary bytes of an update.
 
-    Adam's: none where it is fused; a list of all roots in one go (foreach); or a root and its quotient, weight by weight, while a variable
-    still names the quotient of the weight before (for-loop; _single_tensor_adam in torch/optim/adam.py).
-    Lion's: the moment's copy and its sum with the gradient, one weight after the other.
+    Adam: none if fused; a list of all roots (foreach); or a root and its quotient per weight, while a variable keeps the previous weight's
+    quotient alive (for-loop; _single_tensor_adam in torch/optim/adam.py). Lion: a copy of the moment and its sum with the gradient, per
+    weight.
     """
     if training.optimizer not in {"adamw", "adam", "lion"} or (training.optimizer != "lion" and training.optimizer_kernel == "fused"):
         return 0
@@ -119,11 +114,7 @@ def _update_temporaries(forward: Trace, weights: tuple[Weight[Size], ...], train
 
 
 def _average_temporary(weights: tuple[Weight[Size], ...], training: Training) -> Size:
-    """Return the bytes of the largest weight's copy in the dtype of the average, which is made where the two differ."""
+    """Return the bytes of the largest weight cast to the dtype of the EMA weights, if the two differ."""
     average = AVERAGES[training.ema]
-    return 0 if average in (None, RECIPES[training.precision].weights) else BYTES[average] * _largest(weights)
-
-
-def _largest(weights: tuple[Weight[Size], ...]) -> Size:
-    """Return the elements of the largest weight."""
-    return maximum(*(product(weight.shape) for weight in weights))
+    same = average in (None, RECIPES[training.precision].weights)
+    return 0 if same else BYTES[average] * maximum(*(product(weight.shape) for weight in weights))

@@ -1,4 +1,4 @@
-"""A plan whose figures are formulas: the functions that computed the values, run once more over symbols."""
+"""A plan whose figures are formulas: the functions that compute the values, run on symbols."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Values: TypeAlias = "NDArray[Any] | int"
-"""A figure at many points: int64 where nothing can pass 2⁶³ - 1, Python integers in an object array elsewhere; an integer for all alike."""
+"""A figure at many points: int64 if nothing can exceed 2⁶³ - 1, else Python integers in an object array; one integer if it is constant."""
 
 
 @dataclass(frozen=True, slots=True)
 class SymbolicPlan:
     """The figures of a plan as expressions over symbols.
 
-    ``derived`` holds the symbols that follow from others because the spec leaves them out. ``plan`` has no operator at which a phase peaks,
-    since that depends on what the symbols are worth.
+    ``derived`` has the symbols whose defaults follow from others. ``plan`` has no operator at which a phase peaks, since that depends on
+    the values of the symbols.
     """
 
     plan: Plan  # of expressions, typed as the plans of integers that reports read
@@ -35,7 +35,7 @@ class SymbolicPlan:
 
 
 def formulas(spec: Spec, scenario: Scenario) -> SymbolicPlan:
-    """Return a scenario's plan with a symbol for each size of the model and of its training. Raises what ``plan`` raises."""
+    """Return a scenario's plan with a symbol for each size of the model and its training. Raises what ``plan`` raises."""
     names = symbolize(spec.model, scenario.training)
     symbolic = plan(replace(spec, model=names.model), Scenario(scenario.name, names.training))
     return SymbolicPlan(symbolic, names.values, _derived(spec, names.values))
@@ -50,10 +50,10 @@ class StepFormulas:
     def at(
         self, batch_size: NDArray[np.int64], sequence_length: NDArray[np.int64], *figures: Callable[[Plan], Size | None]
     ) -> list[Values | None]:
-        """Evaluate figures, read off the plan, at each batch size and sequence length; the arrays have, or broadcast to, one shape.
+        """Evaluate figures of the plan at each batch size and sequence length. The arrays must broadcast to one shape.
 
-        A figure that depends on neither is an integer, one that the plan does not have is None. Raises ValueError for sizes below 1, and
-        for sequences longer than a learned table of positions.
+        A figure that depends on neither is an integer; a missing one is None. Raises ValueError for sizes below 1, and for sequences longer
+        than a learned position embedding.
         """
         import numpy as np
 
@@ -76,7 +76,7 @@ def step_formulas(spec: Spec, scenario: Scenario) -> StepFormulas:
 
 
 def _derived(spec: Spec, values: dict[str, int]) -> dict[str, Size]:
-    """Return the defaults that rest on other sizes, where the model has one size of that name."""
+    """Return the defaults that depend on other sizes, if the model has one size of that name."""
     rules: dict[str, tuple[Callable[..., Size], tuple[str, ...]]] = {
         "head_dim": (default_head_dim, ("d_model", "n_heads")),
         "d_ff": (default_d_ff, ("d_model",)),

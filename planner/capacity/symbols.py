@@ -1,4 +1,4 @@
-"""A model and its training with names in place of sizes: fed to the same functions, they give formulas in place of values."""
+"""A model and its training with symbols for sizes: the same functions turn them into formulas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Part = TypeVar("Part", bound="DataclassInstance | None")
 
 @dataclass(frozen=True, slots=True)
 class SymbolicModel:
-    """A model and its training over symbols, and what each symbol is worth."""
+    """A model and its training over symbols, and the value of each symbol."""
 
     model: Model
     training: Training
@@ -30,12 +30,12 @@ def _symbol(name: str, hint: int | None = None) -> int:
 
 @dataclass(slots=True)
 class _Names:
-    """Symbols by name. A name that stands for several sizes in one model gets a number from the second on: d_ff, d_ff_2."""
+    """Symbols by name. If several sizes have one name, the second and later ones are numbered: d_ff, d_ff_2."""
 
     values: dict[str, int] = field(default_factory=dict)
 
     def name(self, name: str, value: int, *, same_as: tuple[str, ...] = ()) -> int:
-        """Return the symbol for a size; the symbol of ``same_as`` where that has the same value, since structure may hang on it."""
+        """Return the symbol for a size, or the symbol of ``same_as`` if that has the same value, since structure may depend on it."""
         for other in (*same_as, name):
             for known, known_value in self.values.items():
                 if known_value == value and known.rstrip("_0123456789") == other:
@@ -71,7 +71,7 @@ def symbolize(model: Model, training: Training) -> SymbolicModel:
 
 
 def with_symbols_for_step(training: Training) -> Training:
-    """Return the training with B and n in place of its batch size and sequence length."""
+    """Return the training with symbols for its batch size and sequence length only."""
     return replace(training, batch_size=_symbol("B"), sequence_length=_symbol("n"))
 
 

@@ -1,4 +1,4 @@
-"""A scenario with one setting changed, and the largest value of that setting with which a figure stays within a limit."""
+"""A scenario with one setting changed, and the largest value of that setting that keeps a figure within a limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_THE_MODEL = ("n_layers", "d_model")
 
 
 def value_of(spec: Spec, scenario: str, knob: str) -> int | None:
-    """Return the value of a setting; None for n_layers where the spec lists layer groups, and for a spec that was not read from a file."""
+    """Return the value of a setting; None for n_layers if the spec lists layer groups, and for specs that are not from a file."""
     if spec.written is None:
         return None
     if knob in _OF_THE_MODEL:
@@ -52,9 +52,9 @@ def _path(scenario: str, knob: str) -> Path:
 
 
 def largest(measure: Callable[[int], int | None], limit: Fraction, fits: int, exceeds: int) -> int:
-    """Return the largest value that fits, between ``fits``, which does, and ``exceeds``, which does not, for a figure that grows.
+    """Return the largest value that fits, from ``fits``, which does, to below ``exceeds``, which does not, for an increasing figure.
 
-    A value without a figure, because the spec would be invalid, does not fit.
+    A value with an invalid spec does not fit.
     """
     while exceeds - fits > 1:
         middle = (fits + exceeds) // 2

@@ -69,7 +69,7 @@ class Operation:
     by: Callable[..., object] | None = None
 
     @property
-    def held(self) -> tuple[Tensor, ...]:
+    def saved_tensors(self) -> tuple[Tensor, ...]:
         """The tensors that it saves for backward."""
         return tuple(saved.tensor for saved in self.saved)
 
@@ -107,9 +107,9 @@ class Repeat:
         return (self.carry.inside, self.carry.last)
 
     @property
-    def held(self) -> tuple[Tensor, ...]:
+    def saved_tensors(self) -> tuple[Tensor, ...]:
         """The tensors that one copy saves for backward."""
-        return tuple(tensor for node in self.body for tensor in node.held)
+        return tuple(tensor for node in self.body for tensor in node.saved_tensors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Checkpoint:
     outputs: tuple[Tensor, ...] = ()  # its body has them
 
     @property
-    def held(self) -> tuple[Tensor, ...]:
+    def saved_tensors(self) -> tuple[Tensor, ...]:
         """The tensors that it saves for backward."""
         return self.inputs
 
@@ -141,9 +141,9 @@ class Checkpoint:
         """
         if self.whole:
             return self.body
-        last = max(number for number, node in enumerate(self.body) if node.held)
+        last = max(number for number, node in enumerate(self.body) if node.saved_tensors)
         made = {storage for tensor in self.body[last].outputs for storage, _ in tensor.parts}
-        saves_output = any(storage in made for tensor in self.body[last].held for storage, _ in tensor.parts)
+        saves_output = any(storage in made for tensor in self.body[last].saved_tensors for storage, _ in tensor.parts)
         return self.body[: last + saves_output]
 
 
@@ -381,6 +381,6 @@ class Tape:
         outer, self.nodes = self.nodes, []
         result = body(*inputs)
         nodes, self.nodes = self.nodes, outer
-        saves = any(node.held for node in nodes)
+        saves = any(node.saved_tensors for node in nodes)
         self.nodes += [Checkpoint(inputs, tuple(nodes), self.path, self.component, whole)] if saves else nodes
         return result

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import is_fake
 
 from planner.capacity.parameters import parameters
-from planner.capacity.states import muon_takes
+from planner.capacity.states import muon_updates
 from planner.spec.precision import AVERAGES, GRADIENTS, RECIPES, separate_gradients
 from planner.spec.records import Model, Optimizer, OptimizerKernel, Training
 from planner.trace.decoder import trace
@@ -42,7 +42,7 @@ def third_party(module: str, package: str, optimizer: Optimizer) -> ModuleType:
 def muon_names(model: Model, training: Training) -> frozenset[str]:
     """Return the names of the weights that Muon updates by the planner's rule, with N for the number of the layer."""
     weights = parameters(trace(model, training)).weights
-    return frozenset(pattern(weight.name) for weight in weights if muon_takes(weight, training))
+    return frozenset(pattern(weight.name) for weight in weights if muon_updates(weight, training))
 
 
 def make(training: Training, named: Iterable[tuple[str, Tensor]], hidden: frozenset[str]) -> list[torch.optim.Optimizer]:

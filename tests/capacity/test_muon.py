@@ -13,7 +13,7 @@ import pytest
 import planner
 from planner import spec as specs_room
 from planner.capacity.figures import Plan
-from planner.capacity.states import muon_takes
+from planner.capacity.states import muon_updates
 from planner.importer.huggingface import read_huggingface
 
 ROOT = Path(__file__).parent.parent.parent
@@ -27,7 +27,7 @@ ROUTERS = ("router", "gate", "topk")  # in the names of classes that hold their 
 
 
 def taken(plan: Plan) -> int:
-    return sum(weight.params for weight in plan.parameters.weights if muon_takes(weight, plan.training))
+    return sum(weight.params for weight in plan.parameters.weights if muon_updates(weight, plan.training))
 
 
 @pytest.mark.parametrize("model_type", TWINS)
@@ -69,7 +69,7 @@ def test_torch_holds_as_much_for_a_model_of_experts_and_mixers(plan_model: PlanM
     others: list[Any] = []
     for weight in plan.parameters.weights:
         made = [torch.nn.Parameter(torch.randn(weight.shape)) for _ in range(weight.copies)]
-        (matrices if muon_takes(weight, plan.training) else others).extend(made)
+        (matrices if muon_updates(weight, plan.training) else others).extend(made)
     optimizers = [torch.optim.Muon(matrices), torch.optim.AdamW(others)]  # Muon refuses whatever is no matrix
     for optimizer in optimizers:
         for weight in (*matrices, *others):

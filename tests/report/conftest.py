@@ -8,7 +8,19 @@ from fractions import Fraction
 
 import pytest
 
-from planner.capacity.figures import ByteSum, Flops, FlopsCount, Kept, LiveBytes, Memory, Parameters, PhasePeak, Plan, ShapeLine, Weight
+from planner.capacity.figures import (
+    ByteSum,
+    Flops,
+    FlopsCount,
+    LiveBytes,
+    Memory,
+    Parameters,
+    PhasePeak,
+    Plan,
+    SavedStorage,
+    ShapeLine,
+    Weight,
+)
 from planner.report.planned import Planned
 from planner.spec.records import Attention, FeedForward, Layer, Model, Run, Scenario, Spec, Training
 
@@ -73,7 +85,7 @@ def plan() -> Plan:
             gradients_bytes=4112,
             optimizer_bytes=8224,
             model_states_bytes=16_448,
-            kept=(Kept("model.layers.N.mlp.up_proj", "input of up_proj", (2, 8, 4), "float32", 256, 3, "feed_forward"),),
+            kept=(SavedStorage("model.layers.N.mlp.up_proj", "input of up_proj", (2, 8, 4), "float32", 256, 3, "feed_forward"),),
             activations_bytes=1964,
             activations_by_component=ACTIVATIONS,
             logits_bytes=832,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from planner.capacity.activations import kept
+from planner.capacity.activations import saved_for_backward
 from planner.capacity.flops import total
 from planner.spec.precision import Dtype
 from planner.spec.records import Attention, FeedForward, Layer, Model, Run, Training
@@ -128,7 +128,7 @@ def ours(case: Case, needs: tuple[bool, ...]) -> tuple[bool, int, int, int]:
     t = new_tape(MODEL, Training(B, n, precision=precision, gradient_dtype="bf16" if precision == "bf16" else "fp32", device=device))  # type: ignore[arg-type] # names of devices
     inputs = [t.tensor(shape, case.dtype, needs_grad=need) for shape, need in zip(case.shapes, needs, strict=True)]
     made = case.ours(t, *inputs)
-    counts = sum(keeping.bytes for keeping in kept(t.nodes).keepings), total(t.nodes, "forward"), total(t.nodes, "backward")
+    counts = sum(entry.bytes for entry in saved_for_backward(t.nodes).entries), total(t.nodes, "forward"), total(t.nodes, "backward")
     return made.needs_grad, *(int(count) for count in counts)  # type: ignore[arg-type, return-value] # sizes of integers are integers
 
 
@@ -180,7 +180,7 @@ def test_autocast_makes_one_copy_of_a_weight_that_trains_and_one_for_each_reader
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             F.linear(F.linear(torch.zeros(ROWS, device="cuda", dtype=torch.bfloat16, requires_grad=True), weight), weight)
-    assert sum(keeping.bytes for keeping in kept(t.nodes).keepings) == sum(storage.nbytes() for storage in saved.values())
+    assert sum(entry.bytes for entry in saved_for_backward(t.nodes).entries) == sum(storage.nbytes() for storage in saved.values())
 
 
 def test_equal_layers_are_refused_where_only_the_first_reads_what_needs_no_gradient() -> None:

@@ -1,0 +1,75 @@
+"""The memory timeline of a training step: allocated bytes besides model states and inputs, and the samples that may be the peak."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from planner.capacity.figures import Phase
+from planner.trace.sizes import Size, ceil_div, exceeds_one
+
+
+class MemorySample(NamedTuple):
+    """Allocated bytes while an operator runs."""
+
+    phase: Phase
+    operator: str
+    bytes: Size
+
+
+@dataclass(slots=True)
+class MemoryTimeline:
+    """Currently allocated bytes, and all samples so far. ``block``: bytes to a multiple of which the allocator rounds each tensor up."""
+
+    block: int = 1
+    bytes: Size = 0
+    samples: list[MemorySample] = field(default_factory=list)
+    after_forward: Size = 0
+    after_backward: Size = 0
+
+    def size(self, tensor_bytes: Size) -> Size:
+        """Return the bytes that the allocator uses for a tensor."""
+        return tensor_bytes if self.block == 1 else ceil_div(tensor_bytes, self.block) * self.block
+
+    def add(self, size: Size) -> None:
+        """Allocate bytes, or free them if the size is negative."""
+        self.bytes = self.bytes + size
+
+    def sample(self, phase: Phase, operator: str, temporary: Size = 0) -> None:
+        """Record a sample: allocated bytes plus the temporary bytes of the operator's kernels."""
+        self.samples.append(MemorySample(phase, operator, self.bytes + temporary))
+
+    def add_other_copies(self, bytes_before: Size, first_sample: int, count: Size) -> None:
+        """Extend one traced copy of equal layers to all. Each copy changes the allocated bytes by the same amount.
+
+        So only the first and the last copy can be the peak. The last one has the samples of the traced one plus the change by all others.
+        """
+        others = (self.bytes - bytes_before) * (count - 1)
+        self.samples += [sample._replace(bytes=sample.bytes + others) for sample in self.samples[first_sample:]]
+        self.bytes = self.bytes + others
+
+    def free_in_last_copy(self, freed: Sequence[tuple[int, Size]], copies: int, count: Size) -> None:
+        """Free bytes in the last copy from a sample on, and in the traced copy if there is no other.
+
+        ``freed`` pairs the number of the sample in the traced copy with the bytes. Each of the two has ``copies`` of the latest samples.
+        """
+        for first, size in freed:
+            for number in range(first, len(self.samples) - copies):
+                self._subtract(number, size * (1 - exceeds_one(count)))
+                self._subtract(number + copies, size)
+            self.bytes = self.bytes - size
+
+    def count_once(self, added: Sequence[tuple[int, Size]], copies: int, count: Size) -> None:
+        """Subtract what only the traced copy allocates, e.g. a gradient to which the other copies add in place.
+
+        ``added`` pairs the number of the sample from which it is allocated with its bytes. In the last copy it is allocated from the start,
+        besides what that copy itself allocates temporarily.
+        """
+        for first, size in added:
+            for number in range(len(self.samples) - copies, len(self.samples)):
+                self._subtract(number, size * (count - 1 - (exceeds_one(count) if number - copies < first else 0)))
+            self.bytes = self.bytes - size * (count - 1)
+
+    def _subtract(self, number: int, size: Size) -> None:
+        self.samples[number] = self.samples[number]._replace(bytes=self.samples[number].bytes - size)
