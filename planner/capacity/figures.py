@@ -1,4 +1,4 @@
-"""What a model takes, as frozen records of exact integers. Totals are sums over lines; nothing here is rounded."""
+"""Parameters, memory and FLOPs of a model as frozen records of exact integers. Totals are sums over lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from typing_extensions import TypeVar
 
-    Number = TypeVar("Number", bound=Size, default=int)  # an integer; a size in the records of a symbolic plan
+    Number = TypeVar("Number", bound=Size, default=int)  # an integer, or a size in a symbolic plan
 else:
     from typing import TypeVar
 
@@ -29,14 +29,14 @@ PHASES: tuple[Phase, ...] = ("forward", "loss", "backward", "optimizer")
 
 @dataclass(frozen=True, slots=True)
 class Weight(Generic[Number]):
-    """One stored tensor, ``copies`` of it where equal layers repeat it. ``name`` has N where the layer number goes."""
+    """One stored tensor, ``copies`` of it in equal layers. ``name`` has N in place of the layer number."""
 
     name: str
     shape: tuple[Number, ...]
     copies: Number
     component: Component
     formula: str  # what it is, e.g. "linear d_model -> d_ff"
-    always_float32: bool  # whether its module insists on it, whatever the model's dtype
+    always_float32: bool  # whether its module requires float32 for any dtype of the model
     active_each: Number  # elements of one copy that one token uses: top_k of the experts
     multiplied: bool  # whether a matrix product of the model multiplies by it: a matrix or a stack of them
 
@@ -48,10 +48,10 @@ class Weight(Generic[Number]):
 
 @dataclass(frozen=True, slots=True)
 class SavedStorage(Generic[Number]):
-    """One storage that stays alive from the forward pass to the backward pass, ``copies`` of it."""
+    """One storage saved for backward, ``copies`` of it."""
 
     path: str
-    what: str  # which tensor, in words: "input of q_proj", "log-probabilities"
+    what: str  # "input of linear", "log-probabilities of nll_loss"
     shape: tuple[Number, ...]
     dtype: str
     bytes_each: Number
@@ -61,29 +61,29 @@ class SavedStorage(Generic[Number]):
 
 @dataclass(frozen=True, slots=True)
 class Parameters(Generic[Number]):
-    """Parameters, each once: a tied head is the same weight as the token table."""
+    """Parameters, each once: a tied LM head is the token embedding."""
 
     weights: tuple[Weight[Number], ...]
-    padding_params: Number  # of them, rows of the token table and head that no token uses
+    padding_params: Number  # of them, in padding rows of the token embedding and LM head
     total: Number
     active: Number  # used by one token
     by_component: dict[Component, Number]
-    correction_biases: Number  # of routers: stored in checkpoints, but buffers and in no other figure
+    correction_biases: Number  # of routers: buffers stored in checkpoints, in no other figure
 
 
 @dataclass(frozen=True, slots=True)
 class ByteSum(Generic[Number]):
-    """Bytes per parameter of one part of the model states and what they come to."""
+    """One part of the model states: bytes per parameter and in total."""
 
     part: str  # "weights", "master weights", "gradients", "optimizer"
     what: str  # "2 moments, fp32"
-    bytes_per_param: int | None  # None where it differs from tensor to tensor
+    bytes_per_param: int | None  # None if tensors differ
     total_bytes: Number
 
 
 @dataclass(frozen=True, slots=True)
 class PhasePeak(Generic[Number]):
-    """The most bytes live at once in a phase, and the operator at which that is."""
+    """Peak memory of a phase, and the operator at which it occurs."""
 
     phase: Phase
     operator: str
@@ -92,7 +92,7 @@ class PhasePeak(Generic[Number]):
 
 @dataclass(frozen=True, slots=True)
 class LiveBytes(Generic[Number]):
-    """Bytes alive at the seams of a step after the first; what is alive after the backward pass lasts until the gradients are dropped."""
+    """Allocated bytes between the phases of a step after the first; those after backward stay until the gradients are freed."""
 
     start: Number
     after_forward: Number
@@ -108,24 +108,24 @@ class Memory(Generic[Number]):
     master_weights_bytes: Number
     gradients_bytes: Number
     optimizer_bytes: Number
-    model_states_bytes: Number  # the sum over states: the four above, and an average of the weights
+    model_states_bytes: Number  # the sum over states: the four above and the EMA weights
     kept: tuple[SavedStorage[Number], ...]
-    activations_bytes: Number  # all that the forward pass leaves behind for backward: the sum over kept
+    activations_bytes: Number  # saved for backward: the sum over kept
     activations_by_component: dict[str, Number]  # COMPONENTS, then "logits", "loss", "inputs"; sums to activations_bytes
     logits_bytes: Number  # of them: copies of the logits (log-probabilities, casts)
     phases: tuple[PhasePeak[Number], ...]
-    peak_bytes: Number  # the largest of phases, with the optimizer's state in place (every step after the first)
-    first_step_phases: tuple[PhasePeak[Number], ...]  # of the first step, whose optimizer state appears at its end
+    peak_bytes: Number  # the largest of phases, in every step after the first
+    first_step_phases: tuple[PhasePeak[Number], ...]  # of the first step, which allocates optimizer state at its end
     first_step_peak_bytes: Number
     live: LiveBytes[Number]
-    average_bytes: Number  # a moving average of the weights
-    step_counters_bytes: Number  # four bytes a tensor, in no part of the model states
-    buffers_bytes: Number  # tensors of the model that are no parameters
+    average_bytes: Number  # EMA weights
+    step_counters_bytes: Number  # four bytes per tensor, in no part of the model states
+    buffers_bytes: Number  # tensors of the model that are not parameters
 
 
 @dataclass(frozen=True, slots=True)
 class FlopsCount(Generic[Number]):
-    """FLOPs under one convention, a multiply-add being 2."""
+    """FLOPs under one convention. 1 multiply-add (MAC) is 2 FLOPs."""
 
     convention: FlopsConvention
     description: str
@@ -133,7 +133,7 @@ class FlopsCount(Generic[Number]):
     train_per_token: Number
     forward_per_step: Number  # one forward pass of B sequences of n tokens
     train_per_step: Number  # B·n tokens, forward and backward, times gradient_accumulation
-    train_total: Number | None  # None: the spec gives no tokens
+    train_total: Number | None  # None: the spec sets no training tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +142,12 @@ class Flops(Generic[Number]):
 
     chosen: FlopsCount[Number]
     by_convention: tuple[FlopsCount[Number], ...]
-    forward_by_component: dict[Component, Number]  # per step, all matrix products, full attention square
+    forward_by_component: dict[Component, Number]  # per step, all matrix products, full n × n attention
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeLine(Generic[Number]):
-    """One tensor on the way from the token ids to the logits."""
+    """One tensor between token ids and logits."""
 
     path: str
     what: str
@@ -158,11 +158,11 @@ class ShapeLine(Generic[Number]):
 
 @dataclass(frozen=True, slots=True)
 class Prediction(Generic[Number]):
-    """What layers that predict further tokens add to each figure; ``counted``: whether they are in the totals."""
+    """What multi-token prediction layers add to each figure. ``counted``: whether the totals include them."""
 
     counted: bool
-    stored_params: Number  # in a checkpoint, with its copies of the token table and the head and the corrections of scores
-    params: Number  # trained: the token table and the head are the model's
+    stored_params: Number  # in a checkpoint, with copies of token embedding and LM head, and router correction biases
+    params: Number  # trained: token embedding and LM head are shared with the model
     active_params: Number
     model_states_bytes: Number
     activations_bytes: Number
@@ -173,7 +173,7 @@ class Prediction(Generic[Number]):
 
 @dataclass(frozen=True, slots=True)
 class Plan(Generic[Number]):
-    """Everything that one model takes in one scenario."""
+    """Parameters, memory and FLOPs of one model in one scenario."""
 
     name: str
     scenario: str
@@ -184,13 +184,13 @@ class Plan(Generic[Number]):
     memory: Memory[Number]
     flops: Flops[Number]
     shapes: tuple[ShapeLine[Number], ...]
-    initial_loss: float  # ln V: what a model that knows nothing scores
+    initial_loss: float  # ln V: the loss of uniform predictions
     train_tokens: Number | None
-    not_counted: tuple[str, ...]  # what the figures leave out, in a sentence each
+    not_counted: tuple[str, ...]  # what the figures omit, one sentence each
     prediction: Prediction[Number] | None = None
 
     def to_frame(self: Plan) -> pd.DataFrame:
-        """Return one row under the columns of capacity.csv, every integer exact; ``planner.report.frame.to_frame`` takes several plans."""
+        """Return one row with the columns of capacity.csv; ``planner.report.frame.to_frame`` accepts several plans."""
         from planner.report.frame import to_frame
 
         return to_frame([self])

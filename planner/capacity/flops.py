@@ -12,12 +12,12 @@ from planner.trace.sizes import Size
 from planner.trace.tape import Checkpoint, Node, operations, visit
 
 DESCRIPTIONS: dict[FlopsConvention, str] = {
-    "matmul": "all matrix products, the full attention square (of a window of W keys 2·n·W - W² pairs); training is three forward passes",
-    "matmul-causal": "all matrix products, half the attention square (of a window of W n·W - W²/2 pairs); training is three forward passes",
-    "6nd": "2·N forward and 6·N training per token, N: active parameters, embeddings included (Hoffmann et al. 2022, arXiv:2203.15556)",
-    "6nd-kaplan": "the same, N: active parameters without token and position tables and the head (Kaplan et al. 2020, arXiv:2001.08361)",
-    "palm": "6·N + 12·L·H·Q·T training per token, N as in 6nd (Chowdhery et al. 2022, arXiv:2204.02311, appendix B)",
-    "hardware": "all matrix products that run: recomputation included, fused attention's backward at 2.5 times its forward",
+    "matmul": "model FLOPs: all matrix products, full n × n attention (window W: 2·n·W - W² pairs); training is 3 forward passes",
+    "matmul-causal": "all matrix products, causal half of n × n attention (window W: n·W - W²/2 pairs); training is 3 forward passes",
+    "6nd": "2·N forward and 6·N training per token; N: active parameters, embeddings included (Hoffmann et al. 2022, arXiv:2203.15556)",
+    "6nd-kaplan": "as 6nd; N: active parameters without embeddings and LM head (Kaplan et al. 2020, arXiv:2001.08361)",
+    "palm": "6·N + 12·L·H·Q·T training per token; N as in 6nd (Chowdhery et al. 2022, arXiv:2204.02311, appendix B)",
+    "hardware": "hardware FLOPs: all executed matrix products, recomputation included; fused attention's backward is 2.5 times its forward",
 }
 
 TABLES: tuple[Component, ...] = ("embedding", "position", "head")

@@ -160,7 +160,7 @@ def _described(training: Training, dtype: Dtype, *, routed: bool) -> tuple[str, 
     experts = {"each": " and of each expert", "adamw": " but not of routed experts"}[training.muon_experts] if routed else ""
     words = {
         "adafactor": f"factored second moment, {SHORT_NAMES[dtype]}",
-        "adamw-8bit": f"2 moments, 8 bits and a fp32 scale for {BLOCK}; fp32 for tensors under {SMALLEST_QUANTIZED:,} elements",
+        "adamw-8bit": f"2 moments, 8-bit with an fp32 scale per {BLOCK}; fp32 for tensors under {SMALLEST_QUANTIZED:,} elements",
         "muon": f"1 moment for matrices of layers{experts}, 2 (adamw) for the rest, {SHORT_NAMES[dtype]}",
     }
     return words[optimizer], None
