@@ -116,5 +116,6 @@ def _update_temporaries(forward: Trace, weights: tuple[Weight[Size], ...], train
 def _average_temporary(weights: tuple[Weight[Size], ...], training: Training) -> Size:
     """Return the bytes of the largest weight cast to the dtype of the EMA weights, if the two differ."""
     average = AVERAGES[training.ema]
-    same = average in (None, RECIPES[training.precision].weights)
-    return 0 if same else BYTES[average] * maximum(*(product(weight.shape) for weight in weights))
+    if average in (None, RECIPES[training.precision].weights):
+        return 0
+    return BYTES[average] * maximum(*(product(weight.shape) for weight in weights))
