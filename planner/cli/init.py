@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
         files = init.files(arguments.name, arguments.origin, arguments.ci, arguments.action)
     except init.InitError as error:
         return fail(f"init: {error}")
-    kept = [] if arguments.force else init.standing(folder, files)
+    kept = [] if arguments.force else init.existing(folder, files)
     if init.spec_file(arguments.name) in kept:
         return fail(f"init: {init.spec_file(arguments.name)} already exists; use --force to overwrite")
     init.write(folder, {name: text for name, text in files.items() if name not in kept})

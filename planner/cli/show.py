@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         sys.stdout.write(as_json.report([plan], [spec], capacity.explain(spec, scenario) if arguments.explain else None))
         return FINE
-    wanted = {breakdown.shapes: arguments.shapes, breakdown.tensors: arguments.tensors, breakdown.kept: arguments.kept}
+    wanted = {breakdown.shapes: arguments.shapes, breakdown.tensors: arguments.tensors, breakdown.saved: arguments.kept}
     extra = [section(plan) for section, asked in wanted.items() if asked]
     style = terminal.style(sys.stdout)
     sys.stdout.write(show.tree(spec, plan, extra, style, width()))

@@ -77,7 +77,7 @@ def _cells(line: Line) -> Iterator[str]:
 
 def _said(line: Line, value: int) -> str:
     column = FIGURES.get(line.name)
-    return quantity.say(column, value) if column else units.count(value)
+    return quantity.rounded(column, value) if column else units.count(value)
 
 
 def text(plans: Sequence[Plan], style: Style = PLAIN, width: int = _WIDTH) -> str:

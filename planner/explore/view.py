@@ -91,7 +91,7 @@ def _told(value: Value) -> str:
 def said(figure: str, value: int) -> str:
     """Say a figure of a sweep, rounded, with its unit."""
     column = CLAIMABLE.get(figure)
-    return quantity.say(column, value) if column else units.flops(value)
+    return quantity.rounded(column, value) if column else units.flops(value)
 
 
 def text(made: Sweep, figure: str, style: Style = PLAIN) -> str:

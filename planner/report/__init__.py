@@ -1,1 +1,1 @@
-"""How it is told: figures as CSV, Markdown, JSON, a data frame, and tables on a terminal. The only room that rounds."""
+"""Output: CSV, Markdown, JSON, HTML, workbooks, data frames and tables on a terminal. The only package that rounds."""

@@ -1,4 +1,4 @@
-"""One model's breakdown as sections of text, which the Markdown report prints as tables and the terminal as a tree."""
+"""The sections of a model's breakdown, which the Markdown report prints as tables and the terminal as a tree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from planner.trace.classes import modeled_class
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A titled table, or only notes. Texts are raw: whoever prints them escapes them."""
+    """A titled table, or only notes. The text is not escaped yet."""
 
     title: str
     headings: tuple[str, ...] = ()
@@ -24,7 +24,7 @@ class Section:
 
 
 def parameters(plan: Plan) -> Section:
-    """Tell parameters by component, with the share of each."""
+    """Show parameters by component."""
     figures = plan.parameters
     by_component = [(component, figures.by_component[component]) for component in COMPONENTS if figures.by_component.get(component)]
     notes = []
@@ -50,22 +50,20 @@ def parameters(plan: Plan) -> Section:
 
 
 def model_states(plan: Plan) -> Section:
-    """Tell weights, master weights, gradients and optimizer state, as a sum of bytes per parameter."""
+    """Show weights, master weights, gradients, optimizer state and EMA, with their bytes per parameter."""
     memory = plan.memory
-    rows = (
-        (state.part, _each(state), units.exact(state.total_bytes), units.memory(state.total_bytes), state.what) for state in memory.states
-    )
+    rows = ((state.part, _each(state), *_exact_and_rounded(state.total_bytes), state.what) for state in memory.states)
     return Section(
         "Model states",
         ("part", "bytes per parameter", "bytes", "", "what"),
         "lrrrl",
         tuple(rows),
-        ("total", byte_sum(memory.states), units.exact(memory.model_states_bytes), units.memory(memory.model_states_bytes), ""),
+        ("total", byte_sum(memory.states), *_exact_and_rounded(memory.model_states_bytes), ""),
     )
 
 
 def byte_sum(states: Sequence[ByteSum]) -> str:
-    """Write bytes per parameter as a sum, ``2 + 4 + 4 + 8 = 18``; without a result where a part differs from tensor to tensor."""
+    """Format bytes per parameter as a sum, ``2 + 4 + 4 + 8 = 18``; without the result if a part varies by tensor."""
     each = [state.bytes_per_param for state in states if state.total_bytes]
     terms = " + ".join("varies" if one is None else str(one) for one in each)
     known = [one for one in each if one is not None]
@@ -78,31 +76,35 @@ def _each(state: ByteSum) -> str:
     return str(state.bytes_per_param) if state.total_bytes else "0"
 
 
+def _exact_and_rounded(size: int) -> tuple[str, str]:
+    return units.exact(size), units.memory(size)
+
+
 def activations(plan: Plan) -> Section:
-    """Tell what the forward pass keeps for backward, by component."""
+    """Show the bytes saved for backward, by component."""
     memory = plan.memory
     return Section(
         f"Activations saved for backward (B = {plan.training.batch_size}, n = {plan.training.sequence_length})",
         ("component", "bytes", "", "share"),
         "lrrr",
         tuple(
-            (component, units.exact(kept), units.memory(kept), units.share(kept, memory.activations_bytes))
-            for component, kept in memory.activations_by_component.items()
-            if kept
+            (component, *_exact_and_rounded(saved), units.share(saved, memory.activations_bytes))
+            for component, saved in memory.activations_by_component.items()
+            if saved
         ),
-        ("total", units.exact(memory.activations_bytes), units.memory(memory.activations_bytes), ""),
+        ("total", *_exact_and_rounded(memory.activations_bytes), ""),
         (f"Kernels of {kernels(plan)}, precision {plan.training.precision}, recomputation {plan.training.recompute}.",),
     )
 
 
 def kernels(plan: Plan) -> str:
-    """Return the implementation, and the class of transformers whose modules it runs."""
+    """Return the implementation, for transformers with its model class."""
     name = plan.training.implementation
     return f"{name} (modules of {modeled_class(plan.model)})" if name.startswith("transformers") else name
 
 
 def peak(plan: Plan) -> Section:
-    """Tell the most that is live at once in each phase of a training step, and in the first one, whose optimizer state comes last."""
+    """Show the peak memory of each phase of a training step, and of the first step, which allocates the optimizer state last."""
     memory = plan.memory
     start, forward, backward = (units.memory(size) for size in (memory.live.start, memory.live.after_forward, memory.live.after_backward))
     beside = {
@@ -119,14 +121,14 @@ def peak(plan: Plan) -> Section:
         "Peak memory of a training step",
         ("phase", "bytes", "", "at"),
         "lrrl",
-        tuple((phase.phase, units.exact(phase.peak_bytes), units.memory(phase.peak_bytes), phase.operator) for phase in memory.phases),
-        ("largest", units.exact(memory.peak_bytes), units.memory(memory.peak_bytes), ""),
+        tuple((phase.phase, *_exact_and_rounded(phase.peak_bytes), phase.operator) for phase in memory.phases),
+        ("largest", *_exact_and_rounded(memory.peak_bytes), ""),
         notes,
     )
 
 
 def flops(plan: Plan) -> Section:
-    """Tell FLOPs under every convention, side by side."""
+    """Show FLOPs by convention."""
     counts = plan.flops.by_convention
     chosen = plan.flops.chosen.convention
     return Section(
@@ -147,7 +149,7 @@ def flops(plan: Plan) -> Section:
 
 
 def prediction(plan: Plan) -> Section:
-    """Tell what prediction layers add to each figure, and whether they are in the totals."""
+    """Show what multi-token prediction layers add to each metric, and whether the totals include it."""
     title, more = "Prediction layers", plan.prediction
     if more is None:
         return Section(title)
@@ -155,9 +157,9 @@ def prediction(plan: Plan) -> Section:
         ("parameters", units.exact(more.params), ""),
         ("parameters that a token uses", units.exact(more.active_params), ""),
         ("parameters in a checkpoint", units.exact(more.stored_params), ""),
-        ("model states", units.exact(more.model_states_bytes), units.memory(more.model_states_bytes)),
-        ("activations", units.exact(more.activations_bytes), units.memory(more.activations_bytes)),
-        ("peak", units.exact(more.peak_bytes), units.memory(more.peak_bytes)),
+        ("model states", *_exact_and_rounded(more.model_states_bytes)),
+        ("activations", *_exact_and_rounded(more.activations_bytes)),
+        ("peak", *_exact_and_rounded(more.peak_bytes)),
         ("forward FLOPs/token", units.exact(more.forward_flops_per_token), ""),
         ("train FLOPs/token", units.exact(more.train_flops_per_token), ""),
     )
@@ -166,12 +168,12 @@ def prediction(plan: Plan) -> Section:
 
 
 def conventions(plan: Plan) -> Section:
-    """Tell what each convention counts."""
+    """Describe what each FLOPs convention counts."""
     return Section("FLOPs conventions", notes=tuple(f"{count.convention}: {count.description}" for count in plan.flops.by_convention))
 
 
 def expectations(plan: Plan) -> Section:
-    """Tell what to hold a first run against: the loss of a model that knows nothing, and tokens per parameter."""
+    """Show values to check a first run against: the initial loss, training tokens and tokens per parameter."""
     rows = [("initial loss", units.loss(plan.initial_loss), f"ln V for V = {units.exact(plan.model.vocab_size)}, in nats")]
     if plan.train_tokens is not None:
         rows.append(("training tokens", units.count(plan.train_tokens), units.exact(plan.train_tokens)))
@@ -179,21 +181,25 @@ def expectations(plan: Plan) -> Section:
     return Section("Sanity checks", ("", "", ""), "lrl", tuple(rows))
 
 
+# The sections of a plan's training, in order.
+TRAINING = (model_states, activations, peak, flops, prediction, expectations)
+
+
 def shapes(plan: Plan) -> Section:
-    """List every tensor on the way from the token ids to the logits."""
+    """List every tensor from token ids to logits."""
     rows = ((line.path, line.what, _shape(line.shape), line.dtype, _copies(line.copies)) for line in plan.shapes)
     return Section("Shapes, from token ids to logits", ("module", "tensor", "shape", "dtype", ""), "llrlr", tuple(rows))
 
 
 def tensors(plan: Plan) -> Section:
-    """List every stored tensor, equal layers once."""
+    """List every weight, equal layers once."""
     rows = ((weight.name, _shape(weight.shape), _copies(weight.copies), units.exact(weight.params)) for weight in plan.parameters.weights)
     total = ("total", "", "", units.exact(plan.parameters.total))
     return Section("Weights (N = layer index)", ("name", "shape", "", "parameters"), "lrrr", tuple(rows), total)
 
 
-def kept(plan: Plan) -> Section:
-    """List every tensor that stays for backward, with who keeps it first, equal layers once."""
+def saved(plan: Plan) -> Section:
+    """List every tensor saved for backward, with the first module that saves it, equal layers once."""
     rows = (
         (line.path, line.what, _shape(line.shape), line.dtype, _copies(line.copies), units.exact(line.bytes_each * line.copies))
         for line in plan.memory.kept
@@ -211,12 +217,12 @@ def _copies(copies: int) -> str:
 
 
 def waivers(spec: Spec) -> Section:
-    """Tell which budgets the model may exceed, why, and for how long."""
+    """List the budgets that the model may exceed, why, and for how long."""
     return Section("Waivers", notes=tuple(f"{one.budget}, until {one.until}: {one.reason}" for one in spec.waivers))
 
 
 def not_counted(plan: Plan) -> Section:
-    """Tell what the figures leave out."""
+    """List what the metrics do not include."""
     return Section("Not included", notes=plan.not_counted)
 
 
@@ -226,7 +232,7 @@ def model_settings(spec: Spec) -> Section:
 
 
 def training_settings(spec: Spec, plan: Plan) -> Section:
-    """List the settings of the base scenario, defaults marked; of another scenario, what it changes."""
+    """List the training settings of the base scenario, defaults marked; for another scenario, its changes."""
     base = settings.training(spec.scenarios[0].training)
     if plan.scenario == spec.scenarios[0].name:
         return _settings("Training", "training", base, spec)

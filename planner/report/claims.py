@@ -1,4 +1,4 @@
-"""The claims under ``expect``, held against the figures of the base scenario."""
+"""The values under ``expect``, checked against the metrics of the base scenario."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from planner.spec.problems import Problem
 
 
 def broken(model: Planned) -> tuple[Problem, ...]:
-    """Return a problem, at the place of the claim, for every claim that the figures do not bear out."""
+    """Return a problem, at its location, for every expected value that differs from the plan."""
     base = model.plans[0]
     problems = []
     for claim in model.spec.claims:

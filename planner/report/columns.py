@@ -1,4 +1,4 @@
-"""The columns of the CSV files, each stated once: its name, unit, meaning, method and tier, and how to read it off a plan.
+"""The columns of the CSV files, each stated once: its name, unit, meaning, method and tier, and how to read it from a plan.
 
 Every report, comparison and review, and the values under ``expect``, read these tables. Columns are only ever appended: others rely on
 their names and their order.
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from planner.capacity.figures import COMPONENTS, Component, Memory, Plan, Prediction
-from planner.report import paths, units
+from planner.capacity.figures import COMPONENTS, Component, FlopsCount, Parameters, Plan, Prediction
+from planner.report import units
+from planner.report.paths import display_path
 
 Cell = str | int | None
-
 
 # Where a column is listed: in the table of ``planner run`` and everywhere below; in the overviews of reports and reviews and below; in
 # comparisons of all figures and below; only in files.
@@ -27,8 +27,8 @@ class Column:
 
     name: str
     unit: str  # of integers
-    # How a figure is counted; empty for what a spec states. The number is raised whenever the same spec comes out otherwise, so that
-    # comparing with a saved report can tell a change of the method from a change of the model.
+    # How it is counted; empty for what a spec states. The number is raised whenever the result for an unchanged spec changes, so that a
+    # comparison with a saved report can distinguish a change of the method from a change of the model.
     method: str
     description: str
     read: Callable[[Plan], Cell]
@@ -38,27 +38,34 @@ class Column:
     kind: Literal["text", "integer"] = "integer"
 
     def value(self, plan: Plan) -> int | None:
-        """Read a figure off a plan; None where it has no value."""
+        """Return the integer of a plan; None if it has none."""
         cell = self.read(plan)
         return cell if isinstance(cell, int) else None
 
 
-_PARAMETERS, _STATES, _KEPT, _PEAK, _FLOPS = "parameters/1", "states/2", "kept/2", "peak/2", "flops/2"
+_PARAMETERS, _STATES, _SAVED, _PEAK, _FLOPS = "parameters/1", "states/2", "kept/2", "peak/2", "flops/2"
 
 
 def _text(name: str, description: str, read: Callable[[Plan], str]) -> Column:
     return Column(name, "", "", description, read, "file", kind="text")
 
 
-def _params(component: Component, description: str) -> Column:
-    def read(plan: Plan) -> int:
-        return plan.parameters.by_component.get(component, 0)
-
-    return Column(f"params_{component}", "parameters", _PARAMETERS, description, read)
+def _params(name: str, description: str, read: Callable[[Parameters], int], tier: Tier = "figure", heading: str = "") -> Column:
+    return Column(f"params_{name}", "parameters", _PARAMETERS, description, lambda plan: read(plan.parameters), tier, heading)
 
 
-def _bytes(name: str, method: str, description: str, read: Callable[[Memory], int], tier: Tier = "figure", heading: str = "") -> Column:
-    return Column(f"{name}_bytes", "bytes", method, description, lambda plan: read(plan.memory), tier, heading)
+def _component(name: Component, description: str) -> Column:
+    return _params(name, description, lambda parameters: parameters.by_component.get(name, 0))
+
+
+def _bytes(name: str, method: str, description: str, tier: Tier = "figure", heading: str = "") -> Column:
+    """Return the column of a field of ``Memory``, which has the same name."""
+    field = f"{name}_bytes"
+    return Column(field, "bytes", method, description, lambda plan: getattr(plan.memory, field), tier, heading)
+
+
+def _flops(name: str, description: str, read: Callable[[FlopsCount], int], tier: Tier = "figure", heading: str = "") -> Column:
+    return Column(name, "FLOP", _FLOPS, description, lambda plan: read(plan.flops.chosen), tier, heading)
 
 
 def _added(name: str, unit: str, method: str, description: str, read: Callable[[Prediction], int]) -> Column:
@@ -74,71 +81,38 @@ def _train_gflop(plan: Plan) -> int | None:
 COLUMNS: tuple[Column, ...] = (
     _text("model", "the spec's name", lambda plan: plan.name),
     _text("scenario", "one of the spec's scenarios; base is the spec's own training", lambda plan: plan.scenario),
-    _text("spec", "the spec file from the current directory; outside it, its name alone", lambda plan: paths.shown(plan.spec_path)),
-    Column(
-        "params_total",
-        "parameters",
-        _PARAMETERS,
-        "all parameters; tied weights counted once",
-        lambda plan: plan.parameters.total,
-        "summary",
-        "parameters",
-    ),
-    Column("params_active", "parameters", _PARAMETERS, "active parameters per token", lambda plan: plan.parameters.active),
-    _params("embedding", "token embedding"),
-    _params("position", "learned position embedding"),
-    _params("attention", "attention projections and their biases"),
-    _params("feed_forward", "dense feed-forward matrices and their biases"),
-    _params("norm", "all norms, including QK norm"),
-    _params("head", "LM head; 0 when tied to the token embedding"),
-    _params("other", "everything else"),
+    _text("spec", "the spec file from the current directory; outside it, its name alone", lambda plan: display_path(plan.spec_path)),
+    _params("total", "all parameters; tied weights counted once", lambda parameters: parameters.total, "summary", "parameters"),
+    _params("active", "active parameters per token", lambda parameters: parameters.active),
+    _component("embedding", "token embedding"),
+    _component("position", "learned position embedding"),
+    _component("attention", "attention projections and their biases"),
+    _component("feed_forward", "dense feed-forward matrices and their biases"),
+    _component("norm", "all norms, including QK norm"),
+    _component("head", "LM head; 0 when tied to the token embedding"),
+    _component("other", "everything else"),
     Column("batch_size", "sequences", "", "micro-batch size B per device", lambda plan: plan.training.batch_size, "file"),
     Column("sequence_length", "tokens", "", "sequence length n", lambda plan: plan.training.sequence_length, "file"),
     _text("precision", "data types of weights, gradients and computation", lambda plan: plan.training.precision),
     _text("optimizer", "optimizer whose state is included", lambda plan: plan.training.optimizer),
     _text("recompute", "activation recomputation: none, selective or full", lambda plan: plan.training.recompute),
     _text("implementation", "implementation whose kernels are modeled", lambda plan: plan.training.implementation),
-    _bytes("weights", _STATES, "weights that the forward pass reads", lambda memory: memory.weights_bytes),
-    _bytes("master_weights", _STATES, "fp32 copy of the weights, kept by the optimizer", lambda memory: memory.master_weights_bytes),
-    _bytes("gradients", _STATES, "gradients, one per parameter", lambda memory: memory.gradients_bytes),
-    _bytes("optimizer", _STATES, "optimizer state", lambda memory: memory.optimizer_bytes),
-    _bytes(
-        "model_states",
-        _STATES,
-        "weights + master weights + gradients + optimizer state + EMA",
-        lambda memory: memory.model_states_bytes,
-        "summary",
-        "model states",
-    ),
-    _bytes(
-        "activations",
-        _KEPT,
-        "tensors saved for backward, including the loss's and the token IDs",
-        lambda memory: memory.activations_bytes,
-        "summary",
-        "activations",
-    ),
-    _bytes("logits", _KEPT, "part of activations_bytes: logits and their copies", lambda memory: memory.logits_bytes),
-    _bytes("peak", _PEAK, "peak allocated memory of a training step", lambda memory: memory.peak_bytes, "summary", "peak"),
-    Column(
-        "forward_flops_per_token", "FLOP", _FLOPS, "forward pass, averaged over n tokens", lambda plan: plan.flops.chosen.forward_per_token
-    ),
-    Column(
-        "train_flops_per_token",
-        "FLOP",
-        _FLOPS,
-        "forward and backward pass",
-        lambda plan: plan.flops.chosen.train_per_token,
-        "summary",
-        "train FLOPs per token",
-    ),
+    _bytes("weights", _STATES, "weights that the forward pass reads"),
+    _bytes("master_weights", _STATES, "fp32 copy of the weights, kept by the optimizer"),
+    _bytes("gradients", _STATES, "gradients, one per parameter"),
+    _bytes("optimizer", _STATES, "optimizer state"),
+    _bytes("model_states", _STATES, "weights + master weights + gradients + optimizer state + EMA", "summary", "model states"),
+    _bytes("activations", _SAVED, "tensors saved for backward, including the loss's and the token IDs", "summary", "activations"),
+    _bytes("logits", _SAVED, "part of activations_bytes: logits and their copies"),
+    _bytes("peak", _PEAK, "peak allocated memory of a training step", "summary", "peak"),
+    _flops("forward_flops_per_token", "forward pass, averaged over n tokens", lambda flops: flops.forward_per_token),
+    _flops("train_flops_per_token", "forward and backward pass", lambda flops: flops.train_per_token, "summary", "train FLOPs per token"),
     Column(
         "train_tokens",
         "tokens",
         "",
         "total training tokens; empty if the spec gives none",
         lambda plan: plan.train_tokens,
-        tier="figure",
         may_be_empty=True,
     ),
     Column(
@@ -161,17 +135,13 @@ COLUMNS: tuple[Column, ...] = (
         may_be_empty=True,
     ),
     _text("flops_convention", "what the FLOPs of this row count; 1 multiply-add = 2 FLOPs", lambda plan: plan.flops.chosen.convention),
-    Column(
-        "params_padding",
-        "parameters",
-        _PARAMETERS,
-        "part of params_total: padding rows of the token embedding and the LM head",
-        lambda plan: plan.parameters.padding_params,
+    _params(
+        "padding", "part of params_total: padding rows of the token embedding and the LM head", lambda parameters: parameters.padding_params
     ),
-    _params("ssm", "non-attention token mixers: state-space layers, linear attention, recurrences, convolutions"),
-    _params("experts", "routed experts"),
-    _params("shared_experts", "shared experts"),
-    _params("router", "routers (gates)"),
+    _component("ssm", "non-attention token mixers: state-space layers, linear attention, recurrences, convolutions"),
+    _component("experts", "routed experts"),
+    _component("shared_experts", "shared experts"),
+    _component("router", "routers (gates)"),
     Column(
         "params_prediction",
         "parameters",
@@ -179,11 +149,11 @@ COLUMNS: tuple[Column, ...] = (
         "multi-token prediction (MTP) layers as a checkpoint stores them, with copies of token embedding and LM head; not in params_total",
         lambda plan: plan.prediction.stored_params if plan.prediction else 0,
     ),
-    _bytes("average", _STATES, "EMA of the weights", lambda memory: memory.average_bytes),
+    _bytes("average", _STATES, "EMA of the weights"),
     _added("trained_params", "parameters", _PARAMETERS, "trained parameters; embedding and LM head are shared", lambda more: more.params),
     _added("active_params", "parameters", _PARAMETERS, "active parameters per token", lambda more: more.active_params),
     _added("model_states_bytes", "bytes", _STATES, "model states", lambda more: more.model_states_bytes),
-    _added("activations_bytes", "bytes", _KEPT, "activations", lambda more: more.activations_bytes),
+    _added("activations_bytes", "bytes", _SAVED, "activations", lambda more: more.activations_bytes),
     _added("peak_bytes", "bytes", _PEAK, "peak memory", lambda more: more.peak_bytes),
     _added("forward_flops_per_token", "FLOP", _FLOPS, "forward FLOPs per token", lambda more: more.forward_flops_per_token),
     _added("train_flops_per_token", "FLOP", _FLOPS, "training FLOPs per token", lambda more: more.train_flops_per_token),
@@ -196,7 +166,7 @@ OVERVIEW: Mapping[str, Column] = {name: column for name, column in FIGURES.items
 
 
 def row(plan: Plan) -> tuple[Cell, ...]:
-    """Read the plan's row of capacity.csv."""
+    """Return the plan's row of capacity.csv."""
     return tuple(column.read(plan) for column in COLUMNS)
 
 
@@ -211,14 +181,7 @@ class Group:
 
 
 def _model_states(plan: Plan) -> Mapping[str, int]:
-    memory = plan.memory
-    return {
-        "weights": memory.weights_bytes,
-        "master_weights": memory.master_weights_bytes,
-        "gradients": memory.gradients_bytes,
-        "optimizer": memory.optimizer_bytes,
-        "average": memory.average_bytes,
-    }
+    return {name: getattr(plan.memory, f"{name}_bytes") for name in ("weights", "master_weights", "gradients", "optimizer", "average")}
 
 
 GROUPS: tuple[Group, ...] = (
@@ -266,7 +229,7 @@ COMPONENT_COLUMNS = ComponentRow._fields
 
 
 def component_rows(plan: Plan) -> Iterator[ComponentRow]:
-    """Read the plan's rows of components.csv, zeros included, so that every plan has the same rows."""
+    """Yield the plan's rows of components.csv, zeros included, so that every plan has the same rows."""
     for group in GROUPS:
         for component, quantity in group.read(plan).items():
             yield ComponentRow(plan.name, plan.scenario, group.name, component, quantity, group.unit)

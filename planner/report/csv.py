@@ -11,34 +11,34 @@ from functools import lru_cache
 from planner.capacity.figures import Plan
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, Cell, component_rows, row
 
-# Where a spreadsheet may see the start of a cell (in some locales it splits at semicolons), and what makes it run or drop what follows.
+# Where a spreadsheet may start a cell (in some locales also after a semicolon), and what it would run as a formula or drop.
 _CELL_START = r"(^|[;\t\r\n])"
 _UNSAFE = re.compile(_CELL_START + r"(?=\s*[=+\-@＝＋－＠]|['\t\r\n])")
 _MADE_SAFE = re.compile(_CELL_START + "'")
 
 
 def capacity(plans: Iterable[Plan]) -> str:
-    """One row per plan under the columns of ``planner.report.columns.COLUMNS``."""
+    """Return one row per plan under ``COLUMNS``."""
     return _write([column.name for column in COLUMNS], map(row, plans))
 
 
 def components(plans: Iterable[Plan]) -> str:
-    """Tidy rows: model, scenario, group, component, quantity, unit."""
+    """Return tidy rows under ``COMPONENT_COLUMNS``."""
     return _write(COMPONENT_COLUMNS, (line for plan in plans for line in component_rows(plan)))
 
 
 @lru_cache(maxsize=1024)  # the same few words fill most cells
 def safe(text: str) -> str:
-    """Put an apostrophe before whatever a spreadsheet would run as a formula; ``original`` takes it off again.
+    """Prefix with an apostrophe whatever a spreadsheet would run as a formula; ``original`` removes it.
 
-    It is put at the start of the text, and after a semicolon, tab or line break in it, where ``= + - @`` follows, spaces or not, or a
-    tab, a line break or an apostrophe.
+    It is added at the start of the text, and after a semicolon, tab or line break, if ``= + - @`` follows, also after spaces, or a tab, a
+    line break or an apostrophe.
     """
     return _UNSAFE.sub(r"\1'", text)
 
 
 def original(text: str) -> str:
-    """Take the apostrophes off that ``safe`` put on."""
+    """Remove the apostrophes that ``safe`` added."""
     return _MADE_SAFE.sub(r"\1", text)
 
 

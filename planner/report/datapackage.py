@@ -6,13 +6,12 @@ Generated from the tables of columns that write the files.
 from __future__ import annotations
 
 import json
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, GROUPS
 
 Descriptor: TypeAlias = "dict[str, str | bool | list[str] | Descriptor | list[Descriptor]]"
 
-_COMPONENT_TYPES = {"quantity": "integer"}  # the others are text
 _COMPONENT_MEANINGS = {
     "model": "the spec's name",
     "scenario": "one of the spec's scenarios; base is the spec's own training",
@@ -21,23 +20,23 @@ _COMPONENT_MEANINGS = {
     "quantity": "value",
     "unit": "unit of the quantity",
 }
-_KEYS = ("model", "scenario")
+_KEY = ["model", "scenario"]
 
 
 def datapackage() -> str:
-    """Write the package's descriptor. It is the same for all models, for it tells columns, not cells."""
+    """Return the descriptor, which is the same for all models."""
+    capacity = [_field(one.name, one.kind, one.unit, one.description, required=not one.may_be_empty) for one in COLUMNS]
+    components = [
+        _field(name, "integer" if name == "quantity" else "text", "", _COMPONENT_MEANINGS[name], required=True)
+        for name in COMPONENT_COLUMNS
+    ]
     package: Descriptor = {
         "profile": "tabular-data-package",
         "name": "capacity",
         "title": "Parameters, memory and FLOPs of transformer language models",
         "resources": [
-            _resource("capacity", "one row per model and scenario", _capacity_fields(), list(_KEYS)),
-            _resource(
-                "components",
-                "one row per model, scenario, group and component",
-                _component_fields(),
-                [*_KEYS, "group", "component"],
-            ),
+            _resource("capacity", "one row per model and scenario", capacity, _KEY),
+            _resource("components", "one row per model, scenario, group and component", components, [*_KEY, "group", "component"]),
         ],
     }
     return json.dumps(package, ensure_ascii=False, indent=2) + "\n"
@@ -57,29 +56,7 @@ def _resource(name: str, description: str, fields: list[Descriptor], primary_key
     }
 
 
-def _capacity_fields() -> list[Descriptor]:
-    return [
-        _field(
-            column.name,
-            "string" if column.kind == "text" else "integer",
-            column.unit,
-            column.description,
-            required=not column.may_be_empty,
-        )
-        for column in COLUMNS
-    ]
-
-
-def _component_fields() -> list[Descriptor]:
-    return [_field(name, _COMPONENT_TYPES.get(name, "string"), "", _COMPONENT_MEANINGS[name], required=True) for name in COMPONENT_COLUMNS]
-
-
-def _field(name: str, type_: str, unit: str, description: str, *, required: bool) -> Descriptor:
-    limits: Descriptor = {"required": True} if required else {}
-    return {
-        "name": name,
-        "type": type_,
-        **({"unit": unit} if unit else {}),
-        "description": description,
-        **({"constraints": limits} if limits else {}),
-    }
+def _field(name: str, kind: Literal["text", "integer"], unit: str, description: str, *, required: bool) -> Descriptor:
+    field: Descriptor = {"name": name, "type": "string" if kind == "text" else "integer"}
+    field |= {"unit": unit} if unit else {}
+    return field | {"description": description} | ({"constraints": {"required": True}} if required else {})

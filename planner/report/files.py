@@ -1,4 +1,4 @@
-"""The files of a report: which formats there are, and what each writes."""
+"""The formats of a report, and the files of each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FORMATS: Mapping[str, Mapping[str, Callable[[Sequence[Planned]], str | bytes]]] 
 
 
 def files(models: Sequence[Planned], formats: Iterable[str]) -> dict[str, bytes]:
-    """Make the files of the formats, by name; text as UTF-8."""
+    """Return the files of the formats, by name; text as UTF-8."""
     made = {name: write(models) for form in formats for name, write in FORMATS[form].items()}
     return {name: content.encode() if isinstance(content, str) else content for name, content in made.items()}
 

@@ -17,8 +17,8 @@ _INT64 = range(-(2**63), 2**63)
 def to_frame(plans: Sequence[Plan]) -> pd.DataFrame:
     """One row per plan under the columns of capacity.csv, every integer exact.
 
-    Integers are ``Int64``, a missing one is ``<NA>``; a column that holds one beyond int64 is ``object`` with Python integers and None,
-    because pandas would wrap it or make it a float. Text is as the spec has it, without the CSV's apostrophes.
+    Integers are ``Int64``, a missing one is ``<NA>``; a column with a value beyond int64 is ``object`` with Python integers and None,
+    because pandas would wrap it or convert it to float. Text is as in the spec, without the CSV's apostrophes.
     """
     import pandas as pd
 

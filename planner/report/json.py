@@ -1,4 +1,4 @@
-"""capacity.json: every figure, exact, for programs. Integers are JSON numbers of any size; 64-bit readers must mind train_flops."""
+"""capacity.json: every metric, exact. Integers are JSON numbers of any size; train_flops may exceed 64 bits."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 
 
 def report(plans: Iterable[Plan], specs: Iterable[Spec] = (), explained: Iterable[Explanation] | None = None) -> str:
-    """Write a list with one object per plan: the figures of capacity.csv by column, then what is behind them.
+    """Return a list with one object per plan: the metrics of capacity.csv by column, then their details.
 
-    A plan of one of ``specs`` holds the spec too, whole, so that a later version can compute it anew. ``explained`` is of every plan.
+    A plan of one of ``specs`` contains the whole spec, so that a later version can compute it again. ``explained`` applies to every plan.
     """
     written = {spec.name: _spec(spec) for spec in specs}
     more: dict[str, Json] = {} if explained is None else {"explained": plain(tuple(explained))}
@@ -52,7 +52,7 @@ def _plan(plan: Plan, spec: Json) -> dict[str, Json]:
 
 
 def _spec(spec: Spec) -> Json:
-    """Return a spec as written, with what it extends beneath it, as far as figures rest on it; None for one that was made, not read."""
+    """Return a spec as written, merged with what it extends, as far as metrics depend on it; None if it was not read from a file."""
     if spec.written is None:
         return None
     sections = {key: node for key, node in spec.written.items().items() if key in ("tags", "model", "training", "scenarios", "waivers")}
@@ -69,12 +69,12 @@ def _node(node: Node, schema: Schema) -> Json:
 
 
 def _rest(shorthand: Node, keys: dict[str, Schema]) -> dict[str, Json]:
-    """Write out a shorthand for the keys that a mapping on top of it leaves out, where it is not their default."""
+    """Expand a shorthand for the keys that a mapping over it omits, unless it is their default."""
     return {key: plain(shorthand.value) for key, inner in keys.items() if inner.get("default") != shorthand.value}
 
 
 def plain(value: object) -> Json:
-    """Return records, tuples, mappings, fractions and dates as JSON has them."""
+    """Convert records, tuples, mappings, fractions and dates to JSON values."""
     if is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""capacity.md: a report for a reviewer on GitHub. A table of models, then a folded breakdown per model."""
+"""capacity.md, for GitHub: a table of models, then a folded breakdown per model."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from planner.capacity.figures import Plan
-from planner.report import breakdown, overview, paths, units
+from planner.report import breakdown, overview, units
 from planner.report.breakdown import Section
 from planner.report.columns import COLUMNS, GROUPS, OVERVIEW
+from planner.report.paths import display_path
 from planner.report.planned import Planned
 from planner.report.terminal import printable
 
@@ -19,12 +20,12 @@ _LINKED = {"@": "&#64;&#8203;", "#": "&#35;&#8203;"}  # GitHub links @name and #
 
 
 def report(models: Sequence[Planned]) -> str:
-    """Write the whole report; it ends with a line feed."""
+    """Return the whole report, which ends with a line feed."""
     return "\n".join(_lines(models)) + "\n"
 
 
 def plans(plans: Sequence[Plan]) -> str:
-    """Write the figures of plans, under a table of all where there are several."""
+    """Return the metrics of plans, under a table of all if there are several."""
     return "\n".join(_plans(plans)) + "\n"
 
 
@@ -34,32 +35,23 @@ def _plans(plans: Sequence[Plan]) -> Iterator[str]:
         yield ""
     for plan in plans:
         yield f"## {escape(plan.name)}, scenario {escape(plan.scenario)}"
-        told = (
-            breakdown.parameters,
-            breakdown.model_states,
-            breakdown.activations,
-            breakdown.peak,
-            breakdown.flops,
-            breakdown.prediction,
-            breakdown.expectations,
-        )
-        for section in (*told, breakdown.not_counted):
-            yield from _section(section(plan), "###")
+        for make in (breakdown.parameters, *breakdown.TRAINING, breakdown.not_counted):
+            yield from _section(make(plan), "###")
         yield ""
 
 
 @lru_cache(maxsize=1024)  # the same few words fill most cells
 def escape(text: str) -> str:
-    """Make text show itself and do nothing else: no markup, HTML, formula, mention or reference, on one line.
+    """Escape text so that it is printed literally on one line: no markup, HTML, formula, mention or reference.
 
-    Character references are understood in tables, in HTML and in text alike, which backslashes are not.
+    Character references work in tables, HTML and text; backslashes do not.
     """
     visible = printable(" ".join(text.split()))
     return _ACTIVE.sub(lambda match: "".join(_LINKED.get(char, f"&#{ord(char)};") for char in match[0]), visible)
 
 
 def table(headings: Sequence[str], align: str, rows: Iterable[Sequence[str]], total: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the lines of a table of raw text, unpadded: a row that changes is the only one that a diff shows."""
+    """Yield the lines of a table of raw text, unpadded, so that a diff shows only the rows that changed."""
     yield _row(map(escape, headings))
     yield _row("--:" if side == "r" else "---" for side in align)
     for row in rows:
@@ -81,7 +73,8 @@ def _lines(models: Sequence[Planned]) -> Iterator[str]:
     yield from table(_HEADINGS, _ALIGN, [_overview(plan) for model in models for plan in model.plans])
     for model in models:
         yield ""
-        yield from _model(model)
+        parameters = units.count(model.plans[0].parameters.total)
+        yield from _folded(f"<b>{escape(model.spec.name)}</b>: {parameters} parameters", _details(model))
     for plan in [plan for model in models for plan in model.plans][:1]:
         yield ""
         yield from _folded("What the FLOPs conventions count", _notes(breakdown.conventions(plan).notes))
@@ -102,36 +95,22 @@ def _overview(plan: Plan) -> tuple[str, ...]:
     return (plan.name, plan.scenario, parameters, sizes, *figures, *settings)
 
 
-def _model(model: Planned) -> Iterator[str]:
-    spec, base = model.spec, model.plans[0]
-    summary = f"<b>{escape(spec.name)}</b>: {units.count(base.parameters.total)} parameters"
-    yield from _folded(summary, _details(model))
-
-
 def _details(model: Planned) -> Iterator[str]:
     spec, base = model.spec, model.plans[0]
     if spec.description:
         yield escape(spec.description)
         yield ""
-    yield f"- Spec: {escape(paths.shown(spec.path))}"
+    yield f"- Spec: {escape(display_path(spec.path))}"
     for source in spec.sources:
-        yield f"- Source: {_link(source)}"
+        yield f"- Source: {f'<{source}>' if _URL.fullmatch(source) else escape(source)}"
     for section in (breakdown.parameters(base), breakdown.model_settings(spec), breakdown.waivers(spec)):
         yield from _section(section, "###")
     for plan in model.plans:
         yield ""
         yield f"### Scenario {escape(plan.scenario)}"
-        for section in (
-            breakdown.training_settings(spec, plan),
-            breakdown.model_states(plan),
-            breakdown.activations(plan),
-            breakdown.peak(plan),
-            breakdown.flops(plan),
-            breakdown.prediction(plan),
-            breakdown.expectations(plan),
-            breakdown.not_counted(plan),
-        ):
-            yield from _section(section, "####")
+        yield from _section(breakdown.training_settings(spec, plan), "####")
+        for make in (*breakdown.TRAINING, breakdown.not_counted):
+            yield from _section(make(plan), "####")
 
 
 def _section(section: Section, level: str) -> Iterator[str]:
@@ -158,10 +137,6 @@ def _folded(summary: str, lines: Iterable[str]) -> Iterator[str]:
     yield from lines
     yield ""
     yield "</details>"
-
-
-def _link(source: str) -> str:
-    return f"<{source}>" if _URL.fullmatch(source) else escape(source)
 
 
 def _reference() -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Plans as a notebook shows them: HTML with pictures, and Markdown."""
+"""Plans in a notebook: HTML with charts, and Markdown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from planner.capacity.figures import Plan
 
 
 def html(plans: Sequence[Plan]) -> str:
-    """Return the figures and pictures of plans, each with its formulas folded away, under a table where there are several."""
+    """Return the metrics and charts of plans, each with its formulas folded, under a table if there are several."""
     from planner.report.page import sheet
 
     return f"<style>{sheet()}</style><div class=planner>{''.join(_html(plans))}</div>"
@@ -30,14 +30,14 @@ def _html(plans: Sequence[Plan]) -> Iterator[str]:
 
 
 def markdown(plans: Sequence[Plan]) -> str:
-    """Return the figures of plans as tables of GitHub-flavoured Markdown."""
+    """Return the metrics of plans as tables of GitHub-flavored Markdown."""
     from planner.report.markdown import plans as tables
 
     return tables(plans)
 
 
 class Plans(tuple[Plan, ...]):
-    """Plans, one after the other, which a notebook shows together."""
+    """Plans that a notebook shows together."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The figures that an overview of plans lists, and the table of ``planner run``."""
+"""The metrics in an overview of plans, and the table of ``planner run``."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _SHORT = {"parameters": "params", "train FLOPs per token": "train/token"}
 
 
 def label(model: str, scenario: str) -> str:
-    """Name a scenario of a model: the model alone for the spec's own training."""
+    """Return the name of a scenario of a model: only the model for the base scenario."""
     return model if scenario == "base" else f"{model} · {scenario}"
 
 
 def title(plan: Plan) -> str:
-    """Name a plan."""
+    """Return the name of a plan."""
     return label(plan.name, plan.scenario)
 
 
 def cells(plan: Plan, columns: Iterable[Column] = OVERVIEW.values()) -> tuple[str, ...]:
-    """Write the figures of a plan, rounded; one without a value is empty."""
+    """Format the metrics of a plan, rounded; one without a value is empty."""
     values = ((column, column.value(plan)) for column in columns)
-    return tuple("" if value is None else quantity.say(column, value) for column, value in values)
+    return tuple("" if value is None else quantity.rounded(column, value) for column, value in values)
 
 
 def text(plans: Sequence[Plan], style: Style = PLAIN, width: int | None = None) -> str:
-    """Write the table of ``planner run``, one row per plan, and the units below it."""
+    """Return the table of ``planner run``, one row per plan, and the units below it."""
     headings = ("model", *(_SHORT.get(column.heading, column.heading) for column in _SUMMARY))
     rows = ((title(plan), *cells(plan, _SUMMARY)) for plan in plans)
     conventions = ", ".join(sorted({plan.flops.chosen.convention for plan in plans}))

@@ -1,4 +1,4 @@
-"""capacity.html: all models on one page that stands alone. It reads without a script; a few lines of it sort and filter the first table."""
+"""capacity.html: all models on one self-contained page. It works without JavaScript; a short script sorts and filters the first table."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from hashlib import sha256
 from pathlib import Path
 
 from planner.capacity.figures import Plan
-from planner.report import breakdown, overview, paths, units
+from planner.report import breakdown, overview, units
 from planner.report.columns import OVERVIEW
 from planner.report.html import sections
 from planner.report.html.formula_list import DETAILS, Detail, FormulaList
 from planner.report.html.markup import link, row, table, text
 from planner.report.html.sections import Facts
+from planner.report.paths import display_path
 from planner.report.planned import Planned
 
 _BYTES_EACH, _AT_LEAST = 4000, 50  # a page of up to fifty models stays under 200 KB
@@ -21,7 +22,7 @@ _HTML = Path(__file__).parent / "html"
 
 
 def report(models: Sequence[Planned]) -> str:
-    """Write the whole page, which ends with a line feed, with as much detail as its size allows."""
+    """Return the whole page, which ends with a line feed, with as much detail as its size limit allows."""
     most = _BYTES_EACH * max(_AT_LEAST, len(models))
     facts = [
         [Facts(plan, tuple(one for one in model.budgets if one.scenario == plan.scenario)) for plan in model.plans] for model in models
@@ -34,7 +35,7 @@ def report(models: Sequence[Planned]) -> str:
 
 
 def sheet() -> str:
-    """Return the style sheet, which holds for whatever is inside of the class ``planner``."""
+    """Return the style sheet, which applies inside the class ``planner``."""
     return (_HTML / "sheet.css").read_text(encoding="utf-8")
 
 
@@ -50,8 +51,8 @@ def _page(models: Sequence[Planned], facts: Sequence[Sequence[Facts]], detail: D
     plans = [plan for model in models for plan in model.plans]
     yield models_table(plans, [f"#m{number}" for number, model in enumerate(models, 1) for _ in model.plans])
     known = FormulaList(detail=detail)
-    for number, (model, told) in enumerate(zip(models, facts, strict=True), 1):
-        yield from _model(number, model, told, known)
+    for number, (model, of_model) in enumerate(zip(models, facts, strict=True), 1):
+        yield from _model(number, model, of_model, known)
     yield "<h2 id=conventions>What the FLOPs conventions count</h2><ul>"
     for plan in plans[:1]:
         yield from (f"<li>{text(note)}\n" for note in breakdown.conventions(plan).notes)
@@ -71,16 +72,16 @@ def _page(models: Sequence[Planned], facts: Sequence[Sequence[Facts]], detail: D
 
 
 def models_table(plans: Sequence[Plan], addresses: Sequence[str] = ()) -> str:
-    """Write the table of plans, whose names lead to addresses if there are any."""
+    """Return the table of plans, whose names link to the addresses if given."""
     names = [text(overview.title(plan)) for plan in plans]
     if addresses:
         names = [f"<a href={address}>{name}</a>" for name, address in zip(names, addresses, strict=True)]
     first, *headings = (column.heading for column in OVERVIEW.values())
-    rows = map(_overview, names, plans)
+    rows = map(_row, names, plans)
     return f"<div class=n>{table('Models', '', ('model', first, 'B', 'n', *headings), rows)}</div>\n"
 
 
-def _overview(name: str, plan: Plan) -> str:
+def _row(name: str, plan: Plan) -> str:
     parameters, *figures = overview.cells(plan)
     sizes = (units.exact(plan.training.batch_size), units.exact(plan.training.sequence_length))
     return row(name, (parameters, *sizes, *figures)) + "\n"
@@ -91,12 +92,12 @@ def _model(number: int, model: Planned, facts: Sequence[Facts], known: FormulaLi
     yield f"<h2 id=m{number}>{text(spec.name)}</h2>"
     if spec.description:
         yield f"<p>{text(spec.description)}"
-    from_where = ", ".join((text(paths.shown(spec.path)), *map(link, spec.sources[:1])))
+    from_where = ", ".join((text(display_path(spec.path)), *map(link, spec.sources[:1])))
     yield f"<p class=q>{from_where}<br>{sections.sizes(base)}\n"
     yield from (f"<p>Waiver: {text(note)}" for note in breakdown.waivers(spec).notes)
     yield from sections.model(facts, known)
 
 
 def _hash(inline: str) -> str:
-    """Name inline text as a Content-Security-Policy does."""
+    """Return the source expression of inline text for a Content-Security-Policy."""
     return f"'sha256-{b64encode(sha256(inline.encode()).digest()).decode()}'"

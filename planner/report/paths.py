@@ -1,4 +1,4 @@
-"""How a report names a spec file: the same bytes on every machine."""
+"""File names in reports: the same bytes on every machine."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import os
 from pathlib import Path
 
 
-def shown(path: str) -> str:
-    r"""Name the file relative to the current directory with forward slashes; of a file outside it the name alone.
-
-    Links are not followed. Bytes of a file name that are no UTF-8 are written ``\xff``.
-    """
+def display_path(path: str) -> str:
+    """Return the path relative to the current directory; for a file outside it, only its name. Links are not followed."""
     relative = os.path.relpath(path)
     inside = relative != os.pardir and not relative.startswith(os.pardir + os.sep)
-    text = Path(relative).as_posix() if inside else Path(path).name
-    return os.fsencode(text).decode("utf-8", "backslashreplace")
+    return posix(Path(relative if inside else Path(path).name))
+
+
+def posix(path: Path) -> str:
+    r"""Return the path with forward slashes; bytes that are not UTF-8 become ``\xff``."""
+    return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""What the room is handed: a spec beside what it takes in each of its scenarios."""
+"""A spec with the plans of its scenarios, as reports need it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from planner.spec.records import Spec
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimit:
-    """One limit of a budget that is for a scenario of a model."""
+    """A limit of a budget that applies to a scenario of a model."""
 
     budget: str
     scenario: str
     figure: str  # a column of capacity.csv
     kind: Literal["max", "min", "max_increase"]
-    worth: int | None  # in the figure's unit; None: it is a share of what a base has
+    worth: int | None  # in the metric's unit; None: it is relative to a base
     severity: Literal["error", "warning"]
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One spec with the plans of its scenarios, the base scenario first."""
+    """A spec with the plans of its scenarios, the base scenario first."""
 
     spec: Spec
     plans: tuple[Plan, ...]
-    budgets: tuple[BudgetLimit, ...] = ()  # where a report tells them
+    budgets: tuple[BudgetLimit, ...] = ()  # that a report shows

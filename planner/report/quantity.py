@@ -1,4 +1,4 @@
-"""Amounts with units: how a budget writes them, and how a review says figures, changes and excesses."""
+"""Quantities with units: parse those of budgets and options, format metrics and their changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from planner import devices
 from planner.report import units
 from planner.report.columns import Column
 
-_SAID: Mapping[str, Callable[[int], str]] = {
+_FORMATS: Mapping[str, Callable[[int], str]] = {
     "parameters": units.count,
     "tokens": units.count,
     "sequences": units.count,
@@ -34,21 +34,21 @@ _AMOUNT = re.compile(r"(?P<number>\d{1,20}(?:\.\d{1,20})?(?:[eE]\+?\d{1,2})?)\s?
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A limit as written, and what it is worth: a whole number of the figure's unit, or a share of a figure."""
+    """A limit as written, and its value: a number in the metric's unit, or a share of a metric."""
 
     text: str
     value: Fraction
     share: bool = False  # value is a factor: 5 % is 1/20
 
     def of(self, figure: int) -> Fraction:
-        """Return the limit in the figure's unit; a share is taken of a figure."""
+        """Return the limit in the metric's unit; a share is taken of ``figure``."""
         return self.value * figure if self.share else self.value
 
 
 def parse(text: str | int, unit: str, *, share: bool = False, bare: bool = True) -> Amount:
-    """Read ``40GiB``, ``80GB``, ``7B``, with ``bare`` also ``300e9``, with ``share`` also ``5%``; for bytes also a device, ``h100-80gb``.
+    """Parse ``40GiB``, ``80GB``, ``7B``, with ``bare`` also ``300e9``, with ``share`` also ``5%``; for bytes also a device, ``h100-80gb``.
 
-    Raises ValueError, which says what to write.
+    Raises ValueError with the expected form.
     """
     example = _EXAMPLES.get(unit, "7B, 124M, 300e9") + (", 5%" if share else "")
     found = _AMOUNT.fullmatch(str(text).replace(",", "").replace("_", "").strip())
@@ -68,36 +68,31 @@ def parse(text: str | int, unit: str, *, share: bool = False, bare: bool = True)
 
 
 def spelled_out(memory: Amount) -> str:
-    """Write memory as given, rounded and exact: ``80GB (74.51 GiB, 80,000,000,000 bytes)``."""
+    """Format memory as given, rounded and exact: ``80GB (74.51 GiB, 80,000,000,000 bytes)``."""
     size = int(memory.value)
     return f"{memory.text} ({units.memory(size)}, {units.exact(size)} bytes)"
 
 
-def say(column: Column, value: int | None) -> str:
-    """Say a figure rounded, with its unit: ``43.12 GiB``."""
-    return "none" if value is None else _SAID[column.unit](value)
-
-
-def exactly(column: Column, value: int) -> str:
-    """Say a figure with every digit: ``42,949,672,961 bytes``."""
-    return f"{units.exact(value)} {column.unit}"
+def rounded(column: Column, value: int | None) -> str:
+    """Format a metric, rounded, with its unit: ``43.12 GiB``."""
+    return "none" if value is None else _FORMATS[column.unit](value)
 
 
 def pair(column: Column, before: int | None, after: int | None) -> tuple[str, str]:
-    """Say two figures, with every digit where rounding hides that they differ."""
-    said = say(column, before), say(column, after)
-    if said[0] == said[1] and before is not None and after is not None and before != after:
+    """Format two values of a metric, with every digit if rounding hides their difference."""
+    texts = rounded(column, before), rounded(column, after)
+    if texts[0] == texts[1] and before is not None and after is not None and before != after:
         return units.exact(before), units.exact(after)
-    return said
+    return texts
 
 
 def difference(column: Column, by: int) -> str:
-    """Say a difference with its sign, in a unit that shows it: ``+43.12 GiB``, ``−1 B``."""
-    return f"{'−' if by < 0 else '+'}{say(column, abs(by))}"
+    """Format a difference with its sign, in a unit that shows it: ``+43.12 GiB``, ``−1 B``."""
+    return f"{'−' if by < 0 else '+'}{rounded(column, abs(by))}"
 
 
 def change(column: Column, before: int | None, after: int | None) -> str:
-    """Say a change, absolute and in percent: ``+43.12 GiB, +100.0 %``."""
+    """Format a change, absolute and in percent: ``+43.12 GiB, +100.0 %``."""
     if before is None or after is None:
         return "now known" if before is None else "no longer known"
     percent = units.relative(before, after)

@@ -1,4 +1,4 @@
-"""A resolved spec in the words of the spec language: dotted keys and the values that they have after every default."""
+"""A resolved spec as dotted keys and their values, defaults included."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PER_LAYER = ("experts", "extra")  # listed per layer: under model they would me
 
 
 class _Setting(NamedTuple):
-    """A value as a spec writes it, and whether it is a default that need not be shown."""
+    """A value as written in a spec, and whether it is a default that can be omitted."""
 
     text: str
     quiet: bool = False
@@ -39,7 +39,8 @@ def model(model: Model) -> dict[str, str]:
     if model.padded_vocab_size != model.vocab_size:
         values["vocab_size"] += f", padded to {model.padded_vocab_size}"
     if any(kind.keys() - shared.keys() for kind in kinds):
-        values["layers"] = ", ".join(_run(run, kinds, shared) for run, kinds in zip(model.runs, _by_run(model.runs, kinds), strict=True))
+        rest = iter(kinds)
+        values["layers"] = ", ".join(_run(run, [next(rest) for _ in run.layers], shared) for run in model.runs)
     return values
 
 
@@ -49,7 +50,7 @@ def training(training: Training) -> dict[str, str]:
 
 
 def _settings(record: object, group: str = "") -> Iterator[tuple[str, _Setting]]:
-    """Yield the settings that a record holds, and those of the records in it."""
+    """Yield the settings of a record, and those of the records in it."""
     kind = type(record)
     for name in of_the_layer(kind):
         yield name, _Setting(str(getattr(record, name)))
@@ -68,7 +69,7 @@ def _settings(record: object, group: str = "") -> Iterator[tuple[str, _Setting]]
 
 
 def _held_elsewhere(record: object, name: str, path: str, key: Key) -> Iterator[tuple[str, _Setting]]:
-    """Yield what a key amounts to whose value no field of its own holds."""
+    """Yield the setting of a key that has no field of its own."""
     match record, name:
         case FeedForward(), "type":
             yield path, _Setting("rwkv" if record.channel_mix else "gated" if record.gated else "plain")
@@ -85,7 +86,7 @@ def _held_elsewhere(record: object, name: str, path: str, key: Key) -> Iterator[
 
 
 def _lacking(layer: Layer, part: str) -> Iterator[tuple[str, _Setting]]:
-    """Yield what a spec writes to have a layer without a part."""
+    """Yield the setting of a layer that lacks a part."""
     if part == "experts":
         yield part, _Setting("none", quiet=True)
     elif part == "feed_forward" and not layer.experts:
@@ -93,7 +94,7 @@ def _lacking(layer: Layer, part: str) -> Iterator[tuple[str, _Setting]]:
 
 
 def _applies(record: object, name: str) -> bool:
-    """Return whether a setting means anything beside the others of its record."""
+    """Return whether a setting applies, given the others of its record."""
     match record, name:
         case FeedForward(), "gate_bias":
             return record.gated
@@ -140,13 +141,8 @@ def _kinds(layers: Iterable[Layer]) -> list[dict[str, str]]:
 
 
 def _extra(tensors: tuple[Extra, ...]) -> str:
-    told = (f"{{name: {each.name}, shape: {list(each.shape)}, component: {each.component}, uses: {each.uses}}}" for each in tensors)
-    return f"[{', '.join(told)}]"
-
-
-def _by_run(runs: tuple[Run, ...], kinds: list[dict[str, str]]) -> list[list[dict[str, str]]]:
-    rest = iter(kinds)
-    return [[next(rest) for _ in run.layers] for run in runs]
+    texts = (f"{{name: {each.name}, shape: {list(each.shape)}, component: {each.component}, uses: {each.uses}}}" for each in tensors)
+    return f"[{', '.join(texts)}]"
 
 
 def _run(run: Run, kinds: list[dict[str, str]], shared: dict[str, str]) -> str:

@@ -1,27 +1,24 @@
-"""``planner show``: one model's breakdown as a tree."""
+"""``planner show``: a model's breakdown as a tree."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, groupby
+from itertools import groupby
 from textwrap import wrap
 
 from planner.capacity.explain import Explanation
 from planner.capacity.figures import Plan
-from planner.report import breakdown, paths, units
+from planner.report import breakdown, units
 from planner.report.breakdown import Section
-from planner.report.terminal import GAP, PLAIN, Style, cells_of, printable, shorten, table
+from planner.report.paths import display_path
+from planner.report.terminal import GAP, NARROWEST, PLAIN, Style, cells_of, printable, shorten, table
 from planner.spec.records import Spec
 
-_NARROWEST = 12  # cells that are left of words that give way to numbers
 _BRANCH, _LAST, _TRUNK, _SPACE = "├─ ", "└─ ", "│  ", "   "
 
 
 def tree(spec: Spec, plan: Plan, extra: Sequence[Section] = (), style: Style = PLAIN, width: int | None = None) -> str:
-    """Write everything about one plan of a spec, no wider than ``width``; ``extra`` are further sections, shapes or tensors.
-
-    Where it would be wider, words are wrapped and names shortened; numbers stay as they are.
-    """
+    """Return the tree of a plan and of ``extra`` sections; beyond ``width`` cells words wrap and names are shortened, never numbers."""
     sections = (
         breakdown.model_settings(spec),
         breakdown.training_settings(spec, plan),
@@ -39,15 +36,14 @@ def tree(spec: Spec, plan: Plan, extra: Sequence[Section] = (), style: Style = P
         Section("Sources", notes=spec.sources),
     )
     shown = [section for section in sections if section.rows or section.notes]
-    title = f"{printable(spec.name)}, scenario {printable(plan.scenario)} ({printable(paths.shown(spec.path))})"
+    title = f"{printable(spec.name)}, scenario {printable(plan.scenario)} ({printable(display_path(spec.path))})"
     description = _wrapped(spec.description, _TRUNK, _TRUNK, width) if spec.description else []
-    inner = [_section(section, _BRANCH, _TRUNK, style, width) for section in shown[:-1]]
-    branches = [*inner, _section(shown[-1], _LAST, _SPACE, style, width)]
-    return "\n".join([style.bold(title), *description, *chain.from_iterable(branches), ""])
+    inner = (line for section in shown[:-1] for line in _section(section, _BRANCH, _TRUNK, style, width))
+    return "\n".join([style.bold(title), *description, *inner, *_section(shown[-1], _LAST, _SPACE, style, width), ""])
 
 
 def explanations(explained: Sequence[Explanation], style: Style = PLAIN) -> str:
-    """Write where each figure comes from, group by group: its formula, the numbers put in, and its source."""
+    """Return each metric's formula, substituted values and source, group by group."""
     return "\n".join(line for group, members in groupby(explained, lambda one: one.group) for line in _group(group, members, style))
 
 
@@ -76,7 +72,7 @@ def _section(section: Section, branch: str, trunk: str, style: Style, width: int
 
 
 def _wrapped(note: str, first: str, further: str, width: int | None) -> list[str]:
-    """Break a note between words; a word that is wider than a line, such as an address, stays whole."""
+    """Wrap a note between words; a word wider than a line, such as a URL, is not broken."""
     text = printable(note)
     if width is None:
         return [first + text]
@@ -84,10 +80,9 @@ def _wrapped(note: str, first: str, further: str, width: int | None) -> list[str
 
 
 def _table(headings: Sequence[str], align: str, rows: Sequence[Sequence[str]], style: Style, width: int | None) -> Iterable[str]:
-    """Write a table; where it is too wide, with headings on two lines, then with shorter words in the widest column of words."""
-    lines = list(table(headings, align, rows, style))
+    """Yield a table; if it is too wide, with two-line headings, then with the widest text column shortened."""
     if width is None or _width(table(headings, align, rows)) <= width:
-        return lines
+        return table(headings, align, rows, style)
     upper, lower = zip(*map(_stacked, headings), strict=True)
     stacked = [lower, *rows] if any(upper) else rows
     headings = upper if any(upper) else lower
@@ -97,7 +92,7 @@ def _table(headings: Sequence[str], align: str, rows: Sequence[Sequence[str]], s
     if excess > 0 and words:
         widths = {column: max(cells_of(row[column]) for row in stacked) for column in words}
         widest = max(words, key=lambda column: widths[column])
-        most = max(_NARROWEST, widths[widest] - excess)
+        most = max(NARROWEST, widths[widest] - excess)
         stacked = [[shorten(cell, most) if column == widest else cell for column, cell in enumerate(row)] for row in stacked]
     return table(headings, align, stacked, style, width, gap)
 

@@ -1,4 +1,4 @@
-"""Text for a terminal: colors, and tables aligned by the cells that characters take there."""
+"""Text for a terminal: colors, and tables aligned by the width of characters in cells."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 GAP = "  "
-_NARROWEST = 12  # cells that are left of a name when it gives way to numbers
+NARROWEST = 12  # cells to which a text column may be shortened
 _ZERO_WIDTH_JOINER = "\u200d"  # holds an emoji together
 
 
@@ -28,12 +28,12 @@ PLAIN = Style()
 
 
 def style(stream: TextIO) -> Style:
-    """Use color on a terminal that knows it, unless NO_COLOR is set to anything."""
+    """Return the style: color on a terminal that supports it, unless NO_COLOR is set."""
     return Style(stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb")
 
 
 def printable(text: str) -> str:
-    """Put text on one line, with nothing in it that could move the cursor or turn the direction of reading."""
+    """Return the text on one line, without characters that move the cursor or change the text direction."""
     return text if text.isprintable() else "".join(map(_printable, text))
 
 
@@ -44,18 +44,13 @@ def _printable(char: str) -> str:
 
 
 def table(
-    headings: Sequence[str],
-    align: str,
-    rows: Iterable[Sequence[str]],
-    style: Style = PLAIN,
-    width: int | None = None,
-    gap: str = GAP,
+    headings: Sequence[str], align: str, rows: Iterable[Sequence[str]], style: Style = PLAIN, width: int | None = None, gap: str = GAP
 ) -> Iterator[str]:
-    """Write a table line by line, without headings if all are empty. Where it is wider than ``width`` cells, the first column gives way."""
+    """Yield the lines of a table, without headings if all are empty. Beyond ``width`` cells the first column is shortened."""
     cells = [[printable(cell) for cell in row] for row in (headings, *rows)]
     widths = [max(map(cells_of, column)) for column in zip(*cells, strict=True)]
     excess = 0 if width is None else sum(widths) + len(gap) * (len(widths) - 1) - width
-    widths[0] = min(widths[0], max(_NARROWEST, widths[0] - max(0, excess)))
+    widths[0] = min(widths[0], max(NARROWEST, widths[0] - max(0, excess)))
     head, *body = (_line((shorten(first, widths[0]), *rest), align, widths, gap) for first, *rest in cells)
     if any(map(str.strip, headings)):
         yield style.bold(head)
@@ -72,7 +67,7 @@ def _pad(text: str, side: str, width: int) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Cut text to a number of cells, with an ellipsis for what is gone."""
+    """Cut text to a number of cells, with an ellipsis."""
     if cells_of(text) <= width:
         return text
     while cells_of(text) > width - 1:
@@ -81,7 +76,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def cells_of(text: str) -> int:
-    """Count the cells of a terminal that the text takes: none for a combining mark, two for a wide character."""
+    """Return the width of text in terminal cells: 0 for a combining mark, 2 for a wide character."""
     return sum(_cell(char) for char in text)
 
 

@@ -1,6 +1,6 @@
-"""Figures as people read them: the only place that rounds. Integer arithmetic, so a figure of any size rounds to the nearest.
+"""Numbers as people read them: the only place that rounds. Integer arithmetic rounds any size to nearest.
 
-Four significant digits: ``124.4 M``, ``1.535 GiB``, ``315.0 ZFLOP``. B is 10⁹ and GiB is 2³⁰; what has no larger unit is written out.
+Four significant digits: ``124.4 M``, ``1.535 GiB``, ``315.0 ZFLOP``. B is 10⁹ and GiB is 2³⁰; beyond the largest unit all digits appear.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def giga(value: int) -> int:
 
 
 def share(part: int, whole: int) -> str:
-    """``31.0 %``; two decimals below a tenth of a percent, and never ``0.00 %`` for something that is there."""
+    """``31.0 %``; two decimals below a tenth of a percent, and never ``0.00 %`` for a part that is not zero."""
     if part == 0 or whole == 0:
         return "0 %"
     if 1000 * part >= whole:
@@ -56,7 +56,7 @@ def share(part: int, whole: int) -> str:
 
 
 def relative(before: int, after: int) -> str:
-    """Tell a change in percent of what was before: ``+13.3 %``, ``−0.04 %``; empty where there was nothing before."""
+    """Format a change in percent of the value before: ``+13.3 %``, ``−0.04 %``; empty if that is zero."""
     if before == 0:
         return ""
     sign = "−" if after < before else "+"
@@ -64,19 +64,19 @@ def relative(before: int, after: int) -> str:
 
 
 def ratio(numerator: int, denominator: int) -> str:
-    """Divide, to one decimal: ``20.0``; from a thousand on to none: ``2,411``."""
+    """Divide, to one decimal: ``20.0``; from 1,000 on to an integer: ``2,411``."""
     if numerator >= 1000 * denominator:
         return exact(_nearest(numerator, denominator))
     return _decimal(_nearest(10 * numerator, denominator), 1)
 
 
 def along(part: int, whole: int, length: int) -> int:
-    """Return where a part of the whole ends on a line of the given length, to the nearest step of it; of nothing at its start."""
+    """Scale a part of the whole to a line of the given length, rounded; 0 if the whole is 0."""
     return _nearest(part * length, whole) if whole else 0
 
 
 def along_log(value: int, low: int, high: int, length: int) -> int:
-    """Return where a value between two others stands on a line with a logarithmic scale; the line's start where they are equal."""
+    """Return the position of a value between two others on a line with a log scale; 0 if they are equal."""
     return round(length * log(Fraction(value, low)) / log(Fraction(high, low))) if high > low else 0
 
 
@@ -86,12 +86,12 @@ def loss(value: float) -> str:
 
 
 def number(value: float) -> float:
-    """Round to six decimals: a number for machines that is the same on every machine."""
+    """Round to six decimals, so that the number is the same on every machine."""
     return round(value, 6)
 
 
 def decimal(value: Fraction) -> str:
-    """Write the exact decimal, ``0.1``; a quotient where there is none: ``1/3``."""
+    """Format the exact decimal, ``0.1``; if there is none, the quotient: ``1/3``."""
     text = format(Decimal(value.numerator) / Decimal(value.denominator), "f")
     return text if Fraction(text) == value else str(value)
 

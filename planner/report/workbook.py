@@ -1,13 +1,13 @@
-"""capacity.xlsx: the figures as live formulas, rendered from the expressions that the planner's own functions give over symbols.
+"""capacity.xlsx: metrics as live formulas, rendered from the expressions that the planner's own functions return for symbols.
 
-Each cell is stored with its value, for viewers that do not calculate. A spreadsheet counts in doubles: whole numbers are exact up to 2⁵³.
+Each cell also stores its value, for viewers that do not calculate. Spreadsheets use doubles: integers are exact up to 2⁵³.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
@@ -24,16 +24,8 @@ if TYPE_CHECKING:
 
 LONGEST = 7000  # characters of a formula; Excel takes 8,192
 _FIRST = ("B", "n", "n_layers", "layers.count", "d_model", "n_heads", "n_kv_heads", "head_dim", "d_ff", "V", "V_padded", "context_length")
-_NAMED_BY_EXTRA = (
-    "d_model",
-    "n_layers",
-    "n_heads",
-    "n_kv_heads",
-    "head_dim",
-    "d_ff",
-    "V",
-    "context_length",
-)  # what shapes of extra tensors may name
+# Sizes that the shape of an extra tensor may name.
+_NAMED_BY_EXTRA = ("d_model", "n_layers", "n_heads", "n_kv_heads", "head_dim", "d_ff", "V", "context_length")
 _CREATED = datetime(2000, 1, 1)  # noqa: DTZ001 - the same on every day, and a workbook's dates have no zone
 _MADE_ONCE = ("model", "scenario", "to mend")
 _WIDE, _NARROW = 32, 16  # characters of a column
@@ -57,7 +49,7 @@ _NOTES = (
 
 
 def problem() -> str:
-    """Return why no workbook can be written, and what to do; empty where one can."""
+    """Return why no workbook can be written, and the fix; empty if one can."""
     return "" if find_spec("xlsxwriter") else "a workbook needs XlsxWriter: pip install 'modelplan[xlsx]'"
 
 
@@ -73,25 +65,23 @@ class _Row:
 
 @dataclass(slots=True)
 class _Book:
-    """Sheets to be filled, and what they share."""
+    """The sheets and formats by name, and the next free row of Workings."""
 
-    made: Any  # xlsxwriter.Workbook
-    workings: Worksheet
+    sheets: Mapping[str, Worksheet]
     formats: Mapping[str, Any]
     working_rows: int = 1
-    sheets: dict[str, Worksheet] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Cells:
-    """The cells that hold a plan's symbols, and its workings."""
+    """The cells that hold a plan's symbols and the parts of its formulas."""
 
     book: _Book
     row: _Row
-    held: dict[Factor | Expression | int, str]
+    cells: dict[Factor | Expression | int, str]
 
     def write(self, sheet: Worksheet, at: tuple[int, int], size: Size | None, value: int | None) -> None:
-        """Write a figure as a formula with its value, a constant as a number, and nothing for None."""
+        """Write a metric as a formula with its value, a constant as a number, and nothing for None."""
         if size is None or value is None:
             return
         if isinstance(size, int):
@@ -100,16 +90,16 @@ class _Cells:
             sheet.write_formula(*at, f"={self.formula(size)}", self.book.formats["number"], value)
 
     def formula(self, size: Size) -> str:
-        """Return a size as a formula over cells; helpers get workings of their own, and so do parts of what is too long."""
+        """Return a size as a formula over cells; helpers and the parts of a long formula get cells of their own in Workings."""
         for monomial in terms_of(size):
             for factor, _ in monomial:
-                if factor not in self.held and not isinstance(factor, str):
+                if factor not in self.cells and not isinstance(factor, str):
                     for argument in factor[1]:
-                        if not isinstance(argument, int) and argument not in self.held:
-                            self.held[argument] = self.working(argument, self.formula(argument))
+                        if not isinstance(argument, int) and argument not in self.cells:
+                            self.cells[argument] = self.working(argument, self.formula(argument))
                     whole = Expression({((factor, 1),): 1})
-                    self.held[factor] = self.working(whole, spreadsheet(whole, self.held))
-        made = spreadsheet(size, self.held)
+                    self.cells[factor] = self.working(whole, spreadsheet(whole, self.cells))
+        made = spreadsheet(size, self.cells)
         if len(made) <= LONGEST:
             return made
         terms = list(terms_of(size).items())
@@ -118,7 +108,7 @@ class _Cells:
 
     def working(self, size: Size, formula: str) -> str:
         """Write a part of a formula into a cell of its own and return the cell's name."""
-        sheet, at = self.book.workings, self.book.working_rows
+        sheet, at = self.book.sheets["Workings"], self.book.working_rows
         self.book.working_rows += 1
         value = evaluate(size, self.row.formulas.values)
         sheet.write_row(at, 0, (self.row.plan.name, self.row.plan.scenario))
@@ -128,7 +118,7 @@ class _Cells:
 
 
 def workbook(models: Sequence[Planned]) -> bytes:
-    """Make the workbook of the plans: the same bytes for the same plans."""
+    """Return the workbook: the same bytes for the same plans."""
     from xlsxwriter import Workbook
 
     stream = io.BytesIO()
@@ -142,7 +132,7 @@ def workbook(models: Sequence[Planned]) -> bytes:
             "input": made.add_format({"num_format": "#,##0", "bg_color": "#FFF2CC"}),
             "derived": made.add_format({"num_format": "#,##0", "italic": True}),
         }
-        _fill(_Book(made, sheets["Workings"], formats, sheets=sheets), models)
+        _fill(_Book(sheets, formats), models)
     return stream.getvalue()
 
 
@@ -150,10 +140,9 @@ def _fill(book: _Book, models: Sequence[Planned]) -> None:
     pairs = [(model, plan, scenario) for model in models for plan, scenario in zip(model.plans, model.spec.scenarios, strict=True)]
     rows = [_Row(model, plan, formulas(model.spec, scenario), number) for number, (model, plan, scenario) in enumerate(pairs, start=2)]
     names = _inputs(rows)
-    component_heads, capacity_heads = COMPONENT_COLUMNS, tuple(column.name for column in COLUMNS)
     _head(book, "Inputs", (*_MADE_ONCE, *names))
-    _head(book, "Capacity", capacity_heads)
-    _head(book, "Components", component_heads)
+    _head(book, "Capacity", [column.name for column in COLUMNS])
+    _head(book, "Components", COMPONENT_COLUMNS)
     _head(book, "Columns", ("sheet", "column", "unit", "meaning"), wide=(3,))
     _head(book, "Budgets", ("model", "scenario", "budget", "figure", "limit", "of", "is", "left", "verdict", "severity"), wide=(3,))
     _head(book, "Workings", ("model", "scenario", "value", "formula"), wide=(3,))
@@ -169,7 +158,7 @@ def _fill(book: _Book, models: Sequence[Planned]) -> None:
 
 
 def _inputs(rows: Iterable[_Row]) -> tuple[str, ...]:
-    """Return the symbols on which a figure of some plan rests."""
+    """Return the symbols that a metric of some plan depends on."""
     found: dict[str, None] = {}
     for row in rows:
         figures = [column.read(row.formulas.plan) for column in COLUMNS if column.kind == "integer"]
@@ -211,7 +200,7 @@ def _write_inputs(book: _Book, row: _Row, names: Sequence[str]) -> dict[Factor |
 
 
 def _conditions(row: _Row, cells: Mapping[Factor | Expression | int, str]) -> Iterator[tuple[str, str]]:
-    """Yield what must not hold of the inputs, for a spec that said so would be refused or would run other kernels."""
+    """Yield conditions on the inputs under which a spec would be invalid or run other kernels, each with a message."""
     made = row.formulas
     if row.plan.model.positions.type == "learned" and {"n", "context_length"} <= cells.keys():
         yield f"{cells['n']}>{cells['context_length']}", "n is beyond context_length"

@@ -1,4 +1,4 @@
-"""Report files on disk: written whole or not at all, all of them or none; or compared with what is there."""
+"""Report files on disk: written atomically, all or none; or compared with existing files."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from pathlib import Path
 
 
 def outdated(directory: Path, files: Mapping[str, bytes]) -> dict[Path, str]:
-    """Return the files that are not on disk as given, each with what is wrong: ``missing`` or ``out of date``. Raise ``OSError``."""
+    """Return the files that differ on disk, each ``missing`` or ``out of date``. Raises OSError."""
     changed = (directory / name for name, content in files.items() if not _holds(directory / name, content))
     return {path: "out of date" if path.exists() else "missing" for path in changed}
 
 
 def write(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Write the files, by name, into the directory, which is made if need be. Raise ``OSError``.
+    """Write the files, by name, into the directory, which is created if needed. Raises OSError.
 
-    New contents are written beside the files that they replace, then take their places one after the other. A failure or an interrupt
-    before the last one has puts the old contents back, so nobody is left with half a report. A file that has its content already is not
-    touched; a link is replaced, not followed. Of two runs at once, one waits for the other, so that their files never mix.
+    New files are written next to the ones they replace and then renamed, one after the other. A failure or interrupt before the last
+    rename restores the old contents. An unchanged file is not touched; a link is replaced, not followed. A second run waits for the first.
     """
     made = not directory.exists()
     directory.mkdir(parents=True, exist_ok=True)
@@ -38,7 +37,7 @@ def write(directory: Path, files: Mapping[str, bytes]) -> None:
 
 @contextlib.contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """Keep other runs from writing into the directory; the lock goes with the process, however it ends."""
+    """Lock the directory against other runs; the lock ends with the process."""
     try:
         import fcntl
     except ImportError:  # not on Windows, where each file is still written whole

@@ -1,1 +1,1 @@
-"""What a change costs: specs held against those of a git revision or a saved report, and against the budgets of ``planner.yaml``."""
+"""What a change costs: specs compared with a git revision or a saved report, and checked against the budgets of ``planner.yaml``."""

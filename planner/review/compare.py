@@ -1,4 +1,4 @@
-"""Two sides against each other: models matched by name, what changed in each, why, and whether it is allowed."""
+"""Compare two snapshots: match models by name, find what changed and why, and check the budgets."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from planner.review import findings as rules
 from planner.review.attribution import Attribution, attribute, changes, figures, plan, same
 from planner.review.findings import CheckedModel
 from planner.review.policy import Policy
-from planner.review.review import Figures, Finding, FormulaChange, Review, ReviewedModel, ReviewedScenario, Status
+from planner.review.review import Figures, FormulaChange, Review, ReviewedModel, ReviewedScenario, Status
 from planner.review.snapshot import Snapshot
 from planner.spec.records import Place, Spec
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a comparison goes by besides the two sides."""
+    """What a comparison needs besides the two snapshots."""
 
     policy: Policy
     policy_changed: bool
     today: date
     base: str  # what the base is, for people
-    from_root: Callable[[str], str]  # how a file of the work tree is named
+    from_root: Callable[[str], str]  # the path of a file of the working tree
     notes: tuple[str, ...] = ()
 
 
 def compare(base: Snapshot, head: Snapshot, terms: Terms) -> Review:
-    """Return the review of the head against the base."""
+    """Compare the head with the base."""
     unreadable = {problem.place.file for problem in head.problems}
     renamed = _renamed(base, head)
-    models, held = [], []
+    models, checked = [], []
     for name in sorted({*base.specs, *head.specs, *(model for model, _ in base.saved)} - set(renamed.values())):
         old = base.specs.get(renamed.get(name, name))
         model = _model(name, old, head.specs.get(name), base, terms)
@@ -42,23 +42,24 @@ def compare(base: Snapshot, head: Snapshot, terms: Terms) -> Review:
         elif model.status == "new" and model.path in {problem.place.file for problem in base.problems}:
             model = replace(model, note="no comparison: the spec has errors at the base")
         models.append(replace(model, renamed_from=renamed.get(name, "")) if name in renamed else model)
-        if name in head.specs and _is_held(model, base, head, terms):
-            held.append(_held(head.specs[name], model, terms))
-    broken, standings = rules.findings(held, terms.policy, terms.today, terms.from_root)
-    found = (*map(rules.of_problem, head.problems), *broken)
+        if name in head.specs and _must_check(model, base, head, terms):
+            checked.append(_checked(head.specs[name], model, terms))
+    findings, standings = rules.findings(checked, terms.policy, terms.today, terms.from_root)
+    found = (*map(rules.of_problem, head.problems), *findings)
+    with_findings = {finding.model for finding in found}
     return Review(
         base=terms.base,
-        models=tuple(sorted(models, key=lambda model: _rank(model, found))),
+        models=tuple(sorted(models, key=lambda model: (model.name not in with_findings, model.status == "unchanged", model.name))),
         findings=found,
         standings=standings,
-        waivers=rules.waivers(head.specs[name] for name in sorted(head.specs)),
-        notes=(*terms.notes, *_base_notes(base)),
+        waivers=tuple((name, waiver) for name in sorted(head.specs) for waiver in head.specs[name].waivers),
+        notes=(*terms.notes, *(f"{problem.place.file} has errors at the base: {problem.message}" for problem in base.problems)),
         formulas=_formulas(base),
     )
 
 
 def _renamed(base: Snapshot, head: Snapshot) -> dict[str, str]:
-    """Return new names with the old ones of models that are otherwise as they were, where there is no doubt which is which."""
+    """Return the old names, by the new ones, of models that are otherwise unchanged, where the match is unambiguous."""
     unreadable = {problem.place.file for problem in head.problems}
     gone = [spec for name, spec in base.specs.items() if name not in head.specs and spec.path not in unreadable]
     come = [spec for name, spec in head.specs.items() if name not in base.specs]
@@ -70,25 +71,20 @@ def _renamed(base: Snapshot, head: Snapshot) -> dict[str, str]:
 
 def _model(name: str, old: Spec | None, new: Spec | None, base: Snapshot, terms: Terms) -> ReviewedModel:
     if old is not None and new is not None:
-        moved = old.path if old.path != new.path else ""
+        moved = old.path if old.path != new.path and not base.saved else ""  # a saved report has other paths
         if same(old, new):
             status: Status = "unchanged" if old.name == new.name else "renamed"
-            return ReviewedModel(name, status, new.path, moved_from="" if _is_saved(base) else moved)
-        return _changed(name, old, new, moved="" if _is_saved(base) else moved, terms=terms)
+            return ReviewedModel(name, status, new.path, moved_from=moved)
+        return _changed(name, old, new, moved, terms)
     saved = {scenario: values for (model, scenario), values in base.saved.items() if model == name}
     before = figures(old) if old else saved
     after = figures(new) if new else {}
     rows = tuple(_row(scenario, before.get(scenario), after.get(scenario), Attribution((), ())) for scenario in {**after, **before})
     if old is None and new is not None and saved:
         status = "changed" if any(row.status != "unchanged" for row in rows) else "unchanged"
-        return ReviewedModel(
-            name, status, new.path, rows, note="the saved report contains its metrics but not its spec, so they were not recomputed"
-        )
+        note = "the saved report contains its metrics but not its spec, so they were not recomputed"
+        return ReviewedModel(name, status, new.path, rows, note=note)
     return ReviewedModel(name, "new" if new else "removed", new.path if new else old.path if old else "", rows)
-
-
-def _is_saved(base: Snapshot) -> bool:
-    return bool(base.saved)
 
 
 def _changed(name: str, old: Spec, new: Spec, moved: str, terms: Terms) -> ReviewedModel:
@@ -109,37 +105,34 @@ def _row(scenario: str, before: Figures | None, after: Figures | None, moved: At
     return ReviewedScenario(scenario, "changed" if found else "unchanged", before, after, found)
 
 
-def _is_held(model: ReviewedModel, base: Snapshot, head: Snapshot, terms: Terms) -> bool:
-    """Whether a model is held against the policy: it changed, or what is claimed, waived or demanded of it did."""
+def _must_check(model: ReviewedModel, base: Snapshot, head: Snapshot, terms: Terms) -> bool:
+    """Whether to check a model against the policy: it, its expect values, waivers or tags, or the policy changed."""
     if model.status != "unchanged" or terms.policy_changed:
         return True
     old = base.specs.get(model.name)
-    return old is None or _demands(old) != _demands(head.specs[model.name])
+    return old is None or _requirements(old) != _requirements(head.specs[model.name])
 
 
-def _demands(spec: Spec) -> tuple[object, ...]:
+def _requirements(spec: Spec) -> tuple[object, ...]:
     claims = [(claim.figure, claim.value) for claim in spec.claims]
     return claims, [(waiver.budget, waiver.until) for waiver in spec.waivers], spec.tags
 
 
-def _held(spec: Spec, model: ReviewedModel, terms: Terms) -> CheckedModel:
+def _checked(spec: Spec, model: ReviewedModel, terms: Terms) -> CheckedModel:
     before = {row.scenario: row.before for row in model.rows if row.before is not None}
     planned = Planned(spec, tuple(plan(spec, scenario) for scenario in spec.scenarios))
     if model.status in ("unchanged", "renamed"):
         before = figures(spec)
-    for scenario in spec.scenarios:  # a scenario without a row is as it was
+    for scenario in spec.scenarios:  # a scenario without a row is unchanged
         if model.status == "changed" and scenario.name not in {row.scenario for row in model.rows}:
             before |= figures(spec, {scenario.name})
     return CheckedModel(planned, before, _places(spec, model, terms))
 
 
 def _places(spec: Spec, model: ReviewedModel, terms: Terms) -> dict[str, Place]:
-    """Return where a finding about a figure is shown: at the edit that moved it most, else at the model."""
-
-    def named(place: Place) -> Place:
-        return replace(place, file=terms.from_root(place.file))
-
-    places = {"": named(spec.places["name",]), "name": named(spec.places["name",])}
+    """Return the location of a finding about a metric: the edit that changed it most, else the model."""
+    name = spec.places["name",]
+    places = dict.fromkeys(("", "name"), replace(name, file=terms.from_root(name.file)))
     for row in reversed(model.rows):
         for change in row.changes:
             moves = sorted(change.moves, key=lambda move: -move.by)
@@ -149,16 +142,8 @@ def _places(spec: Spec, model: ReviewedModel, terms: Terms) -> dict[str, Place]:
     return places
 
 
-def _rank(model: ReviewedModel, found: tuple[Finding, ...]) -> tuple[bool, bool, str]:
-    return model.name not in {finding.model for finding in found}, model.status == "unchanged", model.name
-
-
-def _base_notes(base: Snapshot) -> list[str]:
-    return [f"{problem.place.file} has errors at the base: {problem.message}" for problem in base.problems]
-
-
 def _formulas(base: Snapshot) -> tuple[FormulaChange, ...]:
-    """Return the figures of a saved report that come out otherwise when its specs are computed with today's code."""
+    """Return the metrics of a saved report that differ when its specs are recomputed with this version."""
     found = []
     for spec in base.specs.values():
         saved = {scenario: values for (model, scenario), values in base.saved.items() if model == spec.name}

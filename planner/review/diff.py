@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
+from planner.report.paths import posix
 from planner.review import git, policy, snapshot
 from planner.review.compare import Terms, compare
 from planner.review.git import GitError, Repository
@@ -86,9 +87,7 @@ def _from_root(root: Path, folder: Path, pattern: str) -> str:
 def _unchanged(root: Path, files: dict[str, bytes]) -> frozenset[str]:
     """Return the names of the files that the work tree has as they are, and that need no other file to be read."""
     return frozenset(
-        snapshot.shown(Path(name))
-        for name, content in files.items()
-        if snapshot.stands_alone(content) and not _differs(root / name, content)
+        posix(Path(name)) for name, content in files.items() if snapshot.stands_alone(content) and not _differs(root / name, content)
     )
 
 

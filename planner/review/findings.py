@@ -1,4 +1,4 @@
-"""What is not allowed: broken budgets, claims that fail, sizes in names that are not true; each with its place and the way out."""
+"""Findings: exceeded budgets, failed expect values, wrong sizes in names; each with its location and a remedy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from planner.review.policy import SIZE_LABEL, Budget, Limit, Policy
 from planner.review.remedies import Remedy, find_remedies
 from planner.review.review import BudgetStatus, Figures, Finding, Severity
 from planner.spec.problems import Problem
-from planner.spec.records import Place, Spec, Waiver
+from planner.spec.records import Place, Spec
 
 REMEDIES = 25  # exceeded budgets of a review for which remedies are computed; each needs some dozens of plans
 
@@ -26,59 +26,55 @@ _SIZES = {"m": 10**6, "b": 10**9}
 
 @dataclass(frozen=True, slots=True)
 class CheckedModel:
-    """A model that is held against a policy: its plans, and its figures in the base where it was there, by scenario."""
+    """A model to check against a policy: its plans, and its metrics at the base by scenario."""
 
     planned: Planned
     before: dict[str, Figures]
-    places: dict[str, Place]  # by figure and "": where a finding about it is shown, named from the root
+    places: dict[str, Place]  # of findings by metric, "" for all others; files are relative to the root
 
 
 def findings(
-    held: Iterable[CheckedModel], policy: Policy, today: date, from_root: Callable[[str], str]
+    checked: Iterable[CheckedModel], policy: Policy, today: date, from_root: Callable[[str], str]
 ) -> tuple[tuple[Finding, ...], tuple[BudgetStatus, ...]]:
-    """Return everything that is not allowed about models, most grave first, and how each stands to each budget that is for it."""
+    """Return the findings about models, most severe first, and the status of each budget that applies to them."""
     found: list[Finding] = []
-    standings: list[BudgetStatus] = []
-    for model in held:
+    statuses: list[BudgetStatus] = []
+    for model in checked:
         spec = model.planned.spec
-        for budget, plan, broken in _budgets(model, policy, remedies=sum(map(_is_of_budget, found)) < REMEDIES):
-            told = [_waived(finding, spec, today) for finding in broken]
-            worst = min((finding.severity for finding in told), key=_SEVERITIES.index, default=None)
-            standings.append(BudgetStatus(spec.name, plan.scenario, budget.name, worst or "kept"))
-            found += told
+        for budget, plan, exceeded in _budgets(model, policy, remedies=sum(one.rule.startswith("budget:") for one in found) < REMEDIES):
+            these = [_waived(finding, spec, today) for finding in exceeded]
+            worst = min((finding.severity for finding in these), key=_SEVERITIES.index, default=None)
+            statuses.append(BudgetStatus(spec.name, plan.scenario, budget.name, worst or "kept"))
+            found += these
         found += [_waived(finding, spec, today) for finding in _labels(model, policy)]
         found += [*_claims(model, from_root), *_unknown_waivers(model, policy, from_root)]
-    return tuple(sorted(found, key=lambda one: _SEVERITIES.index(one.severity))), tuple(standings)
+    return tuple(sorted(found, key=lambda one: _SEVERITIES.index(one.severity))), tuple(statuses)
 
 
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "waived")
 
 
 def of_problem(problem: Problem) -> Finding:
-    """Return the finding that an invalid spec is."""
+    """Return the finding for an error in a spec."""
     return Finding(problem.code, "error", problem.message, problem.place, hint=problem.hint)
 
 
-def _is_of_budget(finding: Finding) -> bool:
-    return finding.rule.startswith("budget:")
-
-
 def _budgets(model: CheckedModel, policy: Policy, *, remedies: bool) -> Iterator[tuple[Budget, Plan, list[Finding]]]:
-    """Yield each budget that is for a scenario, with its limits that are broken."""
+    """Yield each budget that applies to a scenario, with the findings of its exceeded limits."""
     for plan in model.planned.plans:
         for budget in policy.budgets:
             if budget.covers(model.planned.spec, plan.scenario):
-                yield budget, plan, list(_broken(model, plan, budget, remedies=remedies))
+                yield budget, plan, list(_exceeded(model, plan, budget, remedies=remedies))
 
 
-def _broken(model: CheckedModel, plan: Plan, budget: Budget, *, remedies: bool) -> Iterator[Finding]:
+def _exceeded(model: CheckedModel, plan: Plan, budget: Budget, *, remedies: bool) -> Iterator[Finding]:
     value = CLAIMABLE[budget.figure].read(plan)
     was = model.before.get(plan.scenario, {}).get(budget.figure)
     for limit in budget.limits:
         worth = _worth(limit, was)
         if worth is None or not isinstance(value, int) or (value >= worth if limit.kind == "min" else value <= worth):
             continue
-        out = find_remedies(model.planned.spec, plan.scenario, budget.figure, worth) if remedies and limit.kind != "min" else ()
+        found = find_remedies(model.planned.spec, plan.scenario, budget.figure, worth) if remedies and limit.kind != "min" else ()
         yield Finding(
             rule=f"budget:{budget.name}",
             severity=budget.severity,
@@ -86,23 +82,23 @@ def _broken(model: CheckedModel, plan: Plan, budget: Budget, *, remedies: bool) 
             place=model.places.get(budget.figure, model.places[""]),
             model=plan.name,
             scenario=plan.scenario,
-            hint="; ".join(filter(None, (_said(out), budget.message))),
+            hint="; ".join(filter(None, (_describe(found), budget.message))),
         )
 
 
 def _worth(limit: Limit, before: int | None) -> Fraction | None:
-    """Return the most, or least, that the figure may be; None where the limit is on growth and there is nothing to grow from."""
+    """Return the limit of the metric; None if it is relative to a base that has no value."""
     if limit.kind != "max_increase":
         return limit.amount.value
     return None if before is None else before + limit.amount.of(before)
 
 
 def _message(budget: Budget, limit: Limit, value: int, worth: Fraction) -> str:
-    """Describe by how much a figure exceeds its limit, in a unit that shows it."""
+    """Describe by how much a metric exceeds its limit, in a unit that shows it."""
     column = CLAIMABLE[budget.figure]
     whole = -(-worth.numerator // worth.denominator) if limit.kind == "min" else worth.numerator // worth.denominator
-    said, allowed = quantity.pair(column, value, whole)
-    beyond = quantity.say(column, abs(value - whole))
+    actual, allowed = quantity.pair(column, value, whole)
+    beyond = quantity.rounded(column, abs(value - whole))
     decimal = column.unit == "bytes" and not limit.amount.text.endswith(("iB", "bytes")) and not limit.amount.text.isdecimal()
     written = f"{limit.amount.text} = {allowed}" if decimal else limit.amount.text  # not powers of 1,000 beside GiB
     what = {
@@ -110,10 +106,10 @@ def _message(budget: Budget, limit: Limit, value: int, worth: Fraction) -> str:
         "min": f"is below budget {budget.name} ({written}) by {beyond}",
         "max_increase": f"exceeds budget {budget.name} (an increase of {limit.amount.text}, to {allowed}) by {beyond}",
     }[limit.kind]
-    return f"{budget.figure} {said} {what} ({limit.place.file}:{limit.place.line})"
+    return f"{budget.figure} {actual} {what} ({limit.place.file}:{limit.place.line})"
 
 
-def _said(remedies: tuple[Remedy, ...]) -> str:
+def _describe(remedies: tuple[Remedy, ...]) -> str:
     """Describe remedies: ``to fit, lower one of: batch_size to 7, n_layers to 28``."""
     fitting = [f"{one.setting} to {units.exact(one.largest)}" for one in remedies if one.largest is not None]
     if fitting:
@@ -128,23 +124,25 @@ def _claims(model: CheckedModel, from_root: Callable[[str], str]) -> Iterator[Fi
 
 
 def _labels(model: CheckedModel, policy: Policy) -> Iterator[Finding]:
-    """Yield a finding where the size in a model's name (``7b``, ``124m``, ``a3b`` for active parameters) is not what it counts."""
+    """Yield a finding if the size in a model's name (``7b``, ``124m``, ``a3b`` for active parameters) differs from its parameters."""
     if policy.label_severity == "off":
         return
     spec, base = model.planned.spec, model.planned.plans[0]
     seen = set()
     for active, number, unit in _LABEL.findall(spec.name):
         if active.lower() in seen:
-            continue  # the first size is the model's, a later one is of something else
+            continue  # only the first size is the model's
         seen.add(active.lower())
         label = Fraction(number.replace("_", ".")) * _SIZES[unit.lower()]
         column = CLAIMABLE["params_active" if active else "params_total"]
         counted = column.read(base)
         if isinstance(counted, int) and abs(counted - label) > policy.label_tolerance * label:
+            difference = f"{units.share(abs(counted - int(label)), int(label))} {'more' if counted > label else 'less'}"
+            actual = f"{column.name} is {quantity.rounded(column, counted)} ({difference})"
             yield Finding(
                 rule=SIZE_LABEL,
                 severity=policy.label_severity,
-                message=f"name suggests {active}{number}{unit}, but {column.name} is {_off(quantity.say(column, counted), label, counted)}",
+                message=f"name suggests {active}{number}{unit}, but {actual}",
                 place=model.places["name"],
                 model=spec.name,
                 scenario="base",
@@ -152,13 +150,8 @@ def _labels(model: CheckedModel, policy: Policy) -> Iterator[Finding]:
             )
 
 
-def _off(said: str, label: Fraction, counted: int) -> str:
-    by = units.share(abs(counted - int(label)), int(label))
-    return f"{said} ({by} {'more' if counted > label else 'less'})"
-
-
 def _waived(finding: Finding, spec: Spec, today: date) -> Finding:
-    """Return the finding as the spec's waiver makes it: waived up to the last day, in force again after that."""
+    """Return the finding, waived if a waiver of the spec applies; after its last day, with a hint that it expired."""
     waiver = next((one for one in spec.waivers if finding.rule in (f"budget:{one.budget}", one.budget)), None)
     if waiver is None:
         return finding
@@ -175,8 +168,3 @@ def _unknown_waivers(model: CheckedModel, policy: Policy, from_root: Callable[[s
             message = f"waiver for unknown budget {waiver.budget!r}"
             hint = "remove it, or use a budget name from planner.yaml"
             yield Finding("waiver", "warning", message, place, model.planned.spec.name, hint=hint)
-
-
-def waivers(specs: Iterable[Spec]) -> tuple[tuple[str, Waiver], ...]:
-    """Return the waivers of all specs, by model."""
-    return tuple((spec.name, waiver) for spec in specs for waiver in spec.waivers)

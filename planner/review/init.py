@@ -1,4 +1,4 @@
-"""``planner init``: the files of a first proposal, written only where nothing stands yet."""
+"""``planner init``: the files of a new project; existing files are kept."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from planner.importer.files import first_problem, import_file, locate
 from planner.importer.reader import UnsupportedConfigError
 from planner.importer.write import spec_text
+from planner.report import write as on_disk
 from planner.review.snapshot import POLICY
 from planner.spec.language import schema
 from planner.spec.problems import SpecError, render
@@ -79,22 +80,17 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
 
 
-def standing(folder: Path, made: dict[str, str]) -> list[str]:
-    """Return the files that stand there already and are not as they would be written."""
-    return [name for name, text in made.items() if (folder / name).exists() and not _holds(folder / name, text)]
-
-
-def _holds(path: Path, text: str) -> bool:
-    return path.is_file() and path.read_bytes() == text.encode()
+def existing(folder: Path, made: dict[str, str]) -> list[str]:
+    """Return the files that already exist with other contents."""
+    found = on_disk.outdated(folder, {name: text.encode() for name, text in made.items()})
+    return [name for name in made if found.get(folder / name) == "out of date"]
 
 
 def write(folder: Path, made: dict[str, str]) -> None:
-    """Write the files, folder by folder, each folder's whole or not at all. Raises OSError."""
-    from planner.report.write import write as write_all
-
+    """Write the files, all of a folder or none. Raises OSError."""
     folders: dict[Path, dict[str, bytes]] = {}
     for name, text in made.items():
         path = folder / name
         folders.setdefault(path.parent, {})[path.name] = text.encode()
     for where, contents in folders.items():
-        write_all(where, contents)
+        on_disk.write(where, contents)

@@ -158,7 +158,7 @@ def _figures(row: ReviewedScenario) -> Iterator[str]:
         yield _line(("---", "--:", "--:"))
         for name, value in (row.after or row.before or {}).items():
             if value and name in FIGURES:
-                yield _line((name, _whole(quantity.say(FIGURES[name], value)), units.exact(value)))
+                yield _line((name, _whole(quantity.rounded(FIGURES[name], value)), units.exact(value)))
         return
     yield _line(("metric", "before", "after", "change", "cause"))
     yield _line(("---", "--:", "--:", "--:", "---"))

@@ -16,6 +16,7 @@ from typing import Any
 from planner import spec as specs_room
 from planner.importer.convert import as_spec
 from planner.report.columns import CLAIMABLE
+from planner.report.paths import posix
 from planner.review.review import Figures
 from planner.spec import catalogue
 from planner.spec.find import SUFFIXES, find
@@ -64,18 +65,13 @@ def from_root(root: Path, file: str) -> str:
     path = Path.cwd() / file
     real, top = _real(path.parent) / path.name, _real(root)
     if real.is_relative_to(top):
-        return shown(real.relative_to(top))
-    return _published(real) or shown(Path(os.path.relpath(real, top)))
+        return posix(real.relative_to(top))
+    return _published(real) or posix(Path(os.path.relpath(real, top)))
 
 
 @lru_cache(maxsize=1024)
 def _real(folder: Path) -> Path:
     return Path(os.path.realpath(folder))
-
-
-def shown(path: Path) -> str:
-    r"""Name a file with forward slashes; bytes that are no UTF-8 are written ``\xff``."""
-    return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
 
 
 def revision(
@@ -89,7 +85,7 @@ def revision(
     meant = selected(files, patterns)
     chosen = dict.fromkeys((*meant, *selected(files, others)))
     known = {spec.path: spec for spec in head.values() if spec.path in unchanged}
-    unread = [file for file in chosen if shown(Path(file)) not in known and shown(Path(file)) != POLICY]
+    unread = [file for file in chosen if posix(Path(file)) not in known and posix(Path(file)) != POLICY]
     needed = {file: files[file] for file in unread} if all(stands_alone(files[file]) for file in unread) else files
     with _snapshot(needed) as folder:
         read, problems = specs_room.read([folder / file for file in unread], convert=as_spec)
@@ -97,8 +93,8 @@ def revision(
         astray = (spec.path for spec in read if not _within(spec, folder))
         strays = tuple(whole_file(path, "extends", "extends a file that does not exist at that revision") for path in astray)
         told = tuple(_placed(problem, lambda file: _relative(file, folder), folder) for problem in (*problems, *strays))
-    taken = {known[name].name: known[name] for name in map(shown, map(Path, chosen)) if name in known}
-    return Snapshot({**taken, **own}, told, frozenset(map(shown, map(Path, meant))))
+    taken = {known[name].name: known[name] for name in map(posix, map(Path, chosen)) if name in known}
+    return Snapshot({**taken, **own}, told, frozenset(map(posix, map(Path, meant))))
 
 
 def selected(files: Collection[str], patterns: Iterable[str]) -> list[str]:
@@ -208,7 +204,7 @@ def _catalogue() -> frozenset[Path]:
 
 def _relative(file: str, folder: Path) -> str:
     path = Path(file)
-    return shown(path.relative_to(folder)) if path.is_relative_to(folder) else _published(path) or file
+    return posix(path.relative_to(folder)) if path.is_relative_to(folder) else _published(path) or file
 
 
 def _relocated(spec: Spec, folder: Path) -> Spec:

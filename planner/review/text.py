@@ -63,7 +63,7 @@ def _table(row: ReviewedScenario) -> tuple[Sequence[str], str, list[Sequence[str
     lines: list[Sequence[str]] = []
     if row.before is None or row.after is None:
         values = row.after or row.before or {}
-        lines += [(name, quantity.say(FIGURES[name], value), row.status) for name, value in values.items() if value and name in FIGURES]
+        lines += [(name, quantity.rounded(FIGURES[name], value), row.status) for name, value in values.items() if value and name in FIGURES]
         return ("metric", "", ""), "lrl", lines
     for change in row.changes:
         before, after = quantity.pair(FIGURES[change.figure], change.before, change.after)

@@ -1,4 +1,4 @@
-"""Specs as they stand, without a base: what ``planner run`` tells of ``planner.yaml``, and ``planner validate`` to gates."""
+"""Reviews without a base: the budgets that ``planner run`` checks, and ``planner validate`` for CI."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from planner.review.policy import Policy
 from planner.review.review import Finding, Review, ReviewedModel
 from planner.review.snapshot import POLICY, from_root
 from planner.spec.problems import Problem
-from planner.spec.records import Place, Spec
+from planner.spec.records import Spec
 
 
 def findings(models: Iterable[Planned], folder: Path, today: date) -> tuple[Finding, ...]:
-    """Return what the policy of the repository around a folder does not allow; nothing without a policy. Growth has no base here."""
+    """Check the policy of the repository around a folder, if there is one; limits on growth have no base here."""
     home = _home(folder)
     if not (home / POLICY).is_file():
         return ()
     read, problems = policy.read(home / POLICY, POLICY)
     if problems:
         return tuple(map(rules.of_problem, problems))
-    held = [CheckedModel(model, {}, dict.fromkeys(("", "name"), _place(model))) for model in models]
-    found, _ = rules.findings(held, read, today, str)
-    return tuple(finding for finding in found if finding.rule != "expect")  # told before anything is written
+    checked = [CheckedModel(model, {}, dict.fromkeys(("", "name"), model.spec.places["name",])) for model in models]
+    found, _ = rules.findings(checked, read, today, str)
+    return tuple(finding for finding in found if finding.rule != "expect")  # reported before anything is written
 
 
 def with_budgets(models: Iterable[Planned], folder: Path) -> list[Planned]:
-    """Return the models with the budgets for their scenarios that the policy around a folder has; an unreadable one has none."""
+    """Return the models with the budgets that apply to their scenarios; an invalid policy has none."""
     read, _ = policy.read(_home(folder) / POLICY, POLICY)
     return [replace(model, budgets=tuple(_limits(model, read))) for model in models]
 
@@ -48,7 +48,7 @@ def _limits(model: Planned, read: Policy) -> Iterator[BudgetLimit]:
 
 
 def validation(specs: Iterable[Spec], problems: Iterable[Problem], folder: Path) -> Review:
-    """Return the reading of specs as a review without a base, for the formats of gates."""
+    """Return the errors of specs as a review without a base, for the formats of CI systems."""
     home = _home(folder)
     placed = (replace(problem, place=replace(problem.place, file=from_root(home, problem.place.file))) for problem in problems)
     models = tuple(ReviewedModel(spec.name, "unchanged", from_root(home, spec.path)) for spec in specs)
@@ -58,7 +58,3 @@ def validation(specs: Iterable[Spec], problems: Iterable[Problem], folder: Path)
 def _home(folder: Path) -> Path:
     """Return the root of the repository around a folder, or the folder."""
     return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)
-
-
-def _place(model: Planned) -> Place:
-    return model.spec.places["name",]

@@ -85,11 +85,11 @@ def cell(row: ReviewedScenario, figure: str) -> Cell:
     if row.before is None or row.after is None:
         values = row.after or row.before or {}
         value = values.get(figure)
-        return Cell("" if value is None else quantity.say(column, value), row.status if value is not None else "")
+        return Cell("" if value is None else quantity.rounded(column, value), row.status if value is not None else "")
     change = next((one for one in row.changes if one.figure == figure), None)
     if change is None:
         value = row.after.get(figure)
-        return Cell("" if value is None else quantity.say(column, value))
+        return Cell("" if value is None else quantity.rounded(column, value))
     before, after = quantity.pair(column, change.before, change.after)
     return Cell(f"{before} → {after}", said(change))
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.report.paths import shown
+from planner.report.paths import display_path
 
 
 @pytest.fixture(autouse=True)
@@ -16,16 +16,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_spec_is_named_the_same_however_it_was_given(home: Path) -> None:
     for given in ("specs/a.yaml", "./specs/a.yaml", "specs//x/../a.yaml", str(home / "specs" / "a.yaml")):
-        assert shown(given) == "specs/a.yaml"
+        assert display_path(given) == "specs/a.yaml"
 
 
 def test_no_directory_outside_the_current_one_is_told(home: Path) -> None:
-    assert shown("../other/b.yaml") == "b.yaml"
-    assert shown(str(home.parent / "other" / "b.yaml")) == "b.yaml"
-    assert shown("..hidden.yaml") == "..hidden.yaml"
+    assert display_path("../other/b.yaml") == "b.yaml"
+    assert display_path(str(home.parent / "other" / "b.yaml")) == "b.yaml"
+    assert display_path("..hidden.yaml") == "..hidden.yaml"
 
 
 def test_standard_input_and_odd_names() -> None:
-    assert shown("<stdin>") == "<stdin>"
-    assert shown("模型 é.yaml") == "模型 é.yaml"
-    assert shown("bad\udcff.yaml") == r"bad\xff.yaml"  # a byte that is no UTF-8, as Python hands it over
+    assert display_path("<stdin>") == "<stdin>"
+    assert display_path("模型 é.yaml") == "模型 é.yaml"
+    assert display_path("bad\udcff.yaml") == r"bad\xff.yaml"  # a byte that is no UTF-8, as Python hands it over

@@ -17,7 +17,7 @@ SPECS = sorted((Path(__file__).parent.parent.parent / "specs").glob("*.yaml"))
 def test_show_fits_80_columns_with_every_number(path: Path) -> None:
     spec = planner.load(path)
     for plan in planner.plans(spec):
-        extra = (breakdown.shapes(plan), breakdown.tensors(plan), breakdown.kept(plan))
+        extra = (breakdown.shapes(plan), breakdown.tensors(plan), breakdown.saved(plan))
         wide, narrow = (show.tree(spec, plan, extra, width=width).splitlines() for width in (None, 80))
         too_wide = [line for line in narrow[1:] if terminal.cells_of(line) > 80 and "https://" not in line]
         assert too_wide == []

@@ -114,7 +114,7 @@ def test_a_share_is_of_the_figure() -> None:
 
 def test_every_figure_can_be_said() -> None:
     for column in FIGURES.values():
-        assert quantity.say(column, 1)
+        assert quantity.rounded(column, 1)
 
 
 def test_the_schema_is_draft_07_and_its_examples_hold() -> None:

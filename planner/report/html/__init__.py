@@ -1,1 +1,1 @@
-"""Models as HTML: pictures with their figures beside them, for a page and for notebooks. Whatever a spec says is escaped here."""
+"""Models as HTML, for a page and for notebooks: charts beside their values. All text from specs is escaped here."""

@@ -1,4 +1,4 @@
-"""Where figures come from, on demand: each formula once, however many figures of however many models it is behind."""
+"""The formulas that a page links to: each once, however many models share it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from planner.spec.records import Scenario, Spec
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """How much a page tells."""
+    """How much a page shows."""
 
     full: bool = True  # else shapes in symbols, once for all models that share them; no bars by convention; bytes of parts only exact
-    longest: int | None = None  # of the formulas that are told, in characters
+    longest: int | None = None  # of the formulas shown, in characters
 
 
-# What a page leaves out when it would be too large, a step after the other.
+# What a page omits to stay small, step by step.
 DETAILS = (Detail(), Detail(full=False), *(Detail(full=False, longest=longest) for longest in (400, 300, 200, 150, 100, 50, 0)))
 
 
 @dataclass(slots=True)
 class FormulaList:
-    """The formulas and shapes asked for so far, numbered in that order. With ``links`` a label leads to its formula."""
+    """The formulas and shapes used so far, numbered in that order. With ``links`` a label links to its formula."""
 
     links: bool = True
     detail: Detail = DETAILS[0]
@@ -32,14 +32,14 @@ class FormulaList:
     shapes: dict[str, int] = field(default_factory=dict)
 
     def behind(self, label: str, figure: str, formula: str) -> str:
-        """Return a label, as HTML, that leads to the formula of a figure, unless that is too long for this page."""
+        """Return a label, as HTML, that links to the formula of a metric, unless that is too long for this page."""
         if self.detail.longest is not None and len(formula) > self.detail.longest:
             return text(label)
         number = self.known.setdefault((figure, formula), len(self.known) + 1)
         return f"<a href=#f{number}>{text(label)}</a>" if self.links else text(label)
 
     def shapes_like(self, modules: str) -> str:
-        """Return what leads to shapes, which are HTML."""
+        """Return a link to shapes, which are HTML."""
         return f"<a href=#s{self.shapes.setdefault(modules, len(self.shapes) + 1)}>Shapes from token ids to logits</a>"
 
     def items(self) -> Iterator[str]:
@@ -49,7 +49,7 @@ class FormulaList:
 
 
 def of(spec: Spec, scenario: Scenario) -> Mapping[str, Explanation]:
-    """Return the explanations of a plan by figure; that of the peak in a phase by ``peak`` and the phase."""
+    """Return the explanations of a plan by metric; that of the peak in a phase by ``peak`` and the phase."""
     explained = explain(spec, scenario)
     by_phase = {f"peak {one.figure.split(',')[0]}": one for one in explained if one.group == "peak"}
     return {one.figure: one for one in explained} | by_phase

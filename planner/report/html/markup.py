@@ -1,4 +1,4 @@
-"""Small pieces of HTML. End tags and quotation marks that HTML lets a writer leave out are left out: a page of fifty models stays small."""
+"""Small pieces of HTML. Optional end tags and quotation marks are omitted: a page of fifty models stays small."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _URL = re.compile(r"https?://([0-9A-Za-z.:-]+)(?:[/?#][!-;=?-\[\]^_a-z~]*)?")  #
 
 @lru_cache(maxsize=4096)  # the same few words fill most cells
 def text(raw: str) -> str:
-    """Make text show itself and do nothing else, in an element or between an attribute's quotation marks, on one line."""
+    """Escape text, on one line, for an element or a quoted attribute."""
     return escape(printable(" ".join(raw.split())))
 
 
 def link(source: str) -> str:
-    """Lead to a source by the name of its host; what is no plain web address is shown as it is."""
+    """Link to a source by its host name; text that is not a plain URL is only escaped."""
     found = _URL.fullmatch(source)
     return f'<a href="{text(source)}">{text(found[1])}</a>' if found else text(source)
 
 
 def table(caption: str, picture: str, headings: Sequence[str], rows: Iterable[str]) -> str:
-    """Frame rows, which ``row`` wrote, with a caption that holds their picture, and with headings; all of it is HTML."""
+    """Return a table of rows from ``row``, with a caption that contains their chart, and with headings; all are HTML."""
     head = f"<tr>{''.join(f'<th>{heading}' for heading in headings)}" if headings else ""
     return f"<table><caption>{caption}{picture}{head or '<tbody>'}{''.join(rows)}</table>"
 
 
 def row(first: str, cells: Iterable[str], *, css: str = "") -> str:
-    """Write a row; ``css`` names the colour that its part has in the picture beside it. Cells are HTML."""
+    """Return a row of HTML cells; ``css`` is the class that colors its part in the chart."""
     name = f" class={css}" if css else ""
     return f"<tr><th{name}>{first}{''.join(f'<td>{cell}' for cell in cells)}"

@@ -1,6 +1,6 @@
-"""Pictures as SVG: stacked bars, bars, curves on two logarithmic scales. Texts given are HTML already.
+"""Charts as SVG: stacked bars, bars, curves on logarithmic scales. Text arguments are HTML already.
 
-A picture has a title and a description, no colour of its own (classes name them), and its figures in a table beside it.
+A chart has a title, a description and its values in a table beside it; classes name its colors.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 300, 8, 132  # the frame of the curves
 _GAP = 20  # between two of them
 _GRID_LINES = 4
 
-Part = tuple[str, int]  # the class that colours it, and how much it is
+Part = tuple[str, int]  # the class that colors it, and its size
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Parts one behind the other, and marks as lines across, on a scale that ends at ``scale``."""
+    """A stacked bar, with marks as lines across it, on a scale that ends at ``scale``."""
 
     label: str
     parts: Sequence[Part]
@@ -30,7 +30,7 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Bytes over a size. Points ascend in both; one of them is the chosen one."""
+    """Bytes over a size: points ascending in both, one of them the chosen one."""
 
     name: str
     points: Sequence[tuple[int, int]]
@@ -38,13 +38,13 @@ class Curve:
 
 
 def stacks(title: str, description: str, drawn: Sequence[Stack]) -> str:
-    """Draw stacks one under another, each under its label."""
+    """Draw stacks one below another, each below its label."""
     bars = (f"<g class=g{number}>{''.join(_stack(one))}</g>" if number else "".join(_stack(one)) for number, one in enumerate(drawn))
     return _svg(f"class=s{len(drawn)} " if len(drawn) > 1 else "", title, description, bars)
 
 
 def _stack(one: Stack) -> Iterator[str]:
-    """Draw each part from the start to where it ends, the last one first: what stays to be seen of it is its own share."""
+    """Draw each part from the start of the bar to its own end, the longest first: its own share stays visible."""
     yield f"<text y=11>{one.label}</text>"
     ends = [(css, end) for (css, size), end in zip(one.parts, accumulate(size for _, size in one.parts), strict=True) if size]
     yield from (f"<rect class={css} width={_percent(end, one.scale)} />" for css, end in reversed(ends))
@@ -53,13 +53,13 @@ def _stack(one: Stack) -> Iterator[str]:
 
 
 def bars(title: str, description: str, parts: Sequence[Part]) -> str:
-    """Draw one bar under another, the longest as long as the picture; where each stands, its class says."""
+    """Draw one bar below another, the longest as wide as the chart; the class of each places it."""
     longest = max(size for _, size in parts)
     return _svg("class=m ", title, description, (f"<rect class={css} width={_percent(size, longest)} />" for css, size in parts))
 
 
 def curves(title: str, description: str, drawn: Sequence[Curve]) -> str:
-    """Draw curves side by side, on one logarithmic scale of bytes and each on its own of sizes, the chosen points marked."""
+    """Draw curves side by side on a shared log scale of bytes, each with its own log scale of sizes, the chosen points marked."""
     sizes = [size for one in drawn for _, size in one.points]
     low, high = _ends(min(sizes), max(sizes))
     width = (_RIGHT - _LEFT - _GAP * (len(drawn) - 1)) // len(drawn)
@@ -81,14 +81,14 @@ def _curve(one: Curve, left: int, width: int, low: int, high: int) -> str:
 
 
 def _ends(least: int, most: int) -> tuple[int, int]:
-    """Return the powers of two around bytes, apart from each other."""
+    """Return different powers of two around the values."""
     low = 1 << max(0, least.bit_length() - 1)
     high = 1 << max(1, (most - 1).bit_length())
     return low, max(high, 2 * low)
 
 
 def _grid(low: int, high: int) -> Iterable[str]:
-    """Draw a line and its bytes at powers of two, few enough to be read."""
+    """Draw grid lines with their bytes at powers of two, few enough to be readable."""
     doublings = (high // low).bit_length() - 1
     step = -(-doublings // (_GRID_LINES - 1))
     at = {low << power: _BOTTOM - units.along_log(low << power, low, high, _BOTTOM - _TOP) for power in range(0, doublings + 1, step)}

@@ -1,8 +1,8 @@
-"""What a model takes, as a section of a page: pictures, the figures of each in a table beside it, and what is behind each figure."""
+"""The section of a model on a page: charts, each with its values in a table, and links to their formulas."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, zip_longest
@@ -24,7 +24,7 @@ from planner.trace.decoder import trace
 from planner.trace.refusal import NotModelledError
 from planner.trace.sizes import text as formula
 
-_MATTERS = 20  # the other kind of head is told where it moves the total by a twentieth
+_MATTERS = 20  # the other kind of LM head is shown if it changes the total by at least 1/20
 _STATES = ("weights", "master weights", "gradients", "optimizer", "average of weights")
 _IN_ORDER = "Segments appear in table order"
 _HEAD = f"p{COMPONENTS.index('head')}"
@@ -32,29 +32,29 @@ _HEAD = f"p{COMPONENTS.index('head')}"
 
 @dataclass(frozen=True)
 class Facts:
-    """A plan, and what only a page tells of it, each computed when it is first asked for."""
+    """A plan, and what only a page shows of it, computed on first use."""
 
     plan: Plan
     budgets: tuple[BudgetLimit, ...] = ()  # of the plan's scenario
 
     @cached_property
     def scenario(self) -> Scenario:
-        """The plan's own scenario."""
+        """The plan's scenario."""
         return Scenario(self.plan.scenario, self.plan.training)
 
     @cached_property
     def spec(self) -> Spec:
-        """As much of a spec as the plan remembers."""
+        """A spec with the plan's model and scenario only."""
         return Spec(self.plan.name, self.plan.spec_path, self.plan.model, (self.scenario,))
 
     @cached_property
     def explained(self) -> Mapping[str, Explanation]:
-        """What is behind each figure: the model and its training computed once more, over symbols."""
+        """The explanation of each metric: the plan computed again over symbols."""
         return formula_list.of(self.spec, self.scenario)
 
     @cached_property
     def other_head(self) -> int | None:
-        """The parameters with the other kind of head, unless that hardly matters."""
+        """The parameters with the other kind of LM head, tied or untied; None if they hardly differ."""
         model = replace(self.plan.model, tied_head=not self.plan.model.tied_head)
         try:
             other = capacity.plan(replace(self.spec, model=model), self.scenario).parameters.total
@@ -74,16 +74,13 @@ class Facts:
         names = symbolize(self.plan.model, self.plan.training)
         lines = trace(names.model, names.training).shapes
         return _modules(
-            [
-                _Shape(line.path, line.what, line.tensor.dtype, tuple(map(formula, line.tensor.shape)), formula(line.copies))
-                for line in lines
-            ]
+            _Shape(line.path, line.what, line.tensor.dtype, tuple(map(formula, line.tensor.shape)), formula(line.copies)) for line in lines
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is told of a plan, and the formulas told so far."""
+    """A plan to show, and the formulas listed so far."""
 
     facts: Facts
     formulas: FormulaList
@@ -94,37 +91,27 @@ class Subject:
         return self.facts.plan
 
     def label(self, label: str, figure: str) -> str:
-        """Return a label that leads to its figure's formula, if there is one."""
+        """Return a label that links to the formula of a metric, if it has one."""
         one = self.facts.explained.get(figure)
         return text(label) if one is None else self.formulas.behind(label, figure, one.formula)
 
 
 def model(facts: Sequence[Facts], known: FormulaList) -> Iterator[str]:
-    """Yield everything about a model: its parameters, and what each scenario takes, the base scenario first."""
-    for number, one in enumerate(facts):
-        if number == 0:
-            yield components(Subject(one, known))
-        else:
-            yield f"<h3>Scenario {text(one.plan.scenario)}</h3>"
-        yield from a_scenario(Subject(one, known))
-
-
-def a_scenario(one: Subject) -> Iterator[str]:
-    """Yield what training takes."""
-    yield memory(one)
-    yield curves(one)
-    yield conventions(one)
-    yield shapes(one)
+    """Yield everything about a model: its parameters, then each scenario, the base scenario first."""
+    for number, scenario in enumerate(facts):
+        one = Subject(scenario, known)
+        yield f"<h3>Scenario {text(one.plan.scenario)}</h3>" if number else components(one)
+        yield from (part(one) for part in (memory, curves, conventions, shapes))
 
 
 def sizes(plan: Plan) -> str:
-    """Say what each symbol of the formulas is worth."""
+    """List the value of each symbol in the formulas."""
     values = symbolize(plan.model, plan.training).values
     return ", ".join(f"{text(name)} {units.exact(value)}" for name, value in values.items() if name != "tokens")
 
 
 def components(one: Subject) -> str:
-    """Tell parameters and forward FLOPs by component; where it matters, the parameters with the other kind of head as well."""
+    """Show parameters and forward FLOPs by component, and the parameters with the other kind of LM head if they differ much."""
     plan, other = one.plan, one.facts.other_head
     params, flops = plan.parameters, plan.flops.forward_by_component
     total, all_flops = params.total, sum(flops.values())
@@ -134,25 +121,16 @@ def components(one: Subject) -> str:
         same = min(total, other)
         drawn.append(Stack(f"{_head(plan, other=True)}: {units.count(other)}", [("u", same), (_HEAD, other - same)], max(total, other)))
     drawn.append(Stack(f"a forward pass: {units.flops(all_flops)}", [(css, cost) for css, _, _, cost in parts], all_flops))
-    rows = [
-        row(
-            one.label(name, f"params_{name}"),
-            [
-                units.exact(size),
-                units.share(size, total),
-                *([one.label(units.flops(cost), f"forward FLOPs in {name}")] if cost else []),
-            ],
-            css=css,
-        )
-        for css, name, size, cost in parts
-        if size or cost
-    ]
+    rows = []
+    for css, name, size, cost in parts:
+        forward = (one.label(units.flops(cost), f"forward FLOPs in {name}"),) if cost else ()
+        if size or cost:
+            rows.append(row(one.label(name, f"params_{name}"), (units.exact(size), units.share(size, total), *forward), css=css))
     rows.append(row("sum", (units.exact(total), "", units.flops(all_flops)), css="t"))
     if other is not None:
         rows.append(row(_head(plan, other=True), (units.exact(other),), css="u"))
-    return table(
-        "Parameters and FLOPs of a forward pass", picture.stacks("Components", _IN_ORDER, drawn), ("", "parameters", "", "forward"), rows
-    )
+    chart = picture.stacks("Components", _IN_ORDER, drawn)
+    return table("Parameters and FLOPs of a forward pass", chart, ("", "parameters", "", "forward"), rows)
 
 
 def _head(plan: Plan, *, other: bool = False) -> str:
@@ -160,25 +138,20 @@ def _head(plan: Plan, *, other: bool = False) -> str:
 
 
 def memory(one: Subject) -> str:
-    """Tell the memory of a training step by part, against the budgets or the device's memory."""
+    """Show the memory of a training step by part, beside the budgets or the device's memory."""
     plan, figures = one.plan, one.plan.memory
     parts = [(f"m{_STATES.index(state.part)}", _state(one, state), state.total_bytes) for state in figures.states if state.total_bytes]
     others = figures.activations_bytes - figures.logits_bytes
-    parts += [
-        ("m5", one.label("activations", "activations_bytes"), others),
-        ("m6", one.label("logits", "activations in logits"), figures.logits_bytes),
-    ]
+    parts.append(("m5", one.label("activations", "activations_bytes"), others))
+    parts.append(("m6", one.label("logits", "activations in logits"), figures.logits_bytes))
     limits = _limits(one)
     total = figures.model_states_bytes + figures.activations_bytes
     scale = max(total, figures.peak_bytes, *(size for _, size in limits))
     marks = [("k", figures.peak_bytes), *(("l", size) for _, size in limits)]
-    drawn = picture.stacks(
-        "Training memory",
-        f"{_IN_ORDER}; lines: peak memory, device memory",
-        [Stack(f"{units.memory(total)}", [(css, size) for css, _, size in parts], scale, marks)],
-    )
+    stack = Stack(units.memory(total), [(css, size) for css, _, size in parts], scale, marks)
+    drawn = picture.stacks("Training memory", f"{_IN_ORDER}; lines: peak memory, device memory", [stack])
     rounded = (units.memory,) if one.formulas.detail.full else ()
-    rows = [row(label, (units.exact(size), *(say(size) for say in rounded)), css=css) for css, label, size in parts]
+    rows = [row(label, (units.exact(size), *(form(size) for form in rounded)), css=css) for css, label, size in parts]
     rows.append(row("sum", (units.exact(total), units.memory(total)), css="t"))
     phase = next(phase for phase in figures.phases if phase.peak_bytes == figures.peak_bytes)
     peak = one.label(f"peak, {phase.phase}", f"peak {phase.phase}")
@@ -188,7 +161,7 @@ def memory(one: Subject) -> str:
 
 
 def _state(one: Subject, state: ByteSum) -> str:
-    """Name a part of the model states, with its bytes per parameter; where these differ from tensor to tensor, with its formula."""
+    """Name a part of the model states with its bytes per parameter; if these vary by tensor, link to its formula instead."""
     each = state.bytes_per_param
     if each is None or each * one.plan.parameters.total != state.total_bytes:
         return one.label(state.part, state.part)
@@ -203,24 +176,24 @@ def _recipe(plan: Plan) -> str:
 
 
 def _limits(one: Subject) -> list[tuple[str, int]]:
-    """Return what budgets allow a step to take, by name; without any, the memory of the device whose kernels run."""
-    told = [
+    """Return the memory limits of budgets by name; without any, the memory of the modeled device."""
+    budgets = [
         (f"budget {limit.budget}", limit.worth)
         for limit in one.facts.budgets
         if limit.figure == "peak_bytes" and limit.kind == "max" and limit.worth
     ]
     device = devices.find(one.plan.training.device)
-    return told or ([(device.name, device.memory_bytes)] if device else [])
+    return budgets or ([(device.name, device.memory_bytes)] if device else [])
 
 
 def curves(one: Subject) -> str:
-    """Tell activation memory over n and over B, the chosen point marked."""
+    """Show activation memory over n and over B, with the spec's setting marked."""
     over_n, over_B = one.facts.curves.by_length, one.facts.curves.by_batch
-    training, kept = one.plan.training, one.plan.memory.activations_bytes
+    training, saved = one.plan.training, one.plan.memory.activations_bytes
     drawn = picture.curves(
         "Activations",
         "Log scale; the circle marks the spec's setting",
-        [Curve("n", over_n, (training.sequence_length, kept)), Curve("B", over_B, (training.batch_size, kept))],
+        [Curve("n", over_n, (training.sequence_length, saved)), Curve("B", over_B, (training.batch_size, saved))],
     )
     rows = (f"<tr>{''.join(map(_point, pair))}" for pair in zip_longest(over_n, over_B, fillvalue=None))
     headings = ("n", f"B = {units.exact(training.batch_size)}", "B", f"n = {units.exact(training.sequence_length)}")
@@ -232,7 +205,7 @@ def _point(point: tuple[int, int] | None) -> str:
 
 
 def conventions(one: Subject) -> str:
-    """Tell FLOPs of training by convention."""
+    """Show training FLOPs by convention."""
     counts, chosen = one.plan.flops.by_convention, one.plan.flops.chosen.convention
     classes = [f"c{number}" if one.formulas.detail.full else "" for number in range(len(counts))]
     rows = [
@@ -247,11 +220,11 @@ def conventions(one: Subject) -> str:
 
 
 def shapes(one: Subject) -> str:
-    """Tell the tensors on the way from the token ids to the logits, module by module: in numbers, or in symbols that models share."""
+    """List the tensors from token ids to logits by module: in numbers, or in symbols that models share."""
     if not one.formulas.detail.full:
         return f"<p>{one.formulas.shapes_like(one.facts.shapes)}\n"
-    told = tuple(_Shape(line.path, line.what, line.dtype, tuple(map(str, line.shape)), str(line.copies)) for line in one.plan.shapes)
-    return f"<details><summary>Shapes from token ids to logits</summary><ol>{_modules(told)}</ol></details>\n"
+    lines = (_Shape(line.path, line.what, line.dtype, tuple(map(str, line.shape)), str(line.copies)) for line in one.plan.shapes)
+    return f"<details><summary>Shapes from token ids to logits</summary><ol>{_modules(lines)}</ol></details>\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,15 +236,15 @@ class _Shape:
     copies: str
 
 
-def _modules(lines: Sequence[_Shape]) -> str:
-    """Write an item per module, and neighbours of one shape together; a dtype stands for what follows it as well."""
+def _modules(lines: Iterable[_Shape]) -> str:
+    """Return an item per module, with consecutive tensors of one shape together; a dtype also applies to what follows it."""
     items: list[str] = []
     last = ""
     for (path, copies), inside in groupby(lines, lambda line: (line.path, line.copies)):
-        told: list[str] = []
+        tensors: list[str] = []
         for (sizes, dtype), alike in groupby(inside, lambda line: (line.sizes, line.dtype)):
             names = ", ".join(line.what for line in alike)
-            told.append(f"{names} ({', '.join(sizes)})" + (f" {dtype}" if dtype != last else ""))
+            tensors.append(f"{names} ({', '.join(sizes)})" + (f" {dtype}" if dtype != last else ""))
             last = dtype
-        items.append(f"<li>{text(path or 'input')}{f' × {copies}' if copies != '1' else ''}: {text(', '.join(told))}")
+        items.append(f"<li>{text(path or 'input')}{f' × {copies}' if copies != '1' else ''}: {text(', '.join(tensors))}")
     return "".join(items)
