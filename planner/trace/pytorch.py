@@ -52,7 +52,9 @@ def activation(t: Tape, name: Activation, x: Tensor) -> Tensor:
         case "gelu_new":
             half = op.mul_scalar(t, x)
             bent = op.tanh(t, op.mul_scalar(t, op.add(t, x, op.mul_scalar(t, op.square(t, x)))))
-            return op.multiply(t, half, op.add_scalar(t, bent))
+            made = op.multiply(t, half, op.add_scalar(t, bent))
+            op.keep_alive(t, x)
+            return made
         case "relu":
             return op.relu(t, x)
         case "relu_squared":

@@ -109,7 +109,10 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, s
     scores = op.softcap(t, scores) if softcap else scores
     scores = op.add(t, scores, bias) if bias else scores
     probabilities = op.softmax(t, op.cast(t, scores, "float32") if wide else scores)
-    probabilities = pytorch.drop(t, op.cast(t, probabilities, dtype))
+    probabilities = op.cast(t, probabilities, dtype)
+    if wide:
+        op.keep_alive(t, scores)
+    probabilities = pytorch.drop(t, probabilities)
     made = op.matmul_by_head(t, probabilities, v)
     joined = op.merge_heads(t, made).view(*made.shape)  # while keys and values of all heads are alive
     op.keep_alive(t, k, v)

@@ -81,6 +81,7 @@ def test_caps_and_weights_in_float32_of_gemma(plan_model: PlanModel, loss: str, 
         "feed_forward": {"type": "gated", "activation": "gelu_tanh", "bias": False},
         "attention": {"qkv": "separate", "bias": False, "logit_softcap": 50.0},
         "head": {"logit_softcap": 30.0},
+        "layers": [{"attention": {"window": 8}}, {}],  # the class makes a mask with and one without a window, whatever the layers read
     }
     plan = plan_model(SMALL | parts, implementation="transformers-eager", precision="bf16", batch_size=1, loss=loss, recompute=recompute)
     measured = measure(plan.model, plan.training)
