@@ -17,17 +17,9 @@ _PLAIN = re.compile(r"[A-Za-z_][\w./+-]*")
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 
 _BASICS = (
-    "model_type",
-    "vocab_size",
-    "pad_vocab_to_multiple_of",
-    "context_length",
-    "d_model",
-    "n_layers",
-    "n_heads",
-    "n_kv_heads",
-    "head_dim",
+    "model_type", "vocab_size", "pad_vocab_to_multiple_of", "context_length", "d_model", "n_layers", "n_heads", "n_kv_heads", "head_dim",
     "d_ff",
-)
+)  # fmt: skip
 _FIRST = ("mixer", "attention", "latent_attention")
 _LAST = ("feed_forward", "experts", "norm", "block", "positions")
 # Parts of every model, which are omitted if empty; any other part is present because it is written.

@@ -254,21 +254,18 @@ def experts_keys(model: Model, dropout: float) -> dict[str, Any]:
     """Return the keys of MixtralConfig and Qwen3MoeConfig; each ignores those of the other."""
     layer = layer_of(model)
     experts = experts_of(layer)
-    return (
-        model_keys(model)
-        | attention_keys(layer)
-        | {
-            "hidden_act": ACTIVATIONS[experts.activation],
-            "intermediate_size": experts.d_ff,
-            "moe_intermediate_size": experts.d_ff,
-            "num_local_experts": experts.count,
-            "num_experts": experts.count,
-            "num_experts_per_tok": experts.top_k,
-            "norm_topk_prob": experts.normalize,
-            "sliding_window": None,
-            "attention_dropout": dropout,
-        }
-    )
+    sizes = model_keys(model) | attention_keys(layer)
+    return sizes | {
+        "hidden_act": ACTIVATIONS[experts.activation],
+        "intermediate_size": experts.d_ff,
+        "moe_intermediate_size": experts.d_ff,
+        "num_local_experts": experts.count,
+        "num_experts": experts.count,
+        "num_experts_per_tok": experts.top_k,
+        "norm_topk_prob": experts.normalize,
+        "sliding_window": None,
+        "attention_dropout": dropout,
+    }
 
 
 def latent_of(layer: Layer) -> LatentAttention:

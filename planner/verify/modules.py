@@ -47,7 +47,7 @@ INIT_STD = 0.02  # GPT-2's; small enough that the initial loss is near ln V
 def attention_of(layer: Layer) -> Attention:
     """Return the layer's attention. Raises UnbuildableError for any other token mixer."""
     if layer.attention is None or layer.mixers:
-        raise UnbuildableError("these modules mix tokens by attention of heads only, and not beside another mixer")
+        raise UnbuildableError("these modules support attention of heads only, without another token mixer")
     return layer.attention
 
 
