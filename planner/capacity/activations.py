@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.trace.sizes import Size, maximum
 from planner.trace.tape import Checkpoint, Node, Operation, Repeat, Visitor
@@ -73,8 +73,7 @@ class _Collector(Visitor):
         if made in self.found:
             self.same[last] = made
         elif entering is not None:
-            copies = last.copies * (node.count - 1)
-            self.found[made] = SavedEntry(made, entering.path, entering.what, entering.component, entering.times, copies)
+            self.found[made] = replace(entering, storage=made, copies=last.copies * (node.count - 1))
         if entering is not None:
             self.entering[entering.storage] = entering.times
             self.save(node.carry.first, entering.path, entering.what, entering.component)
@@ -82,11 +81,8 @@ class _Collector(Visitor):
     def save(self, tensor: Tensor, path: str, what: str, component: str) -> None:
         for part, times in tensor.parts:
             storage = self.same.get(part, part)
-            if storage.leaf:
-                continue
-            known = self.found.get(storage)
-            if known is not None:
-                known.times = maximum(known.times, times)
-                continue
-            owner = storage.component if storage.component in {*OWN_LINES, EARLY_GRADIENTS} else component
-            self.found[storage] = SavedEntry(storage, path, what, owner, times, storage.copies)
+            if storage in self.found:
+                self.found[storage].times = maximum(self.found[storage].times, times)
+            elif not storage.leaf:
+                owner = storage.component if storage.component in {*OWN_LINES, EARLY_GRADIENTS} else component
+                self.found[storage] = SavedEntry(storage, path, what, owner, times, storage.copies)

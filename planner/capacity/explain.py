@@ -53,7 +53,6 @@ def _explanations(names: SymbolicModel) -> Iterator[Explanation]:
 
     for state in model_states.lines:
         yield line("model states", state.part, "bytes", state.total_bytes, state.what)
-
     yield line("model states", "model_states_bytes", "bytes", model_states.total, "the sum of the parts", total=True)
 
     entries = saved_for_backward(forward.nodes).entries
@@ -67,8 +66,7 @@ def _explanations(names: SymbolicModel) -> Iterator[Explanation]:
     yield line("activations", "activations_bytes", "bytes", sum(by_component.values()), "each saved storage once", total=True)
 
     counts = flops(forward.nodes, counted, names.model, names.training)
-    products = [(operation, copies) for operation, copies in operations(forward.nodes) if operation.flops.why]
-    for operation, copies in products:
+    for operation, copies in [(operation, copies) for operation, copies in operations(forward.nodes) if operation.flops.why]:
         size = copies * operation.flops.full
         yield line("flops", f"{operation.path}: {operation.name}, forward", "FLOPs", size, _source(operation))
     for figure, size, source in _flops_totals(counts):
@@ -82,18 +80,18 @@ def _explanations(names: SymbolicModel) -> Iterator[Explanation]:
         yield line("peak", f"{phase}, at {samples[top].operator}", "bytes", samples[top].bytes, source, total=True)
 
 
-def _savers(nodes: tuple[Node, ...]) -> dict[tuple[str, str], str]:
-    """Return the source of the operator that saves each tensor, by path and description."""
-    savers = [(operation, saved) for operation, _ in operations(nodes) for saved in operation.saved]
-    return {(operation.path, f"{saved.what} of {operation.name}"): _source(operation) for operation, saved in savers}
-
-
 def _flops_totals(counts: Flops[Size]) -> Iterator[tuple[str, Size, str]]:
     for name, size in counts.forward_by_component.items():
         yield f"forward FLOPs in {name}", size, "the sum of the component's matrix products"
     for count in counts.by_convention:
         yield f"forward_flops_per_token ({count.convention})", count.forward_per_token, count.description
         yield f"train_flops_per_token ({count.convention})", count.train_per_token, count.description
+
+
+def _savers(nodes: tuple[Node, ...]) -> dict[tuple[str, str], str]:
+    """Return the source of the operator that saves each tensor, by path and description."""
+    savers = [(operation, saved) for operation, _ in operations(nodes) for saved in operation.saved]
+    return {(operation.path, f"{saved.what} of {operation.name}"): _source(operation) for operation, saved in savers}
 
 
 def _source(node: Operation) -> str:

@@ -88,13 +88,6 @@ def _by_component(nodes: Iterable[Node]) -> dict[Component, Size]:
 
 def _count(convention: FlopsConvention, counted: Counted, tokens: Size, training: Training) -> FlopsCount[Size]:
     a_pass = counted.forward + counted.backward
-    per_token = a_pass // tokens
-    return FlopsCount(
-        convention,
-        DESCRIPTIONS[convention],
-        counted.forward // tokens,
-        per_token,
-        counted.forward,
-        a_pass * training.gradient_accumulation,
-        None if training.tokens is None else a_pass * training.tokens // tokens,
-    )
+    forward_per_token, per_step = counted.forward // tokens, a_pass * training.gradient_accumulation
+    in_total = None if training.tokens is None else a_pass * training.tokens // tokens
+    return FlopsCount(convention, DESCRIPTIONS[convention], forward_per_token, a_pass // tokens, counted.forward, per_step, in_total)

@@ -50,7 +50,12 @@ class _Names:
 def symbolize(model: Model, training: Training) -> SymbolicModel:
     """Return the model and the training with a symbol for each size."""
     names = _Names()
-    training = named_training(training, names)
+    training = replace(
+        training,
+        batch_size=names.name("B", training.batch_size),
+        sequence_length=names.name("n", training.sequence_length),
+        tokens=None if training.tokens is None else names.name("tokens", training.tokens),
+    )
     vocab_size = names.name("V", model.vocab_size)
     runs = tuple(replace(run, layers=tuple(_layer(layer, names) for layer in run.layers)) for run in model.runs)
     n_layers = names.name("n_layers", model.n_layers)
@@ -73,16 +78,6 @@ def symbolize(model: Model, training: Training) -> SymbolicModel:
 def with_symbols_for_step(training: Training) -> Training:
     """Return the training with symbols for its batch size and sequence length only."""
     return replace(training, batch_size=_symbol("B"), sequence_length=_symbol("n"))
-
-
-def named_training(training: Training, names: _Names) -> Training:
-    """Return the training with symbols for its sizes."""
-    return replace(
-        training,
-        batch_size=names.name("B", training.batch_size),
-        sequence_length=names.name("n", training.sequence_length),
-        tokens=None if training.tokens is None else names.name("tokens", training.tokens),
-    )
 
 
 def _layer(layer: Layer, names: _Names) -> Layer:

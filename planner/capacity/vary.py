@@ -42,13 +42,8 @@ def setting(spec: Spec, scenario: str, knob: str, value: int) -> Difference:
     """Return the edit that gives a setting a value."""
     mark = spec.written.mark if spec.written else None
     assert mark is not None  # noqa: S101 - value_of() is None for such a spec
-    return Difference(_path(scenario, knob), None, replace(Node(mark, value), text=str(value)))
-
-
-def _path(scenario: str, knob: str) -> Path:
-    if knob in _OF_THE_MODEL:
-        return ("model", knob)
-    return ("training", knob) if scenario == "base" else ("scenarios", ByName(scenario), knob)
+    section: Path = ("model",) if knob in _OF_THE_MODEL else ("training",) if scenario == "base" else ("scenarios", ByName(scenario))
+    return Difference((*section, knob), None, replace(Node(mark, value), text=str(value)))
 
 
 def largest(measure: Callable[[int], int | None], limit: Fraction, fits: int, exceeds: int) -> int:

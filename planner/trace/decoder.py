@@ -25,7 +25,7 @@ class Trace:
 
     nodes: tuple[Node, ...]
     parameters: tuple[Parameter, ...]
-    stacks: tuple[tuple[int, int, Size], ...]  # of equal layers: its parameters' first and next place, and count
+    stacks: tuple[tuple[int, int, Size], ...]  # of equal layers: index of the first parameter, index after the last, and count
     buffers: tuple[Buffer, ...]
     shapes: tuple[Shape, ...]
     inputs_bytes: Size  # token ids and targets
@@ -75,15 +75,8 @@ def trace(model: Model, training: Training) -> Trace:
     loss = score(x, targets)
     if model.prediction and training.count_prediction:
         predict(t, model.prediction, positions, x, (ids, targets), loss, embed, score)
-    return Trace(
-        tuple(t.nodes),
-        tuple(t.parameters),
-        tuple(t.stacks),
-        tuple(t.buffers),
-        tuple(t.shapes),
-        ids.bytes + targets.bytes,
-        (*t.implementation.not_counted, *t.notes),
-    )
+    recorded = tuple(t.nodes), tuple(t.parameters), tuple(t.stacks), tuple(t.buffers), tuple(t.shapes)
+    return Trace(*recorded, ids.bytes + targets.bytes, (*t.implementation.not_counted, *t.notes))
 
 
 def new_tape(model: Model, training: Training) -> Tape:

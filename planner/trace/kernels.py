@@ -79,13 +79,7 @@ def kernel(t: Tape, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None) -> 
 
 
 def fused_sdpa(
-    t: Tape,
-    name: str,
-    qkv: tuple[Tensor, Tensor, Tensor],
-    bias: Tensor | None,
-    statistics: list[Tensor],
-    *,
-    of_model: Size | None = None,
+    t: Tape, name: str, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, statistics: list[Tensor], *, of_model: Size | None = None
 ) -> Tensor:
     """Fused attention. The output has q's memory layout, but [B, n, H, h] with the memory-efficient kernel.
 

@@ -244,7 +244,7 @@ class Tape:
     chunked: bool = False
     nodes: list[Node] = field(default_factory=list)
     parameters: list[Parameter] = field(default_factory=list)
-    stacks: list[tuple[int, int, Size]] = field(default_factory=list)  # of equal layers: its parameters' first and next place, and count
+    stacks: list[tuple[int, int, Size]] = field(default_factory=list)  # see Trace.stacks
     buffers: list[Buffer] = field(default_factory=list)
     shapes: list[Shape] = field(default_factory=list)
     copies: Size = 1
@@ -298,14 +298,7 @@ class Tape:
         return Tensor(shape, dtype, ((Storage(shape, dtype, self.path, self.component, self.copies), 1),), needs_grad=needs_grad)
 
     def weight(
-        self,
-        name: str,
-        shape: tuple[Size, ...],
-        why: str,
-        *,
-        active: Size | None = None,
-        padding: Size = 0,
-        dtype: Dtype | None = None,
+        self, name: str, shape: tuple[Size, ...], why: str, *, active: Size | None = None, padding: Size = 0, dtype: Dtype | None = None
     ) -> Tensor:
         """Return a new parameter of the current module.
 
