@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import planner
 from planner.spec.records import Spec
-from planner.trace.refusal import NotModelledError
+from planner.trace.unsupported import UnsupportedError
 
 T = TypeVar("T")
 Section = dict[str, Any]
@@ -62,7 +62,7 @@ def drawn(seed: int) -> Spec:
     for spec in attempts(seed):
         try:
             planner.plan(spec)
-        except NotModelledError:
+        except UnsupportedError:
             continue
         return spec
     raise AssertionError

@@ -16,7 +16,7 @@ import pytest
 import planner
 from planner.capacity.figures import Plan
 from planner.spec.records import Implementation, Spec
-from planner.trace.refusal import NotModelledError
+from planner.trace.unsupported import UnsupportedError
 from tests.shapes import attempts, drawn
 
 PlanModel = Callable[..., Plan]
@@ -85,7 +85,7 @@ def under_each(spec: Spec) -> Iterator[tuple[str, Plan]]:
         plain = replace(base.training, implementation=name, attention_kernel="auto", kv_cache=False, loss="default", device="a100")
         try:
             yield name, planner.plan(replace(spec, scenarios=(replace(base, training=plain),)))
-        except NotModelledError:
+        except UnsupportedError:
             continue
 
 

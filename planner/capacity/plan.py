@@ -15,14 +15,14 @@ from planner.capacity.states import States, states
 from planner.capacity.step import highest, not_counted, step
 from planner.spec.records import MultiTokenPrediction, Scenario, Spec, Training
 from planner.trace.decoder import Trace, trace
-from planner.trace.refusal import NotModelledError
 from planner.trace.sizes import Size, maximum, structure
+from planner.trace.unsupported import UnsupportedError
 
 
 def plan(spec: Spec, scenario: Scenario) -> Plan:
     """Return the parameters, memory and FLOPs of the spec's model in a scenario.
 
-    Raises NotModelledError, prefixed with the spec's path, if the trace does not support it.
+    Raises UnsupportedError, prefixed with the spec's path, if the trace does not support it.
     """
     made = _figures(spec, scenario)
     kind, counted = spec.model.prediction, scenario.training.count_prediction
@@ -36,8 +36,8 @@ def _figures(spec: Spec, scenario: Scenario) -> Plan[Size]:
     model, training = spec.model, scenario.training
     try:
         forward = trace(model, training)
-    except NotModelledError as error:
-        raise NotModelledError(f"{spec.path}: error[not-modelled]: scenario {scenario.name} of {spec.name}: {error}") from None
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{spec.path}: error[not-modelled]: scenario {scenario.name} of {spec.name}: {error}") from None
     counted = parameters(forward)
     return Plan(
         name=spec.name,

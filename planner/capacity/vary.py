@@ -11,7 +11,7 @@ from planner.capacity.plan import plan
 from planner.spec.edits import ByName, Difference, Path, edited
 from planner.spec.nodes import Node
 from planner.spec.records import Spec
-from planner.trace.refusal import NotModelledError
+from planner.trace.unsupported import UnsupportedError
 
 _OF_THE_MODEL = ("n_layers", "d_model")
 
@@ -34,7 +34,7 @@ def planned(spec: Spec, scenario: str, knob: str, value: int) -> Plan | None:
         return None
     try:
         return plan(other, next(one for one in other.scenarios if one.name == scenario))
-    except NotModelledError:
+    except UnsupportedError:
         return None
 
 

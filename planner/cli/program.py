@@ -39,9 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except Exception as error:  # noqa: BLE001 - Python's own exit code for a bug would be 1, a finding
-        from planner.trace.refusal import NotModelledError
+        from planner.trace.unsupported import UnsupportedError
 
-        if isinstance(error, NotModelledError):
+        if isinstance(error, UnsupportedError):
             return fail(str(error))
         traceback.print_exc()
         return fail("this is a bug in planner, not in the spec; please report it with the output above")

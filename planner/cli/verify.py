@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from planner import verify
     from planner.report import terminal
-    from planner.trace.refusal import NotModelledError
+    from planner.trace.unsupported import UnsupportedError
 
     specs, code = read(arguments.specs, arguments.set)
     if code:
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
                 progress(f"{done + 1} of {len(specs)}: {spec.name} · {scenario.name}")
                 try:
                     rows += compare(spec, scenario, checks, config)
-                except (verify.CannotMeasureError, NotModelledError) as error:
+                except (verify.CannotMeasureError, UnsupportedError) as error:
                     progress("")
                     code = fail(f"{spec.path}, scenario {scenario.name}, {', '.join(checks)} cannot be measured: {error}")
     progress("")

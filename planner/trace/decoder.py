@@ -13,10 +13,10 @@ from planner.trace.layers import declare, decoder_layer, recomputed
 from planner.trace.losses import chunked_cross_entropy, loss
 from planner.trace.positions import PositionTables
 from planner.trace.prediction import predict
-from planner.trace.refusal import NotModelledError
 from planner.trace.sizes import Size, product
 from planner.trace.tape import Buffer, Node, Parameter, Shape, Tape
 from planner.trace.tensor import Tensor
+from planner.trace.unsupported import UnsupportedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | Non
             x = op.linear(t, x, project_out)
     kind = t.training.loss
     if kind.startswith("linear") and t.model.logit_softcap:
-        raise NotModelledError(f"{kind} does not support head.logit_softcap; choose loss cross_entropy")
+        raise UnsupportedError(f"{kind} does not support head.logit_softcap; choose loss cross_entropy")
     with t.at("lm_head", "head"):
         t.show("final hidden states", x)
     with t.at("loss" if kind.startswith("linear") else "lm_head", "head"):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from planner.spec.precision import BYTES, Dtype
 from planner.trace import primitives as op
-from planner.trace.refusal import NotModelledError
 from planner.trace.sizes import Size, ceil_div, minimum, structure
 from planner.trace.tape import Flops, Saved, Tape
 from planner.trace.tensor import Tensor
+from planner.trace.unsupported import UnsupportedError
 
 FLASH_WIDEST_HEAD = 256
 FLASH_ALIGNMENT = 8  # elements of head_dim
@@ -56,7 +56,7 @@ def kernel(t: Tape, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None) -> 
 
     cuDNN requires dropout in sixteenths. It also rejects sequences of one token, which is ignored here.
 
-    Raises NotModelledError if the requested kernel does not support these inputs.
+    Raises UnsupportedError if the requested kernel does not support these inputs.
     """
     q, k, v = qkv
     forced, dropout = t.training.attention_kernel, t.training.dropout
@@ -75,7 +75,7 @@ def kernel(t: Tape, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None) -> 
     for name in automatic if forced == "auto" else [forced]:
         if name in possible:
             return possible[name]
-    raise NotModelledError(f"the {forced} attention kernel does not support these inputs; choose one of: {', '.join(possible)}")
+    raise UnsupportedError(f"the {forced} attention kernel does not support these inputs; choose one of: {', '.join(possible)}")
 
 
 def fused_sdpa(

@@ -14,10 +14,10 @@ from planner.trace import primitives as op
 from planner.trace.implementation import Implementation, Sublayer
 from planner.trace.kernels import fused_attention
 from planner.trace.losses import cross_entropy
-from planner.trace.refusal import NotModelledError
 from planner.trace.sizes import Size, exceeds_one
 from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
+from planner.trace.unsupported import UnsupportedError
 
 
 def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -111,7 +111,7 @@ def parallel(t: Tape, x: Tensor, first: Sublayer, second: Sublayer | None, mix: 
 def one_operator(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, softcap: bool) -> Tensor:
     """Attend in one operator -> [B, H, n, h]."""
     if softcap:
-        raise NotModelledError("fused attention cannot soft-cap scores; choose implementation pytorch-eager or transformers-eager")
+        raise UnsupportedError("fused attention cannot soft-cap scores; choose implementation pytorch-eager or transformers-eager")
     return fused_attention(t, q, k, v, bias)
 
 

@@ -14,9 +14,9 @@ from typing import Literal, TypeAlias
 from planner.spec.precision import BYTES, RECIPES, Dtype, Recipe
 from planner.spec.records import Model, Training
 from planner.trace.implementation import Implementation
-from planner.trace.refusal import NotModelledError
 from planner.trace.sizes import Size, product
 from planner.trace.tensor import Storage, Tensor
+from planner.trace.unsupported import UnsupportedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,9 +362,9 @@ class Tape:
         self.stacks.append((first, len(self.parameters), count))
         nodes, self.nodes, self.copies = self.nodes, outer_nodes, outer_copies
         if made.dtype != x.dtype:
-            raise NotModelledError(f"a layer turns {x.dtype} into {made.dtype}, so its copies are not equal")
+            raise UnsupportedError(f"a layer turns {x.dtype} into {made.dtype}, so its copies are not equal")
         if made.needs_grad != x.needs_grad:
-            raise NotModelledError("only the first of equal layers reads a tensor without gradient, so its copies are not equal")
+            raise UnsupportedError("only the first of equal layers reads a tensor without gradient, so its copies are not equal")
         last = self.tensor(made.shape, made.dtype, needs_grad=made.needs_grad)
         self.nodes.append(Repeat(count, tuple(nodes), Carry(x, inside, made, last)))
         return last

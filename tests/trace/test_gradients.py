@@ -18,9 +18,9 @@ from planner.trace import losses, routing
 from planner.trace import primitives as op
 from planner.trace.decoder import new_tape
 from planner.trace.kernels import fused_attention
-from planner.trace.refusal import NotModelledError
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
+from planner.trace.unsupported import UnsupportedError
 
 pytest.importorskip("torch", reason="the extra torch is not installed")
 import torch
@@ -186,5 +186,5 @@ def test_autocast_makes_one_copy_of_a_weight_that_trains_and_one_for_each_reader
 def test_equal_layers_are_refused_where_only_the_first_reads_what_needs_no_gradient() -> None:
     t = new_tape(MODEL, Training(B, n, precision="fp32"))
     x, w = t.tensor(ROWS, "float32", needs_grad=False), t.tensor((d, d), "float32")
-    with pytest.raises(NotModelledError, match="without gradient"):
+    with pytest.raises(UnsupportedError, match="without gradient"):
         t.repeat(3, lambda x: op.linear(t, x, w), x)

@@ -10,8 +10,8 @@ import pytest
 
 from planner.spec.records import Attention, FeedForward, Layer, Model, Norm, Positions, Run, Training
 from planner.trace.decoder import trace
-from planner.trace.refusal import NotModelledError
 from planner.trace.tape import Node, operations
+from planner.trace.unsupported import UnsupportedError
 
 PLAIN = Training(batch_size=2, sequence_length=16, precision="bf16", gradient_dtype="bf16")
 FP32 = {"precision": "fp32", "gradient_dtype": "fp32"}
@@ -60,5 +60,5 @@ def test_the_kernel_that_is_picked(sizes: dict[str, int], training: dict[str, st
 
 
 def test_a_kernel_that_does_not_take_the_inputs_is_refused() -> None:
-    with pytest.raises(NotModelledError, match="the flash attention kernel does not support these inputs; choose one of: math, efficient"):
+    with pytest.raises(UnsupportedError, match="the flash attention kernel does not support these inputs; choose one of: math, efficient"):
         trace(model(), replace(PLAIN, precision="fp32", gradient_dtype="fp32", attention_kernel="flash"))

@@ -9,7 +9,7 @@ import pytest
 
 from planner.capacity.figures import Plan
 from planner.spec.problems import SpecError
-from planner.trace.refusal import NotModelledError
+from planner.trace.unsupported import UnsupportedError
 
 pytest.importorskip("torch", reason="the extra torch is not installed")
 
@@ -43,7 +43,7 @@ def test_a_cap_on_logits_that_are_shifted(plan_model: PlanModel) -> None:
 
 @pytest.mark.parametrize("loss", ["linear_cross_entropy", "linear_cross_entropy_chunked"])
 def test_a_cap_on_logits_that_no_program_has(plan_model: PlanModel, loss: str) -> None:
-    with pytest.raises((SpecError, NotModelledError), match="logit_softcap"):
+    with pytest.raises((SpecError, UnsupportedError), match="logit_softcap"):
         plan_model(SMALL | {"head": {"logit_softcap": 30.0}}, loss=loss)
 
 

@@ -21,8 +21,8 @@ from planner.report.html.picture import Curve, Stack
 from planner.report.planned import BudgetLimit
 from planner.spec.records import Scenario, Spec
 from planner.trace.decoder import trace
-from planner.trace.refusal import NotModelledError
 from planner.trace.sizes import text as formula
+from planner.trace.unsupported import UnsupportedError
 
 _MATTERS = 20  # the other kind of LM head is shown if it changes the total by at least 1/20
 _STATES = ("weights", "master weights", "gradients", "optimizer", "average of weights")
@@ -58,7 +58,7 @@ class Facts:
         model = replace(self.plan.model, tied_head=not self.plan.model.tied_head)
         try:
             other = capacity.plan(replace(self.spec, model=model), self.scenario).parameters.total
-        except NotModelledError:
+        except UnsupportedError:
             return None
         total = self.plan.parameters.total
         return other if abs(other - total) * _MATTERS >= total else None

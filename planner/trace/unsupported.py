@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 
-class NotModelledError(ValueError):
+class UnsupportedError(ValueError):
     """The spec needs something that is not supported; the message names it and a supported alternative."""
