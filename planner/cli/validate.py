@@ -6,10 +6,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from planner.cli.arguments import CI_FORMATS, add_format, add_specs
-from planner.cli.specs import exit_code, read
+from planner.cli.specs import exit_code, report
 from planner.cli.streams import note
+
+if TYPE_CHECKING:
+    from planner.spec.problems import Problem
+    from planner.spec.records import Spec
 
 EXAMPLES = (("planner validate specs/*.yaml", "validate specs without computing anything"),)
 
@@ -20,44 +25,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from planner import spec
+    from planner.importer.convert import as_spec
+
+    specs, problems = spec.read(arguments.specs, convert=as_spec)
+    if arguments.format == "text":
+        if not problems:
+            note(f"{len(specs)} {'spec is' if len(specs) == 1 else 'specs are'} valid")
+        return report(problems)
     if arguments.format == "json":
-        return _as_json(arguments.specs)
-    if arguments.format != "text":
-        return _for_ci(arguments.specs, arguments.format)
-    specs, code = read(arguments.specs)
-    if not code:
-        note(f"{len(specs)} {'spec is' if len(specs) == 1 else 'specs are'} valid")
-    return code
+        sys.stdout.write(_as_json(specs, problems))
+    else:
+        from planner.review.formats import FORMATS
+        from planner.review.without_base import validation
 
-
-def _for_ci(paths: Sequence[str], form: str) -> int:
-    from planner import spec
-    from planner.importer.convert import as_spec
-    from planner.review.formats import FORMATS
-    from planner.review.without_base import validation
-
-    specs, problems = spec.read(paths, convert=as_spec)
-    sys.stdout.write(FORMATS[form](validation(specs, problems, Path.cwd())))
+        sys.stdout.write(FORMATS[arguments.format](validation(specs, problems, Path.cwd())))
     return exit_code(problems)
 
 
-def _as_json(paths: Sequence[str]) -> int:
+def _as_json(specs: Sequence[Spec], problems: Sequence[Problem]) -> str:
     import json
+    from dataclasses import asdict
 
-    from planner import spec
-    from planner.importer.convert import as_spec
-
-    specs, problems = spec.read(paths, convert=as_spec)
-    reported = [
-        {
-            "file": problem.place.file,
-            "line": problem.place.line,
-            "column": problem.place.column,
-            "code": problem.code,
-            "message": problem.message,
-            "hint": problem.hint,
-        }
-        for problem in problems
-    ]
-    sys.stdout.write(json.dumps({"valid": [one.path for one in specs], "problems": reported}, ensure_ascii=False, indent=2) + "\n")
-    return exit_code(problems)
+    reported = [asdict(one.place) | {"code": one.code, "message": one.message, "hint": one.hint} for one in problems]
+    return json.dumps({"valid": [one.path for one in specs], "problems": reported}, ensure_ascii=False, indent=2) + "\n"

@@ -12,24 +12,24 @@ _RANGE = re.compile(r"(\d{1,18})\.\.(\d{1,18})(?:\.\.(\d{1,18}))?")
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A setting by its dotted key, and the values that it takes: whole numbers, or text as YAML has it."""
+    """A setting by its dotted key, and its values: integers, or text as in YAML."""
 
     key: str
     values: tuple[int | str, ...]
 
     @property
     def name(self) -> str:
-        """The key without its section, as a column is called."""
+        """The key without its section, the name of its column."""
         return self.key.partition(".")[2] or self.key
 
     @property
     def is_numeric(self) -> bool:
-        """Whether all values are whole numbers."""
+        """Whether all values are integers."""
         return all(isinstance(value, int) for value in self.values)
 
 
 def parse(argument: str) -> Axis:
-    """Read one ``--set``: values with commas between, ``a..b`` for all from a to b, ``a..b..c`` in steps of c. Raises ValueError."""
+    """Parse a ``--set``: comma-separated values, ``a..b`` for a range, ``a..b..c`` for a range with step c. Raises ValueError."""
     key, equals, text = argument.partition("=")
     if not equals or not key.strip() or not text.strip():
         raise ValueError(f"{argument!r} is not key=values; write for example training.batch_size=1..64")

@@ -1,10 +1,10 @@
-"""``planner compare``: candidates side by side: what they take, how they differ, and how many tokens suit them."""
+"""``planner compare``: metrics, differences and compute-optimal tokens of plans, side by side."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from textwrap import fill
 
 from planner.capacity.figures import Plan
@@ -19,7 +19,7 @@ _WIDTH = 80  # cells of a terminal
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A figure or a setting of each candidate; numbers are exact."""
+    """A metric or a setting of each plan; numbers are exact."""
 
     group: str  # "figures", "tokens", "settings"
     name: str
@@ -28,7 +28,7 @@ class Line:
 
 
 def lines(plans: Sequence[Plan]) -> tuple[Line, ...]:
-    """Return what candidates take, what suits them, and the settings in which they differ."""
+    """Return the metrics of the plans, their compute-optimal tokens, and the settings that differ."""
     return (*_figures(plans), *_tokens(plans), *_settings(plans))
 
 
@@ -40,48 +40,42 @@ def _figures(plans: Sequence[Plan]) -> Iterator[Line]:
 
 
 def _tokens(plans: Sequence[Plan]) -> Iterator[Line]:
-    each = tuple(
-        None if plan.train_tokens is None else units.ratio(plan.train_tokens, plan.parameters.total).replace(",", "") for plan in plans
-    )
-    if any(each):
-        yield Line("tokens", "train_tokens per parameter", "", each)
     counts = [plan.parameters.total for plan in plans]
+    trained = [plan.train_tokens for plan in plans]
+    if any(trained):
+        ratios = (units.ratio(tokens, count).replace(",", "") if tokens else None for tokens, count in zip(trained, counts, strict=True))
+        yield Line("tokens", "train_tokens per parameter", "", tuple(ratios))
     yield Line("tokens", "optimal, 20·N", "tokens", tuple(map(optimal.by_rule, counts)))
     for fit in optimal.FITS:
         yield Line("tokens", f"optimal, {fit.name}", "tokens", tuple(optimal.tokens(fit, count) for count in counts))
 
 
 def _settings(plans: Sequence[Plan]) -> Iterator[Line]:
-    told = [
+    every = [
         {f"model.{key}": value for key, value in settings.model(plan.model).items()}
         | {f"training.{key}": value for key, value in settings.training(plan.training).items()}
         for plan in plans
     ]
-    for key in dict.fromkeys(key for one in told for key in one):
-        values = tuple(one.get(key) for one in told)
+    for key in dict.fromkeys(key for one in every for key in one):
+        values = tuple(one.get(key) for one in every)
         if len(set(values)) > 1:
             yield Line("settings", key, "", values)
 
 
 def _cells(line: Line) -> Iterator[str]:
-    """Say each value, and how it differs from the first one's."""
-    first = line.values[0]
+    """Format each value, with its change from the first one."""
+    first, column = line.values[0], FIGURES.get(line.name)
     for number, value in enumerate(line.values):
         if not isinstance(value, int):
             yield "" if value is None else value
             continue
-        said = _said(line, value)
+        rounded = quantity.rounded(column, value) if column else units.count(value)
         change = units.relative(first, value) if number and isinstance(first, int) and first != value else ""
-        yield f"{said} ({change})" if change else said
-
-
-def _said(line: Line, value: int) -> str:
-    column = FIGURES.get(line.name)
-    return quantity.rounded(column, value) if column else units.count(value)
+        yield f"{rounded} ({change})" if change else rounded
 
 
 def text(plans: Sequence[Plan], style: Style = PLAIN, width: int = _WIDTH) -> str:
-    """Write the comparison for a terminal: as many candidates side by side as fit, the others below, each beside the first."""
+    """Return the comparison for a terminal: as many plans side by side as fit, the others below, always with the first."""
     made = lines(plans)
     rest = list(range(1, len(plans)))
     out: list[str] = []
@@ -107,7 +101,7 @@ def _table(plans: Sequence[Plan], made: Iterable[Line], chosen: Sequence[int]) -
 
 def _width(rows: Sequence[Sequence[str]]) -> int:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return 12 + sum(widths[1:]) + 2 * len(widths)  # the names give way
+    return 12 + sum(widths[1:]) + 2 * len(widths)  # names are shortened
 
 
 def _notes(plans: Sequence[Plan]) -> Iterator[str]:
@@ -118,17 +112,17 @@ def _notes(plans: Sequence[Plan]) -> Iterator[str]:
 
 
 def as_markdown(plans: Sequence[Plan]) -> str:
-    """Write the comparison as Markdown."""
+    """Return the comparison as Markdown."""
     rows = _table(plans, lines(plans), range(len(plans)))
     table = markdown.table(rows[0], "l" + "r" * len(plans), rows[1:])
     return "\n".join([*table, "", *(f"{markdown.escape(note)}  " for note in _notes(plans)), ""])
 
 
 def as_json(plans: Sequence[Plan]) -> str:
-    """Write the comparison as JSON, numbers exact."""
+    """Return the comparison as JSON, numbers exact."""
     made = {
         "candidates": [{"model": plan.name, "scenario": plan.scenario} for plan in plans],
-        "lines": [{"group": line.group, "name": line.name, "unit": line.unit, "values": line.values} for line in lines(plans)],
+        "lines": [asdict(line) for line in lines(plans)],
         "sources": {fit.name: fit.source for fit in optimal.FITS},
     }
     return json.dumps(made, ensure_ascii=False, indent=2) + "\n"

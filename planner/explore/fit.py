@@ -19,23 +19,23 @@ from planner.trace.kernels import FLASH_ALIGNMENT
 
 SETTINGS = ("batch_size", "sequence_length", "n_layers", "d_model")
 _WIDTH = 80  # cells of a terminal
-FURTHEST = 2**40  # a setting that fits there is not what limits
+FURTHEST = 2**40  # a setting that fits here is not limited by memory
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The largest multiple of ``step`` with which the peak stays within the memory."""
+    """The largest multiple of ``step`` at which the peak fits in the memory."""
 
     setting: str
     now: int
     step: int
-    largest: int | None  # None: none does
-    peak_bytes: int | None  # with the largest
+    largest: int | None  # None: no value fits
+    peak_bytes: int | None  # at the largest value
     limited_by: str
 
 
 def fits(spec: Spec, scenario: str, memory_bytes: int, settings: Sequence[str]) -> tuple[Fit, ...]:
-    """Return for each setting the largest value that fits, all else as it is; one that cannot be varied is left out."""
+    """Return for each setting the largest value that fits, others unchanged; one that cannot vary is omitted."""
     values = {setting: vary.value_of(spec, scenario, setting) for setting in settings}
     return tuple(_fit(spec, scenario, memory_bytes, setting, now) for setting, now in values.items() if now is not None)
 
@@ -60,7 +60,7 @@ def _fit(spec: Spec, scenario: str, memory_bytes: int, setting: str, now: int) -
 
 
 def _largest(planned: Callable[[int], Plan | None], memory_bytes: int) -> int:
-    """Return the largest count that fits, 0 where not even 1 does."""
+    """Return the largest count that fits, 0 if not even 1 does."""
 
     def peak(count: int) -> int | None:
         plan = planned(count)
@@ -73,7 +73,7 @@ def _largest(planned: Callable[[int], Plan | None], memory_bytes: int) -> int:
 
 
 def _step(spec: Spec, setting: str) -> int:
-    """Return what a setting is a multiple of: a width of heads that follows from d_model stays one that every kernel takes."""
+    """Return the step of a setting; steps of d_model keep a derived head_dim supported by every attention kernel."""
     layers = [layer for run in spec.model.runs for layer in run.layers]
     heads = {layer.attention.n_heads for layer in layers if layer.attention}
     if setting != "d_model" or "model.head_dim" not in spec.defaulted or len(heads) != 1:
@@ -82,7 +82,7 @@ def _step(spec: Spec, setting: str) -> int:
 
 
 def _excess(plan: Plan, what: str, memory_bytes: int) -> str:
-    """Describe what does not fit: at which operator, by how much, and the larger part of it."""
+    """Describe a plan that does not fit: its peak, the excess, the operator, and the larger part of the memory."""
     memory = plan.memory
     top = max(memory.phases, key=lambda phase: phase.peak_bytes)
     over = units.memory(memory.peak_bytes - memory_bytes)
@@ -95,35 +95,20 @@ def _excess(plan: Plan, what: str, memory_bytes: int) -> str:
 
 
 def text(spec: Spec, scenario: str, memory: Amount, found: Sequence[Fit], style: Style = PLAIN) -> str:
-    """Write what fits for a terminal."""
-    rows = [
-        (
-            one.setting,
-            units.exact(one.now),
-            *((units.exact(one.largest), units.memory(one.peak_bytes)) if one.largest and one.peak_bytes else ("none", "")),
-        )
-        for one in found
-    ]
-    return "\n".join(
-        [
-            f"{printable(spec.name)}, scenario {printable(scenario)}",
-            f"Memory: {quantity.spelled_out(memory)}",
-            "Largest values that fit, other settings unchanged:",
-            "",
-            *table(("setting", "current", "maximum", "peak"), "lrrr", rows, style),
-            "",
-            *(line for one in found for line in _reason(one)),
-            "",
-        ]
-    )
+    """Return the result for a terminal."""
+    maxima = ((units.exact(one.largest), units.memory(one.peak_bytes)) if one.largest and one.peak_bytes else ("none", "") for one in found)
+    rows = [(one.setting, units.exact(one.now), *maximum) for one, maximum in zip(found, maxima, strict=True)]
+    head = f"{printable(spec.name)}, scenario {printable(scenario)}\nMemory: {quantity.spelled_out(memory)}"
+    lines = table(("setting", "current", "maximum", "peak"), "lrrr", rows, style)
+    return "\n".join([head, "Largest values that fit, other settings unchanged:", "", *lines, "", *map(_reason, found), ""])
 
 
-def _reason(one: Fit) -> list[str]:
+def _reason(one: Fit) -> str:
     steps = f" (steps of {one.step} keep head_dim supported by every attention kernel)" if one.step > 1 else ""
-    return fill(f"{one.setting}{steps}: {one.limited_by}", _WIDTH, subsequent_indent="  ").splitlines()
+    return fill(f"{one.setting}{steps}: {one.limited_by}", _WIDTH, subsequent_indent="  ")
 
 
 def as_json(spec: Spec, scenario: str, memory_bytes: int, found: Sequence[Fit]) -> str:
-    """Write what fits as JSON, exact."""
+    """Return the result as JSON, exact."""
     made = {"model": spec.name, "scenario": scenario, "memory_bytes": memory_bytes, "fits": [asdict(one) for one in found]}
     return json.dumps(made, ensure_ascii=False, indent=2) + "\n"

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-TOKENS_PER_PARAMETER = 20  # the rule of thumb that approaches 1 and 2 of Hoffmann et al. come to at Chinchilla's budget
+TOKENS_PER_PARAMETER = 20  # the result of approaches 1 and 2 of Hoffmann et al. at Chinchilla's budget
 _DIGITS = 4  # significant; the fits are no better
 
 
 @dataclass(frozen=True, slots=True)
 class LossFit:
-    """A fit of the loss, and where it comes from."""
+    """A fit of the loss, and its source."""
 
     name: str
     source: str
@@ -38,11 +38,11 @@ FITS = (
 
 
 def by_rule(params: int) -> int:
-    """Return 20 tokens for each parameter."""
+    """Return 20 tokens per parameter."""
     return TOKENS_PER_PARAMETER * params
 
 
 def tokens(fit: LossFit, params: int) -> int:
-    """Return the tokens for which the fit calls a number of parameters optimal, to four significant digits."""
+    """Return the optimal tokens for a number of parameters by the fit, to four significant digits."""
     optimum: float = (fit.beta * fit.B / (fit.alpha * fit.A) * params**fit.alpha) ** (1 / fit.beta)
     return int(round(optimum, _DIGITS - len(str(int(optimum)))))

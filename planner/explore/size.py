@@ -1,4 +1,4 @@
-"""``planner size``: shapes like a model's whose count of parameters, or training's FLOPs, is closest to a target."""
+"""``planner size``: configurations like a reference model's, closest to a target parameter count or training FLOPs."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from planner.trace.sizes import evaluate
 
 WIDTH_STEP = 128  # of d_model and d_ff: tiles of matrix units
 WIDEST, DEEPEST = 65_536, 1_000
-FLATTEST, STEEPEST = 32, 256  # d_model for each layer: published models lie between (Kaplan et al. 2020, figure 5: the loss hardly moves)
-LIKE = {"gpt2": "gpt2", "llama": "llama-3-8b"}  # models of the catalogue by the family's name
+FLATTEST, STEEPEST = 32, 256  # d_model per layer: published models are between (Kaplan et al. 2020, figure 5: the loss hardly moves)
+LIKE = {"gpt2": "gpt2", "llama": "llama-3-8b"}  # catalog models by family
 _NEEDED = ("d_model", "n_layers", "n_heads", "head_dim", "d_ff")
+_SIZES = (*_NEEDED, "n_kv_heads")
 
 
 class SizeError(Exception):
-    """Why no shape can be proposed."""
+    """Why no configuration can be suggested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A proposal, what it has, and how far that is from the target."""
+    """A suggestion, its metrics, and their difference from the target."""
 
     d_model: int
     n_layers: int
@@ -38,13 +39,13 @@ class Configuration:
     head_dim: int
     d_ff: int
     params_total: int
-    train_flops: int  # over the tokens that it is trained on
+    train_flops: int  # for train_tokens
     train_tokens: int
-    off: int  # of the target, more or less
+    off: int  # from the target, with its sign
 
 
 def path_of(like: str) -> str:
-    """Return the spec that a name means: a file, a model of the catalogue, or a family's. Raises SizeError."""
+    """Return the path of a spec file, a catalog model or a family. Raises SizeError."""
     if Path(like).is_file():
         return like
     found = catalogue.paths().get(LIKE.get(like.lower(), like).removeprefix(catalogue.PREFIX))
@@ -55,9 +56,9 @@ def path_of(like: str) -> str:
 
 
 def shapes(spec: Spec, target: int, *, of: str, tokens: int | None = None, most: int = 8) -> tuple[Configuration, ...]:
-    """Return the shapes closest to a target ``of`` parameters ("params") or training FLOPs ("flops"), the closest first.
+    """Return the configurations closest to a target ``of`` parameters ("params") or training FLOPs ("flops"), the closest first.
 
-    Without ``tokens``, FLOPs are those of 20 tokens for each parameter. Raises SizeError.
+    Without ``tokens``, FLOPs are for 20 tokens per parameter. Raises SizeError.
     """
     made = formulas(spec, spec.scenarios[0])
     missing = [name for name in _NEEDED if name not in made.values]
@@ -71,25 +72,24 @@ def shapes(spec: Spec, target: int, *, of: str, tokens: int | None = None, most:
 
 
 def _widths(base: dict[str, int]) -> Iterator[dict[str, int]]:
-    """Yield the sizes for each width: heads as wide as the model's, as many to a key head, and a feed-forward in its proportion."""
+    """Yield the sizes for each width: the reference's head_dim, query-to-KV-head ratio and feed-forward proportion."""
     for d_model in range(WIDTH_STEP, WIDEST + 1, WIDTH_STEP):
         heads, rest = divmod(d_model, base["head_dim"])
-        to_a_key_head = base["n_heads"] // base.get("n_kv_heads", base["n_heads"])
-        if rest or heads % to_a_key_head:
+        per_kv_head = base["n_heads"] // base.get("n_kv_heads", base["n_heads"])
+        if rest or heads % per_kv_head:
             continue
         d_ff = round(Fraction(base["d_ff"] * d_model, base["d_model"] * WIDTH_STEP)) * WIDTH_STEP
-        key_heads = {"n_kv_heads": heads // to_a_key_head} if "n_kv_heads" in base else {}
-        yield {**base, "d_model": d_model, "n_heads": heads, "d_ff": d_ff, **key_heads}
+        kv_heads = {"n_kv_heads": heads // per_kv_head} if "n_kv_heads" in base else {}
+        yield {**base, "d_model": d_model, "n_heads": heads, "d_ff": d_ff, **kv_heads}
 
 
 def _closest(made: SymbolicPlan, values: dict[str, int], target: int, of: str, tokens: int | None) -> Configuration | None:
-    """Return the depth at which a width comes closest, None where that would be too flat or too steep."""
+    """Return the closest configuration of a width; None if it would be too flat or too steep."""
 
     def shape(n_layers: int) -> Configuration:
         return _shape(made, {**values, "n_layers": n_layers}, target, of, tokens)
 
-    flattest, steepest = max(1, values["d_model"] // STEEPEST), min(DEEPEST, values["d_model"] // FLATTEST)
-    below, above = flattest, steepest
+    below, above = max(1, values["d_model"] // STEEPEST), min(DEEPEST, values["d_model"] // FLATTEST)
     while above - below > 1:
         middle = (below + above) // 2
         below, above = (middle, above) if shape(middle).off <= 0 else (below, middle)
@@ -101,22 +101,13 @@ def _shape(made: SymbolicPlan, values: dict[str, int], target: int, of: str, tok
     params = evaluate(made.plan.parameters.total, values)
     trained = optimal.by_rule(params) if tokens is None else tokens
     train_flops = evaluate(made.plan.flops.chosen.train_per_token, values) * trained
-    return Configuration(
-        values["d_model"],
-        values["n_layers"],
-        values["n_heads"],
-        values.get("n_kv_heads", values["n_heads"]),
-        values["head_dim"],
-        values["d_ff"],
-        params,
-        train_flops,
-        trained,
-        (params if of == "params" else train_flops) - target,
-    )
+    off = (params if of == "params" else train_flops) - target
+    sizes = {"n_kv_heads": values["n_heads"]} | {name: size for name, size in values.items() if name in _SIZES}
+    return Configuration(**sizes, params_total=params, train_flops=train_flops, train_tokens=trained, off=off)
 
 
 def text(found: Sequence[Configuration], target: int, style: Style = PLAIN) -> str:
-    """Write the proposals for a terminal."""
+    """Return the suggestions for a terminal."""
     heads = ("d_model", "layers", "heads", "kv", "head_dim", "d_ff", "params", "vs target", "train FLOPs")
     rows = [
         (
@@ -131,5 +122,5 @@ def text(found: Sequence[Configuration], target: int, style: Style = PLAIN) -> s
 
 
 def as_json(found: Sequence[Configuration]) -> str:
-    """Write the proposals as JSON, exact."""
+    """Return the suggestions as JSON, exact."""
     return json.dumps([asdict(shape) for shape in found], indent=2) + "\n"

@@ -1,4 +1,4 @@
-"""``planner sweep``: figures over a grid of settings, exact at every point.
+"""``planner sweep``: metrics over a grid of settings, exact at every point.
 
 Batch sizes and sequence lengths are evaluated at once, from one trace over symbols; each combination of other settings has its own trace.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, cast
 
 from planner import capacity
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-AT_ONCE = 250_000  # points of which figures are held as arrays while they are made
+AT_ONCE = 250_000  # points evaluated at once, which limits the memory
 _STEP = ("training.batch_size", "training.sequence_length")
 METRICS: Mapping[str, Callable[[Plan], int | None]] = {
     **{name: cast("Callable[[Plan], int | None]", column.read) for name, column in CLAIMABLE.items() if f"training.{name}" not in _STEP},
@@ -43,23 +44,23 @@ ALWAYS = (
     "train_flops_per_step",
 )
 """The metrics that each sweep.csv has."""
-_LINES = 20_000  # of a CSV written at a time
+_LINES = 20_000  # of CSV at once
 
 Progress = Callable[[int, int], None]  # points done, and of how many
 
 
 class SweepError(Exception):
-    """Why a grid cannot be evaluated, and what to do about it."""
+    """Why a grid cannot be evaluated, and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The points that share all settings but B and n: every batch size with every sequence length."""
+    """The points with the same settings except B and n: every batch size with every sequence length."""
 
     settings: tuple[int | str, ...]  # of the other axes
     batch_sizes: tuple[int, ...]
     sequence_lengths: tuple[int, ...]
-    figures: dict[str, Values]  # one row after the other, the sequence length moving fastest; or the same everywhere
+    figures: dict[str, Values]  # row by row, the sequence length varying fastest; or one value for all
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,31 +74,30 @@ class Sweep:
 
     @property
     def points(self) -> int:
-        """How many."""
+        """The number of points."""
         return sum(len(block.batch_sizes) * len(block.sequence_lengths) for block in self.blocks)
 
 
 def sweep(
     path: str, axes: Sequence[Axis], progress: Progress = lambda _done, _of: None, *, metric: str = ALWAYS[0]
 ) -> tuple[Sweep | None, tuple[Problem, ...]]:
-    """Evaluate the base scenario of the spec at ``path`` over the grid of the axes; with a problem of the spec anywhere, only problems.
+    """Evaluate the base scenario of the spec at ``path`` over the grid of the axes; if the spec is invalid anywhere, return its errors.
 
-    ``metric`` is evaluated beside those of every sweep. Raises SweepError for a grid that is too large or that the spec's positions do not
-    reach, and for a metric that the spec has no value of.
+    ``metric`` is evaluated in addition to ``ALWAYS``. Raises SweepError for a grid that is too large or exceeds the spec's positions, and
+    for a metric without a value.
     """
     metrics = tuple(dict.fromkeys((*ALWAYS, metric)))
     step = {axis.key: axis for axis in axes if axis.key in _STEP}
     others = tuple(axis for axis in axes if axis.key not in _STEP)
-    points = 1
+    points = prod(len(axis.values) for axis in axes)
     for axis in axes:
-        points *= len(axis.values)
         if axis.key in _STEP and not (axis.is_numeric and min(map(int, axis.values)) > 0):
             raise SweepError(f"{axis.key} must be a list of positive integers")
     if points > MOST:
         raise SweepError(f"the grid has {points:,} points; the limit is {MOST:,}")
     blocks: list[Block] = []
     name = ""
-    each = points // max(1, len(list(product(*(axis.values for axis in others)))))
+    each = points // prod(len(axis.values) for axis in others)
     for settings in product(*(axis.values for axis in others)):
         overrides = [f"{axis.key}={value}" for axis, value in zip(others, settings, strict=True)]
         specs, problems = specs_room.read([path], overrides, convert=as_spec)
@@ -134,7 +134,7 @@ def _block(
 
 
 def _points(batch_sizes: tuple[int, ...], lengths: tuple[int, ...], first: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return B and n of some points, n moving fastest."""
+    """Return B and n of some points, n varying fastest."""
     import numpy as np
 
     numbers = np.arange(first, end)
@@ -142,7 +142,7 @@ def _points(batch_sizes: tuple[int, ...], lengths: tuple[int, ...], first: int, 
 
 
 def _joined(parts: list[Values]) -> Values:
-    """Put arrays together; Python integers in one of them make the whole one of Python integers."""
+    """Join arrays; if one has Python integers, so has the result."""
     import numpy as np
 
     arrays = [part for part in parts if not isinstance(part, int)]
@@ -152,12 +152,12 @@ def _joined(parts: list[Values]) -> Values:
 
 
 def columns(made: Sweep) -> tuple[str, ...]:
-    """Name the columns of the CSV."""
+    """Return the columns of the CSV."""
     return (*(axis.name for axis in made.others), "batch_size", "sequence_length", *made.metrics)
 
 
 def csv(made: Sweep) -> Iterator[str]:
-    """Write the grid as CSV in pieces, a row for each point, integers only."""
+    """Yield the grid as CSV in pieces, a row per point, integers only."""
     yield ",".join(columns(made)) + "\n"
     for block in made.blocks:
         yield from _rows(block)

@@ -1,4 +1,4 @@
-"""A sweep as people look at it: a pivot for reports and terminals, and a chart."""
+"""The pivot table of a sweep, for Markdown and terminals, and its chart."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape as html
 from itertools import islice, product
+from math import prod
 from typing import Literal, TypeVar
 
 from planner.explore.axes import Axis
@@ -19,30 +20,31 @@ _ROWS, _TABLES = 40, 6  # of a pivot
 _COLUMNS: Mapping[str, int] = {"md": 8, "text": 5}
 _LINES = 8  # of a chart
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 620, 40, 330  # its frame, in pixels
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#7f7f7f")  # Okabe and Ito's, and grey
+_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#7f7f7f")  # Okabe and Ito's, and grey
 _DASHES = ("", "6 3", "2 2", "8 2 2 2")
 
 Value = int | str
 T = TypeVar("T")
+_NO_AXIS = Axis("", ("",))
 
 
 @dataclass(frozen=True, slots=True)
 class Pivot:
-    """How a grid is laid out: one axis down, one across, and a table for each combination of the others."""
+    """The layout of a grid: one axis down, one across, and a table for each combination of the others."""
 
     down: Axis
-    across: Axis | None
+    across: Axis  # _NO_AXIS if all others have one value
     others: tuple[Axis, ...]
-    at: Callable[[Mapping[str, Value]], int]  # the figure at a point, by the axes' keys
+    at: Callable[[Mapping[str, Value]], int]  # the metric at a point, by the axes' keys
 
 
 def pivot(made: Sweep, figure: str) -> Pivot:
-    """Lay out a figure: the numeric axis with most values goes down, the next one across."""
+    """Lay out a metric: the numeric axis with most values goes down, the next one across."""
     first = made.blocks[0]
     step = (Axis("training.batch_size", first.batch_sizes), Axis("training.sequence_length", first.sequence_lengths))
     axes = [axis for axis in (*made.others, *step) if len(axis.values) > 1] or [step[0]]
     down, *rest = sorted(axes, key=lambda axis: (not axis.is_numeric, -len(axis.values)))
-    across = rest[0] if rest else None
+    across, *others = rest or [_NO_AXIS]
     blocks = {block.settings: block for block in made.blocks}
 
     def at(point: Mapping[str, Value]) -> int:
@@ -51,7 +53,7 @@ def pivot(made: Sweep, figure: str) -> Pivot:
         values = block.figures[figure]
         return values if isinstance(values, int) else int(values[row * len(block.sequence_lengths) + column])
 
-    return Pivot(down, across, tuple(axis for axis in rest if axis is not across), at)
+    return Pivot(down, across, tuple(others), at)
 
 
 def _picked(values: Sequence[T], most: int) -> list[T]:
@@ -62,40 +64,37 @@ def _picked(values: Sequence[T], most: int) -> list[T]:
 
 
 def _tables(made: Sweep, figure: str, form: Literal["md", "text"]) -> Iterator[tuple[str, list[str], list[list[str]]]]:
-    """Yield what each table is for, its headings, and its rows."""
+    """Yield the title, headings and rows of each table."""
     laid = pivot(made, figure)
-    across = _picked(laid.across.values, _COLUMNS[form]) if laid.across else [None]
+    across = _picked(laid.across.values, _COLUMNS[form])
     for combination in islice(product(*(axis.values for axis in laid.others)), _TABLES):
         fixed = {axis.key: value for axis, value in zip(laid.others, combination, strict=True)}
         what = ", ".join(f"{axis.name} = {fixed[axis.key]}" for axis in laid.others)
-        heads = [
-            laid.down.name,
-            *(figure if value is None or not laid.across else f"{_short(laid.across)} = {_told(value)}" for value in across),
-        ]
+        heads = [laid.down.name, *(_heading(laid.across, value, figure) for value in across)]
         rows = []
         for value in _picked(laid.down.values, _ROWS):
-            here = {**fixed, laid.down.key: value}
-            points = [here | ({laid.across.key: other} if laid.across and other is not None else {}) for other in across]
-            rows.append([_told(value), *(said(figure, laid.at(point)) for point in points)])
+            points = [{**fixed, laid.down.key: value, laid.across.key: other} for other in across]
+            rows.append([_text(value), *(rounded(figure, laid.at(point)) for point in points)])
         yield what, heads, rows
 
 
-def _short(axis: Axis) -> str:
-    return {"batch_size": "B", "sequence_length": "n"}.get(axis.name, axis.name)
+def _heading(axis: Axis, value: Value, otherwise: str) -> str:
+    name = {"batch_size": "B", "sequence_length": "n"}.get(axis.name, axis.name)
+    return otherwise if axis is _NO_AXIS else f"{name} = {_text(value)}"
 
 
-def _told(value: Value) -> str:
+def _text(value: Value) -> str:
     return units.exact(value) if isinstance(value, int) else value
 
 
-def said(figure: str, value: int) -> str:
-    """Say a figure of a sweep, rounded, with its unit."""
+def rounded(figure: str, value: int) -> str:
+    """Format a metric of a sweep, rounded, with its unit."""
     column = CLAIMABLE.get(figure)
     return quantity.rounded(column, value) if column else units.flops(value)
 
 
 def text(made: Sweep, figure: str, style: Style = PLAIN) -> str:
-    """Write the pivot for a terminal."""
+    """Return the pivot for a terminal."""
     lines = [f"{made.model}: {figure} at {units.exact(made.points)} points"]
     for what, heads, rows in _tables(made, figure, "text"):
         lines += ["", *([what] if what else []), *table(heads, "r" * len(heads), rows, style)]
@@ -103,7 +102,7 @@ def text(made: Sweep, figure: str, style: Style = PLAIN) -> str:
 
 
 def as_markdown(made: Sweep, figure: str) -> str:
-    """Write the pivot as Markdown."""
+    """Return the pivot as Markdown."""
     lines = [f"# {markdown.escape(made.model)}: {figure}", "", f"{units.exact(made.points)} points; all of them are in `sweep.csv`."]
     for what, heads, rows in _tables(made, figure, "md"):
         lines += ["", *([f"**{markdown.escape(what)}**", ""] if what else [])]
@@ -113,16 +112,13 @@ def as_markdown(made: Sweep, figure: str) -> str:
 
 def _omitted(made: Sweep, figure: str, form: Literal["md", "text"]) -> list[str]:
     laid = pivot(made, figure)
-    tables = 1
-    for axis in laid.others:
-        tables *= len(axis.values)
-    across = len(laid.across.values) if laid.across else 1
-    fits = len(laid.down.values) <= _ROWS and across <= _COLUMNS[form] and tables <= _TABLES
+    tables = prod(len(axis.values) for axis in laid.others)
+    fits = len(laid.down.values) <= _ROWS and len(laid.across.values) <= _COLUMNS[form] and tables <= _TABLES
     return [] if fits else ["", "An even selection of the points; sweep.csv has all of them."]
 
 
 def as_json(made: Sweep) -> str:
-    """Write the grid as JSON: the columns, and a row for each point."""
+    """Return the grid as JSON: the columns, and a row per point."""
     rows = [
         [*block.settings, *point, *(_figure(block.figures[name], number) for name in made.metrics)]
         for block in made.blocks
@@ -136,18 +132,15 @@ def _figure(values: object, number: int) -> int:
 
 
 def chart(made: Sweep, figure: str) -> str:
-    """Draw the pivot's first table as an SVG: a curve for each column."""
+    """Draw the first table of the pivot as SVG, a curve per column."""
     laid = pivot(made, figure)
     fixed = {axis.key: axis.values[0] for axis in laid.others}
-    across = _picked(laid.across.values, _LINES) if laid.across else [None]
-    curves = []
+    across = _picked(laid.across.values, _LINES)
     down = [value for value in _picked(laid.down.values, 200) if isinstance(value, int)]
-    for other in across:
-        point = fixed | ({laid.across.key: other} if laid.across and other is not None else {})
-        curves.append([(value, laid.at({**point, laid.down.key: value})) for value in down])
+    curves = [[(value, laid.at({**fixed, laid.across.key: other, laid.down.key: value})) for value in down] for other in across]
     title = f"{made.model}: {figure} over {laid.down.name}"
     held = "".join(f", {axis.name} = {axis.values[0]}" for axis in laid.others)
-    names = [title if other is None or not laid.across else f"{_short(laid.across)} = {_told(other)}" for other in across]
+    names = [_heading(laid.across, other, title) for other in across]
     head = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 380" role="img" font-family="sans-serif" font-size="12">'
     parts = [
         head,
@@ -172,7 +165,7 @@ def _drawn(curves: Sequence[Sequence[tuple[int, int]]], names: Sequence[str], fi
         value = low + (high - low) * number // 4
         y = _BOTTOM - units.along(value - low, high - low, _BOTTOM - _TOP)
         yield f'<path d="M{_LEFT},{y}H{_RIGHT}" stroke="#ddd"/>'
-        yield f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{said(figure, value)}</text>'
+        yield f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{rounded(figure, value)}</text>'
     for anchor, x, value in (("start", _LEFT, first), ("end", _RIGHT, last)):
         yield f'<text x="{x}" y="{_BOTTOM + 20}" text-anchor="{anchor}">{units.exact(value)}</text>'
     for number, (curve, name) in enumerate(zip(curves, names, strict=True)):
@@ -180,8 +173,8 @@ def _drawn(curves: Sequence[Sequence[tuple[int, int]]], names: Sequence[str], fi
             f"{_LEFT + units.along(x - first, last - first, _RIGHT - _LEFT)},{_BOTTOM - units.along(y - low, high - low, _BOTTOM - _TOP)}"
             for x, y in curve
         )
-        colour, dash = _COLOURS[number], _DASHES[number % len(_DASHES)]
-        stroke = f'stroke="{colour}" stroke-width="2"' + (f' stroke-dasharray="{dash}"' if dash else "")
+        color, dash = _COLORS[number], _DASHES[number % len(_DASHES)]
+        stroke = f'stroke="{color}" stroke-width="2"' + (f' stroke-dasharray="{dash}"' if dash else "")
         y = _TOP + 10 + 18 * number
         yield f'<polyline points="{points}" fill="none" {stroke}/>'
         yield f'<path d="M{_RIGHT + 14},{y - 4}h22" {stroke}/><text x="{_RIGHT + 42}" y="{y}">{html(name)}</text>'

@@ -1,8 +1,8 @@
-"""What a run of GitHub Actions says of itself, in its environment and its event file, and what the action makes of it.
+"""The steps of the GitHub action, from the environment and the event file of a run; nothing is sent.
 
-``python -m planner.review.actions base`` prints the revision to compare with. ``outputs FOLDER`` prints what the review in the folder comes
-to, as ``name=value`` lines. ``comment FOLDER`` reads the review and the pull request's comments there, writes ``body.json``, and prints
-``create``, ``update ID`` or ``none REASON``. Everything that it goes by comes from the environment; it talks to nobody.
+``python -m planner.review.actions base`` prints the revision to compare with, ``pull-request`` the number of the pull request.
+``outputs FOLDER`` prints the outputs for the review in the folder, as ``name=value`` lines. ``comment FOLDER`` reads the review and the
+pull request's comments there, writes ``body.json``, and prints ``create``, ``update ID`` or ``none REASON``.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any
 Environment = Mapping[str, str]
 
 MODES = ("always", "on-change", "on-finding", "never")
-MOST = 65_536  # characters that GitHub takes in a comment
+MOST = 65_536  # GitHub's limit for a comment, in characters
 _MARKER = re.compile(r"<!-- modelplan-review id=(?P<id>[\w.-]*) run=(?P<run>\d{1,18})\.(?P<attempt>\d{1,9}) -->")
 _ID = re.compile(r"[\w.-]{1,100}")
 _REVISION = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_NONE = "0" * 40  # GitHub's word for the parent of a branch's first commit
+_NONE = "0" * 40  # what GitHub names as the commit before the first of a branch
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowRun:
-    """A run of a workflow; of two, the one with the greater number began later, and of one, the greater attempt."""
+    """A run of a workflow; later runs have greater numbers, later attempts of a run greater attempts."""
 
     number: int
     attempt: int
@@ -46,13 +46,13 @@ def event(environment: Environment) -> Mapping[str, Any]:
 
 
 def base(environment: Environment) -> str:
-    """Return the revision to compare with: the merge base with a pull request's target, or what a push began at; empty: the default."""
-    told = event(environment)
-    pull, queue = told.get("pull_request") or {}, told.get("merge_group") or {}
+    """Return the revision to compare with: the merge base with a pull request's target, or the commit before a push; empty: default."""
+    data = event(environment)
+    pull, queue = data.get("pull_request") or {}, data.get("merge_group") or {}
     for commit in ((pull.get("base") or {}).get("sha"), queue.get("base_sha")):
         if commit and _REVISION.fullmatch(str(commit)):
             return f"{commit}..."
-    before = str(told.get("before") or _NONE)
+    before = str(data.get("before") or _NONE)
     return before if _REVISION.fullmatch(before) and before != _NONE and not pull else ""
 
 
@@ -69,10 +69,10 @@ def outputs(review: Mapping[str, Any]) -> dict[str, str]:
 
 
 def comment(review: Mapping[str, Any], report: str, comments: Sequence[Mapping[str, Any]], environment: Environment) -> tuple[str, str]:
-    """Decide what becomes of the comment: ``create``, ``update ID`` or ``none REASON``, and its body.
+    """Return what to do with the comment, ``create``, ``update ID`` or ``none REASON``, and its body.
 
-    The comment is found by its hidden first line, among those of bots: a person's comment is never touched. One that a later run wrote
-    stays. Whatever the mode but ``never``, a comment that is there is kept up to date, lest it tell of what is no longer so.
+    The comment is found by its hidden first line among those of bots, so a person's comment is never changed. The comment of a later run is
+    kept. Unless the mode is ``never``, an existing comment is always updated, so that it does not become outdated.
     """
     mode, name = environment.get("MODELPLAN_COMMENT", "on-change"), environment.get("MODELPLAN_COMMENT_ID", "default")
     if mode not in MODES:
@@ -90,7 +90,7 @@ def comment(review: Mapping[str, Any], report: str, comments: Sequence[Mapping[s
         one, run = there
         return ("none a later run has commented" if own.is_older_than(run) else f"update {int(one['id'])}"), body
     wanted = {"always": True, "on-change": review["changed"] or review["findings"], "on-finding": review["findings"]}[mode]
-    return ("create" if wanted else "none there is nothing to tell"), body
+    return ("create" if wanted else "none nothing to report"), body
 
 
 def _ours(comments: Sequence[Mapping[str, Any]], name: str) -> Iterator[tuple[Mapping[str, Any], WorkflowRun]]:
@@ -112,25 +112,25 @@ def pages(text: str) -> list[Mapping[str, Any]]:
 
 
 def main(arguments: Sequence[str], environment: Environment) -> int:
-    """Do what the arguments say; see above."""
+    """Run the step that the arguments name."""
     what, folder = arguments[0], Path(arguments[1] if len(arguments) > 1 else ".")
     if what == "base":
-        told = base(environment)
+        result = base(environment)
     elif what == "pull-request":
-        told = str(pull_request(environment) or "")
+        result = str(pull_request(environment) or "")
     else:
         review = json.loads((folder / "review.json").read_text(encoding="utf-8"))
         if what == "outputs":
-            told = "\n".join(f"{name}={value}" for name, value in outputs(review).items())
+            result = "\n".join(f"{name}={value}" for name, value in outputs(review).items())
         else:
             report = (folder / "review.md").read_text(encoding="utf-8")
             try:
-                told, body = comment(review, report, pages((folder / "comments.json").read_text(encoding="utf-8")), environment)
+                result, body = comment(review, report, pages((folder / "comments.json").read_text(encoding="utf-8")), environment)
             except ValueError as error:
                 sys.stderr.write(f"{error}\n")
                 return 2
             (folder / "body.json").write_text(json.dumps({"body": body}), encoding="utf-8")
-    sys.stdout.write(f"{told}\n")
+    sys.stdout.write(f"{result}\n")
     return 0
 
 

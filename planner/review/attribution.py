@@ -1,4 +1,4 @@
-"""Why figures changed: each edit made alone on the base, and what is left of the change is what they do together."""
+"""Why metrics changed: the effect of each edit alone on the base; the rest of the change is their interaction."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from planner.spec.records import Place, Scenario, Spec
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """The edits that matter, and for groups of them what the base becomes by the group alone."""
+    """The edits that have an effect, and the metrics of the base with each group of them alone."""
 
     edits: tuple[Edit, ...]
     alone: tuple[tuple[tuple[int, ...], Mapping[str, Figures]], ...]  # indices of edits, figures by scenario
 
 
-@lru_cache(maxsize=64)  # a model's plans are asked for once by its comparison and once by its budgets
+@lru_cache(maxsize=64)  # the comparison and the budgets of a model share its plans
 def plan(spec: Spec, scenario: Scenario) -> Plan:
     """Plan a scenario of a spec."""
     return capacity.plan(spec, scenario)
 
 
 def figures(spec: Spec, scenarios: Iterable[str] | None = None) -> dict[str, Figures]:
-    """Return the figures of a spec's scenarios by name."""
+    """Return the metrics of a spec's scenarios by name."""
     wanted = None if scenarios is None else set(scenarios)
     plans = (plan(spec, scenario) for scenario in spec.scenarios if wanted is None or scenario.name in wanted)
     return {one.scenario: {name: column.value(one) for name, column in CLAIMABLE.items()} for one in plans}
 
 
 def same(one: Spec, other: Spec) -> bool:
-    """Whether two specs say the same model and the same scenarios, however they are written and in whatever order."""
+    """Whether two specs have the same model and scenarios, in any order and notation."""
     return one.model == other.model and set(one.scenarios) == set(other.scenarios)
 
 
 def attribute(base: Spec, head: Spec, scenarios: Iterable[str], from_root: Callable[[str], str]) -> Attribution:
-    """Return what moved the base to the head in the scenarios that both have."""
+    """Return the edits from the base to the head, with their effects in the given scenarios."""
     if base.written is None or head.written is None:
         return Attribution((), ())
     trials = _Ablations(base, differences(base.written, head.written))
@@ -52,7 +52,7 @@ def attribute(base: Spec, head: Spec, scenarios: Iterable[str], from_root: Calla
     edits = tuple(_edit(trials.every[index], base, head, from_root) for index in relevant)
     groups = [(tuple(number[index] for index in sorted(group)), spec) for group, spec in trials.groups(frozenset(relevant))]
     if len(groups) == 1:
-        return Attribution(edits, ((groups[0][0], {}),))  # it did everything: nothing to compute
+        return Attribution(edits, ((groups[0][0], {}),))  # it has the whole effect: nothing to compute
     wanted = tuple(scenarios)
     return Attribution(edits, tuple((group, figures(spec, wanted)) for group, spec in sorted(groups, key=lambda one: one[0])))
 
@@ -61,7 +61,7 @@ Group = frozenset[int]  # indices of edits
 
 
 class _Ablations:
-    """Edits made on the base, some at a time; each combination is read once."""
+    """Combinations of edits on the base, each read once."""
 
     def __init__(self, base: Spec, every: Sequence[Difference]) -> None:
         self.base = base
@@ -70,13 +70,13 @@ class _Ablations:
         self.known: dict[Group, Spec | None] = {}
 
     def spec(self, group: Group) -> Spec | None:
-        """Return what the base becomes by some edits; None where that is no valid spec."""
+        """Return the base with some edits; None if that is no valid spec."""
         if group not in self.known:
             self.known[group] = edited(self.base, [self.every[index] for index in sorted(group)])
         return self.known[group]
 
     def matters(self, index: int, head: Spec) -> bool:
-        """Whether an edit does anything: alone on the base, or missing from the head."""
+        """Whether an edit has an effect: alone on the base, or missing from the head."""
         alone = self.spec(frozenset({index}))
         if alone is None or not same(alone, self.base):
             return True
@@ -84,17 +84,16 @@ class _Ablations:
         return without is None or not same(without, head)
 
     def groups(self, relevant: Group) -> list[tuple[Group, Spec]]:
-        """Return small groups of edits, each edit in one of them, with the valid spec that a group alone makes of the base.
+        """Return small groups of edits, each edit in one of them, with the valid spec of the base and the group alone.
 
-        An edit that makes an invalid spec alone joins another such edit, or a group, with which it makes a valid one; failing that, all
-        others like it. Where that makes none either, all edits are one group.
+        An edit that is invalid alone joins another such edit, or a group, with which it is valid; otherwise all others like it. If that is
+        invalid too, all edits are one group.
         """
         groups: dict[Group, Spec] = {}
         waiting: list[Group] = []
         for index in sorted(relevant):
             single = frozenset({index})
-            alone = self.spec(single)
-            if alone is None:
+            if (alone := self.spec(single)) is None:
                 waiting.append(single)
             else:
                 groups[single] = alone
@@ -112,13 +111,9 @@ class _Ablations:
 
 
 def _edit(difference: Difference, before: Spec, after: Spec, from_root: Callable[[str], str]) -> Edit:
-    """Return the edit that a reader is shown: values as written, a default where there was none, and the place."""
-    return Edit(
-        difference.setting,
-        _value(difference.before, before, difference),
-        _value(difference.after, after, difference),
-        _place(difference, from_root),
-    )
+    """Return the edit to show: values as written, else the default, and the location."""
+    values = _value(difference.before, before, difference), _value(difference.after, after, difference)
+    return Edit(difference.setting, *values, _place(difference, from_root))
 
 
 def _place(difference: Difference, from_root: Callable[[str], str]) -> Place | None:
@@ -132,10 +127,10 @@ def _value(node: Node | None, spec: Spec, difference: Difference) -> str:
     if node is not None:
         return _written(node)
     section, _, key = difference.setting.partition(".")
-    known = (
-        settings.model(spec.model) if section == "model" else settings.training(spec.scenarios[0].training) if section == "training" else {}
-    )
-    return f"{known[key]} (default)" if f"{section}.{key}" in spec.defaulted and key in known else ""
+    if difference.setting not in spec.defaulted or section not in ("model", "training"):
+        return ""
+    known = settings.model(spec.model) if section == "model" else settings.training(spec.scenarios[0].training)
+    return f"{known[key]} (default)" if key in known else ""
 
 
 def _written(node: Node) -> str:
@@ -147,7 +142,7 @@ def _written(node: Node) -> str:
 
 
 def changes(before: Figures, after: Figures, scenario: str, moved: Attribution) -> tuple[Change, ...]:
-    """Return the figures that differ, with the moves that explain them."""
+    """Return the metrics that differ, with the contributions of edits."""
     return tuple(_change(name, before, after.get(name), scenario, moved) for name in FIGURES if before.get(name) != after.get(name))
 
 

@@ -1,4 +1,4 @@
-"""Findings for machines that gate a change: GitHub's workflow commands, SARIF 2.1.0, JUnit's XML."""
+"""Findings in the output formats of CI systems: GitHub workflow commands, SARIF 2.1.0, JUnit XML."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def github(review: Review) -> str:
-    """Write a workflow command per finding, which GitHub shows at its line, and what a comparison comes to as a notice."""
+    """Return a workflow command per finding, which GitHub shows at its line, and the summary of a comparison as a notice."""
     lines = [_command(finding) for finding in review.findings]
     if review.base:
         lines.append(f"::notice title=Model capacity::{_data(wording.summary(review))}")
@@ -41,7 +41,7 @@ def _property(text: str) -> str:
 
 
 def sarif(review: Review) -> str:
-    """Write SARIF 2.1.0: a result per finding, waived ones suppressed."""
+    """Return SARIF 2.1.0: a result per finding, waived ones suppressed."""
     rules = sorted({finding.rule for finding in review.findings})
     run = {
         "tool": {"driver": {"name": "modelplan", "rules": [{"id": rule} for rule in rules]}},
@@ -69,7 +69,7 @@ def _result(finding: Finding, rules: Sequence[str]) -> dict[str, object]:
 
 
 def junit(review: Review) -> str:
-    """Write JUnit's XML: a suite of the models that were looked at, and of the files that could not be read; only errors are failures."""
+    """Return JUnit XML: a suite of the models reviewed and the files with errors; only errors are failures."""
     by_model: dict[str, list[Finding]] = {model.name: [] for model in review.models}
     for finding in review.findings:
         by_model.setdefault(finding.model or finding.place.file, []).append(finding)

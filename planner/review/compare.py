@@ -44,14 +44,14 @@ def compare(base: Snapshot, head: Snapshot, terms: Terms) -> Review:
         models.append(replace(model, renamed_from=renamed.get(name, "")) if name in renamed else model)
         if name in head.specs and _must_check(model, base, head, terms):
             checked.append(_checked(head.specs[name], model, terms))
-    findings, standings = rules.findings(checked, terms.policy, terms.today, terms.from_root)
+    findings, statuses = rules.findings(checked, terms.policy, terms.today, terms.from_root)
     found = (*map(rules.of_problem, head.problems), *findings)
     with_findings = {finding.model for finding in found}
     return Review(
         base=terms.base,
         models=tuple(sorted(models, key=lambda model: (model.name not in with_findings, model.status == "unchanged", model.name))),
         findings=found,
-        standings=standings,
+        budget_statuses=statuses,
         waivers=tuple((name, waiver) for name in sorted(head.specs) for waiver in head.specs[name].waivers),
         notes=(*terms.notes, *(f"{problem.place.file} has errors at the base: {problem.message}" for problem in base.problems)),
         formulas=_formulas(base),

@@ -1,4 +1,4 @@
-"""``planner diff``: what is compared with what, and the review that comes of it."""
+"""``planner diff``: choose the base and the specs, and review them."""
 
 from __future__ import annotations
 
@@ -13,31 +13,29 @@ from planner.review.compare import Terms, compare
 from planner.review.git import GitError, Repository
 from planner.review.review import Review
 from planner.review.snapshot import POLICY, ReportError, Snapshot
-from planner.spec.problems import Problem
 from planner.spec.source import LIMIT
 
 _NOWHERE = ("not-found", "no-specs")  # problems of a path that may have named specs in the base
 
 
 class ReviewError(Exception):
-    """Why there can be no review, and what to do about it."""
+    """Why there can be no review, and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to review: specs as the user names them (none: those that the policy names), and what with."""
+    """The specs to review as the user names them (none: those of the policy), and the base."""
 
     specs: tuple[str, ...] = ()
     base: str | None = None  # a revision; None: the merge base with the main branch
     base_report: Path | None = None  # a capacity.json instead
-    today: date = date.min  # on which waivers are in force
+    today: date = date.min  # the date for waivers
 
 
 def review(request: Request, folder: Path) -> Review:
-    """Return the review of the specs in the work tree around a folder. Raises ReviewError."""
+    """Review the specs in the working tree around a folder. Raises ReviewError."""
     try:
-        repo = _repository(request, folder)
-        return _review(request, folder, repo)
+        return _review(request, folder, _repository(request, folder))
     except (GitError, ReportError) as error:
         raise ReviewError(str(error)) from None
 
@@ -54,7 +52,7 @@ def _repository(request: Request, folder: Path) -> Repository:
 def _review(request: Request, folder: Path, repo: Repository) -> Review:
     rules, wrong = policy.read(repo.root / POLICY, POLICY)
     patterns = [_from_root(repo.root, folder, path) for path in request.specs] or list(rules.specs)
-    head = snapshot.work_tree(repo.root, request.specs or [os.path.relpath(repo.root / path, folder) for path in patterns])
+    head = snapshot.working_tree(repo.root, request.specs or [os.path.relpath(repo.root / path, folder) for path in patterns])
     nowhere = [problem for problem in head.problems if problem.code in _NOWHERE]
     head = replace(head, problems=(*wrong, *(problem for problem in head.problems if problem not in nowhere)))
     if request.base_report is None:
@@ -65,16 +63,17 @@ def _review(request: Request, folder: Path, repo: Repository) -> Review:
     else:
         base, named, policy_changed, notes = snapshot.saved_report(request.base_report), f"the report {request.base_report}", True, ()
         base = replace(base, paths=frozenset(snapshot.selected(base.paths, patterns)))
-    base = _meant(base, head)
+    base = _only_requested(base, head)
     nowhere = [problem for problem in nowhere if not snapshot.selected(base.paths, [problem.place.file])]
     if nowhere:
-        raise ReviewError(_told(nowhere, by_default=not request.specs))
+        hint = "" if request.specs else f"; name the specs, or list where they are under specs: in {POLICY}"
+        raise ReviewError("; ".join(f"{problem.place.file}: {problem.message}" for problem in nowhere) + hint)
     terms = Terms(rules, policy_changed, request.today, named, lambda file: snapshot.from_root(repo.root, file), notes)
     return compare(base, head, terms)
 
 
-def _meant(base: Snapshot, head: Snapshot) -> Snapshot:
-    """Leave out models that the request does not name in the base and that the head has not got either."""
+def _only_requested(base: Snapshot, head: Snapshot) -> Snapshot:
+    """Omit models of the base that the request does not name and that the head does not have."""
     specs = {name: spec for name, spec in base.specs.items() if spec.path in base.paths or name in head.specs}
     saved = {key: figures for key, figures in base.saved.items() if key[0] in specs or key[0] in head.specs}
     return replace(base, specs=specs, saved=saved)
@@ -85,9 +84,9 @@ def _from_root(root: Path, folder: Path, pattern: str) -> str:
 
 
 def _unchanged(root: Path, files: dict[str, bytes]) -> frozenset[str]:
-    """Return the names of the files that the work tree has as they are, and that need no other file to be read."""
+    """Return the names of the files that are unchanged in the working tree and extend no other file."""
     return frozenset(
-        posix(Path(name)) for name, content in files.items() if snapshot.stands_alone(content) and not _differs(root / name, content)
+        posix(Path(name)) for name, content in files.items() if snapshot.is_self_contained(content) and not _differs(root / name, content)
     )
 
 
@@ -98,8 +97,3 @@ def _differs(path: Path, content: bytes | None) -> bool:
         return path.stat().st_size != len(content) or path.read_bytes() != content
     except OSError:
         return True
-
-
-def _told(nowhere: list[Problem], *, by_default: bool) -> str:
-    said = "; ".join(f"{problem.place.file}: {problem.message}" for problem in nowhere)
-    return f"{said}; name the specs, or list where they are under specs: in {POLICY}" if by_default else said

@@ -1,6 +1,6 @@
-"""Git, read through ``git`` itself: what a revision holds. Nothing in the work tree, the index or the configuration is touched.
+"""Read revisions with ``git``. Nothing in the working tree, the index or the configuration changes.
 
-No hook, pager, file-system monitor or transport runs, whatever the configuration says: objects are read and nothing else.
+No hook, pager, file-system monitor or transport runs, whatever the configuration: only objects are read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from posixpath import dirname, join, normpath
 
-MAIN = ("origin/HEAD", "origin/main", "origin/master", "main", "master")  # where a main branch is looked for
+MAIN = ("origin/HEAD", "origin/main", "origin/master", "main", "master")  # candidates for the main branch
 _SAFE = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "protocol.allow=never", "gc.auto=0")
 _LINK = "120000"
 _MISSING_HISTORY = "fetch its history: git fetch --unshallow; in GitHub Actions, give actions/checkout fetch-depth: 0"
@@ -21,12 +21,12 @@ _PARTIAL = "git is missing files of the base; if this clone is partial, fetch th
 
 
 class GitError(Exception):
-    """What hinders the reading of a base, and what to do about it, in a sentence."""
+    """Why a base cannot be read, and the fix, in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A repository with a work tree."""
+    """A repository with a working tree."""
 
     root: Path
     shallow: bool
@@ -34,7 +34,7 @@ class Repository:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The files of a revision by their path from the repository's root, and what could not be read of it."""
+    """The files of a revision by their path from the repository's root, and notes on what could not be read."""
 
     files: dict[str, bytes]
     notes: tuple[str, ...] = ()
@@ -42,20 +42,20 @@ class Tree:
 
 def repository(folder: Path) -> Repository:
     """Return the repository around a folder. Raises GitError."""
-    told = _git(folder, "rev-parse", "--show-toplevel", "--is-shallow-repository")
-    if told.returncode:
-        reason = _reason(told)
+    result = _git(folder, "rev-parse", "--show-toplevel", "--is-shallow-repository")
+    if result.returncode:
+        reason = _reason(result)
         if "not a git repository" in reason:
             raise GitError("not a git repository; run inside one, or use --base-report FILE")
         raise GitError(f"git cannot read this repository: {reason}")
-    root, shallow = os.fsdecode(told.stdout).removesuffix("\n").rsplit("\n", 1)
+    root, shallow = os.fsdecode(result.stdout).removesuffix("\n").rsplit("\n", 1)
     return Repository(Path(root), shallow == "true")
 
 
 def base_commit(repo: Repository, ref: str | None) -> tuple[str, str]:
-    """Return the commit that is meant, and how to name it: by default the merge base with the main branch; ``REF...`` that with REF.
+    """Return the base commit and its description: the merge base with the main branch by default, with REF for ``REF...``.
 
-    Raises GitError, which says what to do.
+    Raises GitError.
     """
     if ref is None:
         main = _main(repo)
@@ -70,26 +70,26 @@ def base_commit(repo: Repository, ref: str | None) -> tuple[str, str]:
 
 
 def _main(repo: Repository) -> tuple[str, str] | None:
-    """Return the first of the main branches that is there, and its commit."""
+    """Return the first main branch that exists, and its commit."""
     refs = {f"refs/remotes/{name}" if "/" in name else f"refs/heads/{name}": name for name in MAIN}
-    told = _git(repo.root, "for-each-ref", "--format=%(refname) %(objectname)", *refs)
-    there = dict(line.split(" ") for line in told.stdout.decode("utf-8", "replace").splitlines())
+    result = _git(repo.root, "for-each-ref", "--format=%(refname) %(objectname)", *refs)
+    there = dict(line.split(" ") for line in result.stdout.decode("utf-8", "replace").splitlines())
     return next(((name, there[full]) for full, name in refs.items() if full in there), None)
 
 
 def _merge_base(repo: Repository, name: str, commit: str) -> tuple[str, str]:
-    told = _git(repo.root, "merge-base", "HEAD", commit)
-    found = told.stdout.decode("ascii", "replace").split()
-    if told.returncode or not found:
+    result = _git(repo.root, "merge-base", "HEAD", commit)
+    found = result.stdout.decode("ascii", "replace").split()
+    if result.returncode or not found:
         raise _refusal(repo, f"HEAD and {name} have no commit in common", "choose a base with --base REF")
     return found[0], f"the merge base with {name} ({found[0][:12]})"
 
 
 def _commit(repo: Repository, ref: str) -> str | None:
-    if not ref or ref.startswith("-") or "\0" in ref:  # git would take it for an option
+    if not ref or ref.startswith("-") or "\0" in ref:  # git would read it as an option
         return None
-    told = _git(repo.root, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
-    return told.stdout.decode("ascii").strip() if told.returncode == 0 else None
+    result = _git(repo.root, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
+    return result.stdout.decode("ascii").strip() if result.returncode == 0 else None
 
 
 def _refusal(repo: Repository, what: str, otherwise: str) -> GitError:
@@ -99,9 +99,9 @@ def _refusal(repo: Repository, what: str, otherwise: str) -> GitError:
 
 
 def tree(repo: Repository, commit: str, wanted: Callable[[str], bool], limit: int) -> Tree:
-    """Read the wanted files of a commit, none larger than ``limit`` bytes, those of submodules at the commits recorded for them.
+    """Read the wanted files of a commit up to ``limit`` bytes, those of submodules at the recorded commits.
 
-    A link stands for the file that it names, if that is a file of the same revision. Raises GitError.
+    A link is replaced by its target, if that is a file of the same revision. Raises GitError.
     """
     files: dict[str, bytes] = {}
     links: dict[str, bytes] = {}
@@ -135,16 +135,16 @@ class _Entry:
 
 def _entries(folder: Path, commit: str) -> tuple[list[_Entry], dict[str, str]]:
     """Return the files and links of a commit, and the commits of its submodules by their path."""
-    told = _git(folder, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
-    if told.returncode:
-        raise GitError(_PARTIAL if b"promisor" in told.stderr else f"git cannot list {commit}: {_reason(told)}")
+    result = _git(folder, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
+    if result.returncode:
+        raise GitError(_PARTIAL if b"promisor" in result.stderr else f"git cannot list {commit}: {_reason(result)}")
     entries, submodules = [], {}
-    for line in filter(None, told.stdout.split(b"\0")):
-        told_of, _, name = line.partition(b"\t")
-        mode, kind, oid, size = told_of.decode("ascii").split()
+    for line in filter(None, result.stdout.split(b"\0")):
+        attributes, _, name = line.partition(b"\t")
+        mode, kind, oid, size = attributes.decode("ascii").split()
         path = os.fsdecode(name)
         if {"", ".", "..", ".git"} & set(path.split("/")):
-            continue  # no honest tree has such a name
+            continue  # git itself does not create such names
         if kind == "commit":
             submodules[path] = oid
         else:
@@ -153,15 +153,15 @@ def _entries(folder: Path, commit: str) -> tuple[list[_Entry], dict[str, str]]:
 
 
 def _contents(folder: Path, oids: list[str]) -> Iterator[bytes]:
-    """Yield the blobs, read in one go."""
+    """Yield the blobs, read at once."""
     if not oids:
         return
-    told = _git(folder, "cat-file", "--batch", given="\n".join(oids).encode() + b"\n")
-    data, at = told.stdout, 0
+    result = _git(folder, "cat-file", "--batch", given="\n".join(oids).encode() + b"\n")
+    data, at = result.stdout, 0
     for _ in oids:
         end = data.find(b"\n", at)
         head = data[at:end].split()
-        if told.returncode or end < 0 or len(head) != 3:  # noqa: PLR2004 - object, type, size
+        if result.returncode or end < 0 or len(head) != 3:  # noqa: PLR2004 - object, type, size
             raise GitError(_PARTIAL)
         size = int(head[2])
         yield data[end + 1 : end + 1 + size]
@@ -169,7 +169,7 @@ def _contents(folder: Path, oids: list[str]) -> Iterator[bytes]:
 
 
 def _target(path: str, text: bytes) -> str:
-    """Return the path that a link at a path names; where a folder on the way is a link too, no file of the revision has it."""
+    """Return the target of a link; if a folder on the way is a link too, the revision has no such file."""
     return normpath(join(dirname(path), os.fsdecode(text)))
 
 
@@ -183,6 +183,6 @@ def _git(folder: Path, *arguments: str, given: bytes = b"") -> subprocess.Comple
         raise GitError("git is not installed, or not on the PATH") from None
 
 
-def _reason(told: subprocess.CompletedProcess[bytes]) -> str:
-    lines = told.stderr.decode("utf-8", "replace").strip().splitlines()
-    return lines[0].removeprefix("fatal: ") if lines else f"exit code {told.returncode}"
+def _reason(result: subprocess.CompletedProcess[bytes]) -> str:
+    lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
+    return lines[0].removeprefix("fatal: ") if lines else f"exit code {result.returncode}"

@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}")
 
 
 class InitError(Exception):
-    """Why nothing was written, and what to do about it."""
+    """Why nothing was written, and the fix."""
 
 
 def files(name: str, origin: str, ci: str | None, action: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A review for programs: everything, exact. Integers are JSON numbers of any size."""
+"""A review as JSON: everything, exact. Integers are JSON numbers of any size."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from planner.report.json import Json, plain
 from planner.review import wording
 from planner.review.review import Review
 
-VERSION = 1  # of this format; raised when a key changes its meaning or goes
+VERSION = 1  # of this format; raised when a key changes its meaning or is removed
 
 
 def json(review: Review) -> str:
-    """Write the review; it ends with a line feed."""
-    told: Json = {
+    """Return the review, which ends with a line feed."""
+    made: Json = {
         "version": VERSION,
         "base": review.base,
         "summary": wording.summary(review),
@@ -22,11 +22,11 @@ def json(review: Review) -> str:
         "failed": review.failed,
         "models": plain(review.models),
         "findings": plain(review.findings),
-        "budgets": plain(review.standings),
+        "budgets": plain(review.budget_statuses),
         "waivers": [{"model": model, "waiver": plain(waiver)} for model, waiver in review.waivers],
         "formula_changes": plain(review.formulas),
         "notes": plain(review.notes),
         "methods": {name: METHODS.get(name, "as written") for name in FIGURES},
         "units": {name: column.unit for name, column in FIGURES.items()},
     }
-    return writer.dumps(told, ensure_ascii=False, indent=2) + "\n"
+    return writer.dumps(made, ensure_ascii=False, indent=2) + "\n"

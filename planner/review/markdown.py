@@ -1,8 +1,7 @@
-"""A review as the comment of a pull request: GitHub-flavoured Markdown that stays under GitHub's limit.
+"""A review as a pull-request comment: GitHub-flavored Markdown within GitHub's size limit.
 
-What does not fit is dropped in this order: the names of unchanged models; the folded tables of figures, the last model's first; why figures
-changed, the last model's first; waivers and notes; rows of the overview, the last first; findings, the last first. Findings never take more
-than half of the room. A last line says what is missing.
+If it is too long, parts are omitted in this order: names of unchanged models; folded tables of metrics; explanations; waivers and notes;
+rows of the overview; findings, which use at most half of the space. Of each, the last ones are omitted first. A last line lists them.
 """
 
 from __future__ import annotations
@@ -23,44 +22,44 @@ from planner.spec.records import Place
 
 T = TypeVar("T")
 
-LIMIT = 65_000  # GitHub takes 65,536 characters
-_RESERVE = 700  # for the last line, and for what closes a table
+LIMIT = 65_000  # GitHub's limit is 65,536 characters
+_RESERVE = 700  # for the last line, and for the headings of tables
 _UNIT = re.compile(r"(?<=\d) (?=[A-Za-z%])| (?=→)")
-_AS_IT_WAS = ReviewedScenario("base", "unchanged", {}, {})  # of a model without rows
+_UNCHANGED = ReviewedScenario("base", "unchanged", {}, {})  # of a model without rows
 _MARKS = {"error": "❌", "warning": "⚠️", "waived": "🔕", "kept": "✅"}
 
 
 @dataclass(slots=True)
 class _Room:
-    """How many characters are left, and what has been left out."""
+    """The number of characters left, and the number of omitted parts by kind."""
 
     left: int
     missing: dict[str, int] = field(default_factory=dict)
 
-    def fit(self, things: Iterable[T], tell: Callable[[T], str], what: str) -> list[str]:
-        """Return as many of the things, told, as fit, from the first one on; the others are noted as missing."""
-        kept: list[str] = []
+    def fit(self, things: Iterable[T], form: Callable[[T], str], what: str) -> list[str]:
+        """Return the formatted things that fit, from the first one on, and count the others as missing."""
+        fitting: list[str] = []
         for thing in things:
-            part = "" if what in self.missing else tell(thing)
+            part = "" if what in self.missing else form(thing)
             size = _size(part) + 1
             if what in self.missing or size > self.left:
                 self.missing[what] = self.missing.get(what, 0) + 1
             else:
                 self.left -= size
-                kept.append(part)
-        return kept
+                fitting.append(part)
+        return fitting
 
 
 def markdown(review: Review, blob: str = "", limit: int = LIMIT) -> str:
-    """Write the comment; it ends with a line feed. ``blob`` is where the files of this revision are on the web, and makes places links."""
+    """Return the comment, which ends with a line feed. ``blob``, the base URL of the files, turns locations into links."""
     head = [*_head(review)]
     room = _Room(limit - sum(_size(line) + 1 for line in head) - _RESERVE)
-    figures, standings = wording.headlines(review), wording.standings(review)
-    rows_of = ((model, row) for model in review.changed for row in model.rows or (_AS_IT_WAS,))
+    figures, statuses = wording.headlines(review), wording.budget_statuses(review)
+    rows_of = ((model, row) for model in review.changed for row in model.rows or (_UNCHANGED,))
     half = _Room(room.left // 2, room.missing)
     findings = half.fit(review.findings, lambda finding: _finding(finding, blob), "findings")
     room.left -= sum(map(_size, findings)) + len(findings)
-    rows = room.fit(rows_of, lambda pair: _overview(*pair, figures, standings), "rows of the overview")
+    rows = room.fit(rows_of, lambda pair: _overview(*pair, figures, statuses), "rows of the overview")
     notes = room.fit(_notes(review), str, "waivers and notes")
     why = room.fit((model for model in review.changed if model.edits), lambda model: "\n".join(_why(model, blob)), "explanations")
     folded = room.fit((model for model in review.changed if model.rows), lambda model: "\n".join(_details(model)), "tables of figures")
@@ -68,7 +67,7 @@ def markdown(review: Review, blob: str = "", limit: int = LIMIT) -> str:
     sections = [
         "\n".join(head),
         _section("Findings", [_line(("", "finding", "where")), _line(("---",) * 3), *findings] if findings else []),
-        _section("Changes", [*_heading(figures, standings), *rows] if rows else []),
+        _section("Changes", [*_heading(figures, statuses), *rows] if rows else []),
         _section("Why", why, gap="\n\n"),
         "\n\n".join(folded),
         "\n".join(notes),
@@ -79,7 +78,7 @@ def markdown(review: Review, blob: str = "", limit: int = LIMIT) -> str:
 
 
 def _size(text: str) -> int:
-    """Count characters as GitHub may: those beyond the basic plane are two."""
+    """Count UTF-16 code units, as GitHub may."""
     return len(text.encode("utf-16-le")) // 2
 
 
@@ -99,23 +98,23 @@ def _finding(finding: Finding, blob: str) -> str:
     return _line((_MARKS[finding.severity], escape(wording.finding(finding)), _place(finding.place, blob)))
 
 
-def _heading(figures: Sequence[str], standings: wording.Standings) -> Iterator[str]:
-    budget = ("budget",) if standings else ()
+def _heading(figures: Sequence[str], statuses: wording.BudgetStatuses) -> Iterator[str]:
+    budget = ("budget",) if statuses else ()
     yield _line(("model", *budget, *(OVERVIEW[figure].heading for figure in figures)))
     yield _line(("---", *("---" for _ in budget), *("--:" for _ in figures)))
 
 
-def _overview(model: ReviewedModel, row: ReviewedScenario, figures: Sequence[str], standings: wording.Standings) -> str:
+def _overview(model: ReviewedModel, row: ReviewedScenario, figures: Sequence[str], statuses: wording.BudgetStatuses) -> str:
     plain = model.status in ("changed", "new", "removed") and not model.note and not model.moved_from
     name = f"**{escape(label(model.name, row.scenario))}**" + ("" if plain else f"<br>{escape(wording.status(model))}")
-    budgets = (f"{_MARKS[state]} {escape(budget)}" for budget, state in standings.get((model.name, row.scenario), ()))
+    budgets = (f"{_MARKS[state]} {escape(budget)}" for budget, state in statuses.get((model.name, row.scenario), ()))
     cells = (wording.cell(row, figure) for figure in figures)
-    figures_told = (_whole(f"{cell.figure}<br>{cell.change}" if cell.change else cell.figure) for cell in cells)
-    return _line((name, *(("<br>".join(budgets),) if standings else ()), *figures_told))
+    values = (_whole(f"{cell.figure}<br>{cell.change}" if cell.change else cell.figure) for cell in cells)
+    return _line((name, *(("<br>".join(budgets),) if statuses else ()), *values))
 
 
 def _why(model: ReviewedModel, blob: str) -> Iterator[str]:
-    """Yield what moved the figures of a changed model, as a list."""
+    """Yield the causes of a model's changes, as a list."""
     yield f"**{escape(model.name)}**"
     yield ""
     if not any(row.changes for row in model.rows):
@@ -123,9 +122,9 @@ def _why(model: ReviewedModel, blob: str) -> Iterator[str]:
     for row in model.rows:
         scenario = f" ({escape(row.scenario)})" if row.scenario != "base" else ""
         for reason in wording.reasons(model, row, {name: column.heading for name, column in OVERVIEW.items()}):
-            said = " and ".join(_edit(edit, blob) for edit in reason.edits) or "interaction of the changes above"
+            cause = " and ".join(_edit(edit, blob) for edit in reason.edits) or "interaction of the changes above"
             moves = ", ".join(f"{name} {_whole(by)}" for name, by in reason.moves)
-            yield f"- {said}{scenario}: {moves}"
+            yield f"- {cause}{scenario}: {moves}"
 
 
 def _edit(edit: Edit, blob: str) -> str:
@@ -134,7 +133,7 @@ def _edit(edit: Edit, blob: str) -> str:
 
 
 def _details(model: ReviewedModel) -> Iterator[str]:
-    """Yield every figure of a changed model, folded."""
+    """Yield every metric of a changed model, folded."""
     yield "<details>"
     yield f"<summary>{escape(model.name)}, all metrics</summary>"
     if model.edits:
@@ -165,7 +164,7 @@ def _figures(row: ReviewedScenario) -> Iterator[str]:
     for change in row.changes:
         before, after = quantity.pair(FIGURES[change.figure], change.before, change.after)
         moved = wording.moved_by(change)
-        yield _line((change.figure, *map(_whole, (before, after, wording.said(change), moved))))
+        yield _line((change.figure, *map(_whole, (before, after, wording.change(change), moved))))
 
 
 def _notes(review: Review) -> Iterator[str]:
@@ -183,8 +182,10 @@ def _unchanged(review: Review) -> Iterator[str]:
 def _missing(missing: dict[str, int]) -> str:
     if not missing:
         return ""
-    said = ", ".join(f"{units.exact(number)} {what}" for what, number in missing.items())
-    return f"_Omitted to fit GitHub's comment limit: {said}. The full review is in the run's artifact (review.json) and in `planner diff`._"
+    omitted = ", ".join(f"{units.exact(number)} {what}" for what, number in missing.items())
+    return (
+        f"_Omitted to fit GitHub's comment limit: {omitted}. The full review is in the run's artifact (review.json) and in `planner diff`._"
+    )
 
 
 def _whole(text: str) -> str:

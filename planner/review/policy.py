@@ -1,4 +1,4 @@
-"""``planner.yaml``: which specs are reviewed and within which budgets they stay, read with the words and places that specs have."""
+"""``planner.yaml``: the specs to review and their budgets, with errors reported as for specs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from planner.spec.suggest import value_hint
 from planner.spec.validate import validate
 from planner.spec.yaml12 import parse
 
-SIZE_LABEL = "size_label"  # the name by which a waiver names the check of labels
+SIZE_LABEL = "size_label"  # the name of the check of size labels, for waivers
 _LIMITS = ("max", "min", "max_increase")
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One limit of a budget, and where it stands."""
+    """A limit of a budget, and its location."""
 
     kind: Literal["max", "min", "max_increase"]
     amount: Amount
@@ -35,7 +35,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits on one figure of some models; empty patterns stand for all."""
+    """Limits on a metric of some models; empty patterns match all."""
 
     name: str
     figure: str
@@ -47,7 +47,7 @@ class Budget:
     message: str = ""
 
     def covers(self, spec: Spec, scenario: str) -> bool:
-        """Whether it is for a scenario of a spec: the model's name, one of its tags and the scenario's name must all be meant."""
+        """Whether it applies to a scenario of a spec: the model's name, one of its tags and the scenario's name must all match."""
         named = not self.models or any(fnmatchcase(spec.name, pattern) for pattern in self.models)
         tagged = not self.tags or bool(set(self.tags) & set(spec.tags))
         return named and tagged and (not self.scenarios or any(fnmatchcase(scenario, pattern) for pattern in self.scenarios))
@@ -55,7 +55,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What ``planner.yaml`` says; by default that specs are in ``specs`` and that a size in a name is true within a tenth."""
+    """The contents of ``planner.yaml``; by default specs are in ``specs`` and the size in a name may be off by 10 %."""
 
     specs: tuple[str, ...] = ("specs",)
     budgets: tuple[Budget, ...] = ()
@@ -64,9 +64,9 @@ class Policy:
 
 
 def read(path: Path, name: str) -> tuple[Policy, tuple[Problem, ...]]:
-    """Read a policy, whose places are in a file of the given name, and what is wrong with it; without a file the defaults.
+    """Read a policy, with locations in a file of the given name, and its errors; without a file, the defaults.
 
-    A link that leads out of the file's folder is a problem and is not read.
+    A link that leads out of the file's folder is an error and is not read.
     """
     if not path.is_file():
         return Policy(), ()
@@ -84,7 +84,7 @@ def read(path: Path, name: str) -> tuple[Policy, tuple[Problem, ...]]:
 
 
 def _problems(tree: Node) -> list[Problem]:
-    """Return what the schema cannot say: figures there are, amounts that can be read, names that differ."""
+    """Check what the schema cannot: known metrics, valid amounts, unique names."""
     found: list[Problem] = []
     names: dict[str, int] = {SIZE_LABEL: 0}
     for budget in _budgets(tree):

@@ -1,4 +1,4 @@
-"""What a review says, as frozen records: models before and after, what moved their figures, and what is not allowed."""
+"""The records of a review: models before and after, the causes of changes, and findings."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Severity = Literal["error", "warning", "waived"]
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One setting that a change touches, as the spec language names it, and its values as written."""
+    """A setting that changed, by its dotted key, and its values as written."""
 
     setting: str  # "training.batch_size"
-    before: str  # empty: not there
+    before: str  # empty: unset
     after: str
-    place: Place | None  # where it stands now; where it stood if it is gone; None: in a saved report
+    place: Place | None  # now, or before if it is gone; None: in a saved report
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What some edits alone, made together on the base, do to a figure."""
+    """The effect of some edits alone, together on the base, on a metric."""
 
     edits: tuple[int, ...]  # indices into the model's edits
     by: int
@@ -33,18 +33,18 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A figure that changed, and what moved it."""
+    """A metric that changed, and the contributions of edits."""
 
     figure: str
     before: int | None
     after: int | None
     moves: tuple[Move, ...] = ()
-    together: int = 0  # what the edits do only in combination: the change less the sum of moves
+    together: int = 0  # interaction: the change minus the sum of moves
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewedScenario:
-    """One scenario of a model, before and after."""
+    """A scenario of a model, before and after."""
 
     scenario: str
     status: Literal["changed", "new", "removed", "unchanged"]
@@ -55,21 +55,21 @@ class ReviewedScenario:
 
 @dataclass(frozen=True, slots=True)
 class ReviewedModel:
-    """One model, before and after. ``rows`` is empty where nothing about it changed."""
+    """A model, before and after. ``rows`` is empty if nothing changed."""
 
     name: str
     status: Status
-    path: str  # from the repository's root; where it was if it is removed
+    path: str  # from the repository's root; if removed, at the base
     rows: tuple[ReviewedScenario, ...] = ()
     edits: tuple[Edit, ...] = ()
-    moved_from: str = ""  # its path in the base, where that is another
-    renamed_from: str = ""  # its name in the base, where that is another
+    moved_from: str = ""  # its path at the base, if different
+    renamed_from: str = ""  # its name at the base, if different
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that a reviewer must know: a broken budget, claim or label, an invalid spec."""
+    """Something to report: an exceeded budget, a failed expect value, a wrong label, an invalid spec."""
 
     rule: str  # "budget:NAME", "size_label", "expect", or a problem's code
     severity: Severity
@@ -83,7 +83,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class BudgetStatus:
-    """How a scenario of a model stands to one limit of a budget."""
+    """Whether a scenario of a model is within a budget."""
 
     model: str
     scenario: str
@@ -93,7 +93,7 @@ class BudgetStatus:
 
 @dataclass(frozen=True, slots=True)
 class FormulaChange:
-    """A figure of the base report that today's code computes otherwise from the same spec."""
+    """A metric of a saved report that this version computes differently from the same spec."""
 
     model: str
     scenario: str
@@ -106,22 +106,22 @@ class FormulaChange:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """All that ``planner diff`` has to say. Models with findings come first, then changed ones, then the others, by name."""
+    """The result of ``planner diff``. Models with findings come first, then changed ones, then the others, by name."""
 
-    base: str  # what was compared with, for people
+    base: str  # description of the base
     models: tuple[ReviewedModel, ...]
     findings: tuple[Finding, ...]
-    standings: tuple[BudgetStatus, ...] = ()  # of the models that were held against budgets
+    budget_statuses: tuple[BudgetStatus, ...] = ()  # of the models that were checked
     waivers: tuple[tuple[str, Waiver], ...] = ()  # of all models, by model
     notes: tuple[str, ...] = ()
     formulas: tuple[FormulaChange, ...] = ()
 
     @property
     def changed(self) -> tuple[ReviewedModel, ...]:
-        """The models that are not as they were."""
+        """The models that changed."""
         return tuple(model for model in self.models if model.status != "unchanged")
 
     @property
     def failed(self) -> bool:
-        """Whether a finding is more than a warning."""
+        """Whether a finding has severity error."""
         return any(finding.severity == "error" for finding in self.findings)

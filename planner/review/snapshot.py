@@ -1,11 +1,11 @@
-"""One side of a comparison: the specs of the work tree, of a revision, or of a saved report, with every place named from one root."""
+"""The base or head of a comparison: the specs of the working tree, a revision or a saved report, with paths from one root."""
 
 from __future__ import annotations
 
 import json
 import os
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -30,22 +30,22 @@ REPORT_LIMIT = 2**28  # bytes of a saved report
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Specs by name, what is wrong with the others, and figures that were saved with them."""
+    """Specs by name, the errors of the others, and saved metrics."""
 
     specs: Mapping[str, Spec]
     problems: tuple[Problem, ...] = ()
-    paths: frozenset[str] = frozenset()  # of every spec file there is, readable or not
+    paths: frozenset[str] = frozenset()  # of every spec file, valid or not
     saved: Mapping[tuple[str, str], Figures] = field(default_factory=dict)  # by model and scenario
     methods: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)  # of saved figures, by column
 
 
 def is_spec(path: str, patterns: Iterable[str] = ()) -> bool:
-    """Whether a file of a revision could be a spec, or is a configuration that a pattern names."""
+    """Whether a file of a revision could be a spec, or is a configuration that matches a pattern."""
     return path.endswith(SUFFIXES) or (path.endswith(".json") and any(fnmatchcase(path, pattern) for pattern in patterns))
 
 
-def work_tree(root: Path, paths: Sequence[str]) -> Snapshot:
-    """Read the specs that the paths name. One that is, or that is a link to, a file outside the root is a problem and is not read."""
+def working_tree(root: Path, paths: Sequence[str]) -> Snapshot:
+    """Read the specs at the paths. A file outside the root, or a link to one, is an error and is not read."""
     files, problems = find(paths)
     real = os.path.realpath(root)
     names = {file: from_root(root, file) for file in files if file != STDIN and Path(os.path.realpath(file)).is_relative_to(real)}
@@ -53,14 +53,14 @@ def work_tree(root: Path, paths: Sequence[str]) -> Snapshot:
     refused = [whole_file(file, "outside", "is outside the repository", "review specs that are in it") for file in outside]
     read, wrong = specs_room.read([file for file, name in names.items() if name != POLICY], convert=as_spec)
     found = {spec.name: replace(spec, path=names[spec.path]) for spec in read}
-    told = tuple(_placed(problem, lambda file: from_root(root, file)) for problem in (*problems, *refused, *wrong))
-    return Snapshot(found, told, frozenset(names.values()))
+    placed = tuple(_placed(problem, lambda file: from_root(root, file)) for problem in (*problems, *refused, *wrong))
+    return Snapshot(found, placed, frozenset(names.values()))
 
 
 def from_root(root: Path, file: str) -> str:
-    """Name a file from the root, with forward slashes; links in its folder are followed, the file itself is not.
+    """Return the path from the root, with forward slashes; links of its folders are followed, of the file itself not.
 
-    A file outside it that belongs to the catalogue is named as ``extends`` names it.
+    A catalog file outside the root is named as in ``extends``.
     """
     path = Path.cwd() / file
     real, top = _real(path.parent) / path.name, _real(root)
@@ -77,35 +77,35 @@ def _real(folder: Path) -> Path:
 def revision(
     files: Mapping[str, bytes], patterns: Iterable[str], head: Mapping[str, Spec], unchanged: frozenset[str], others: Iterable[str] = ()
 ) -> Snapshot:
-    """Read the specs among a revision's files. ``patterns`` name them from the root; those that name nothing there are no problem.
+    """Read the specs among a revision's files that ``patterns`` match, from the root; a pattern may match none.
 
-    ``unchanged`` are paths of files that are the same in the work tree and stand for themselves alone, whose ``head`` specs are taken over.
-    ``others`` name more specs, which are read but are not among the side's paths: a model may come from there.
+    ``unchanged`` are paths of files that are the same in the working tree and extend nothing; their ``head`` specs are reused. Specs that
+    match ``others`` are read but are not among the snapshot's paths: a model may have moved from there.
     """
-    meant = selected(files, patterns)
-    chosen = dict.fromkeys((*meant, *selected(files, others)))
+    matching = selected(files, patterns)
+    chosen = dict.fromkeys((*matching, *selected(files, others)))
     known = {spec.path: spec for spec in head.values() if spec.path in unchanged}
     unread = [file for file in chosen if posix(Path(file)) not in known and posix(Path(file)) != POLICY]
-    needed = {file: files[file] for file in unread} if all(stands_alone(files[file]) for file in unread) else files
+    needed = {file: files[file] for file in unread} if all(is_self_contained(files[file]) for file in unread) else files
     with _snapshot(needed) as folder:
         read, problems = specs_room.read([folder / file for file in unread], convert=as_spec)
         own = {spec.name: _relocated(spec, folder) for spec in read if _within(spec, folder)}
         astray = (spec.path for spec in read if not _within(spec, folder))
         strays = tuple(whole_file(path, "extends", "extends a file that does not exist at that revision") for path in astray)
-        told = tuple(_placed(problem, lambda file: _relative(file, folder), folder) for problem in (*problems, *strays))
+        placed = tuple(_placed(problem, lambda file: _relative(file, folder), folder) for problem in (*problems, *strays))
     taken = {known[name].name: known[name] for name in map(posix, map(Path, chosen)) if name in known}
-    return Snapshot({**taken, **own}, told, frozenset(map(posix, map(Path, meant))))
+    return Snapshot({**taken, **own}, placed, frozenset(map(posix, map(Path, matching))))
 
 
 def selected(files: Collection[str], patterns: Iterable[str]) -> list[str]:
-    """Return the spec files that the patterns name among files, as ``planner.spec.find`` would on disk; a pattern may name none."""
+    """Return the spec files that match the patterns, as ``planner.spec.find`` would on disk; a pattern may match none."""
     folders = {"."}.union(*({parent.as_posix() for parent in Path(file).parents} for file in files))
     split = [(Path(pattern).parts, pattern in files or pattern in folders) for pattern in patterns]
     return [file for file in sorted(files) if any(_selects(parts, Path(file).parts, literal=literal) for parts, literal in split)]
 
 
 def _selects(pattern: tuple[str, ...], file: tuple[str, ...], *, literal: bool) -> bool:
-    """Whether a pattern names a file or a folder around it; hidden names are named in full or not at all."""
+    """Whether a pattern matches a file or a folder around it; wildcards do not match hidden names."""
     if not pattern:
         return not file or (file[-1].endswith(SUFFIXES) and not any(part.startswith(".") for part in file[:-1]))
     if not file:
@@ -117,17 +117,17 @@ def _selects(pattern: tuple[str, ...], file: tuple[str, ...], *, literal: bool) 
     return (first == file[0] or matches) and _selects(rest, file[1:], literal=literal)
 
 
-def stands_alone(content: bytes) -> bool:
-    """Whether a spec's text is all of it: nothing in it can be the key ``extends``, not even escaped."""
+def is_self_contained(content: bytes) -> bool:
+    """Whether a spec extends nothing: its text cannot contain the key ``extends``, not even escaped."""
     return b"extends" not in content and b"\\" not in content
 
 
 class ReportError(Exception):
-    """A saved report that cannot be read, and why, in a sentence."""
+    """Why a saved report cannot be read, in one sentence."""
 
 
 def saved_report(path: Path) -> Snapshot:
-    """Read a ``capacity.json``: its specs, to be computed anew, and its figures. Raises ReportError."""
+    """Read a ``capacity.json``: its specs, to be recomputed, and its metrics. Raises ReportError."""
     plans = _plans(path)
     try:
         entries = [_entry(plan) for plan in plans]
@@ -177,7 +177,7 @@ def _entry(plan: Mapping[str, Any]) -> _Entry:
 
 @contextmanager
 def _snapshot(files: Mapping[str, bytes]) -> Iterator[Path]:
-    """Write files below a folder of their own, which passes for a repository of its own: nothing outside it can be extended."""
+    """Write files to a temporary folder that looks like a repository, so that nothing outside it can be extended."""
     with tempfile.TemporaryDirectory(prefix="planner-") as made:
         folder = Path(os.path.realpath(made))
         (folder / ".git").mkdir()
@@ -193,7 +193,7 @@ def _within(spec: Spec, folder: Path) -> bool:
 
 
 def _published(path: Path) -> str:
-    """Return the name of a file of the catalogue that comes with the planner; empty for any other."""
+    """Return the name of a file of the built-in catalog; empty for any other."""
     return f"{catalogue.PREFIX}{path.stem}" if Path(os.path.realpath(path)) in _catalogue() else ""
 
 
@@ -208,14 +208,14 @@ def _relative(file: str, folder: Path) -> str:
 
 
 def _relocated(spec: Spec, folder: Path) -> Spec:
-    """Name the files of a spec from the folder. Its tree is ours alone, and its sources are renamed in place."""
+    """Make the paths of a spec relative to the folder; nothing else uses its tree, so its sources change in place."""
     for _, node in spec.written.walk() if spec.written else ():
         node.mark.source.file = _relative(node.mark.source.file, folder)
     places = {path: replace(place, file=_relative(place.file, folder)) for path, place in spec.places.items()}
     return replace(spec, path=_relative(spec.path, folder), places=places)
 
 
-def _placed(problem: Problem, name: Any, folder: Path | None = None) -> Problem:  # noqa: ANN401 - a function of a file
+def _placed(problem: Problem, name: Callable[[str], str], folder: Path | None = None) -> Problem:
     place = Place(name(problem.place.file), problem.place.line, problem.place.column)
     message = problem.message if folder is None else problem.message.replace(f"{folder}{os.sep}", "")
     return replace(problem, place=place, message=message)

@@ -12,21 +12,17 @@ from planner.review.review import Review, ReviewedModel, ReviewedScenario
 
 
 def text(review: Review, style: Style = PLAIN) -> str:
-    """Write the whole review; it ends with a line feed."""
+    """Return the whole review, which ends with a line feed."""
     return "\n".join(_lines(review, style)) + "\n"
 
 
 def _lines(review: Review, style: Style) -> Iterator[str]:
     yield f"Against {printable(review.base)}: {wording.summary(review)} {wording.verdict(review)}".rstrip()
-    standings = wording.standings(review)
+    statuses = wording.budget_statuses(review)
     for model in review.changed:
         yield ""
-        yield from _model(model, standings, style)
-    if review.findings:
-        yield ""
-        yield style.bold("Findings")
-        for finding in review.findings:
-            yield printable(f"  {wording.line(finding)}")
+        yield from _model(model, statuses, style)
+    yield from _list("Findings", list(map(wording.line, review.findings)), style)
     yield from _list("Waivers", [wording.waiver(*waiver) for waiver in review.waivers], style)
     yield from _list("Formula updates (same spec, new result)", list(map(wording.formula, review.formulas)), style)
     yield from _list("Notes", list(review.notes), style)
@@ -41,7 +37,7 @@ def _list(title: str, lines: list[str], style: Style) -> Iterator[str]:
         yield from (printable(f"  {line}") for line in lines)
 
 
-def _model(model: ReviewedModel, standings: wording.Standings, style: Style) -> Iterator[str]:
+def _model(model: ReviewedModel, statuses: wording.BudgetStatuses, style: Style) -> Iterator[str]:
     yield style.bold(printable(f"{model.name} ({model.path}): {wording.status(model)}"))
     for number, edit in enumerate(model.edits, 1):
         setting, values, place = wording.edit(edit)
@@ -53,7 +49,7 @@ def _model(model: ReviewedModel, standings: wording.Standings, style: Style) -> 
         if len(model.rows) > 1 or row.scenario != "base":
             yield printable(f"  scenario {row.scenario}")
         yield from (f"  {line}" for line in table(*_table(row), style))
-        for budget, state in standings.get((model.name, row.scenario), ()):
+        for budget, state in statuses.get((model.name, row.scenario), ()):
             yield printable(f"  budget {budget}: {'ok' if state == 'kept' else f'exceeded ({state})'}")
     if not model.rows and model.edits:
         yield "  no metric changed"
@@ -67,6 +63,6 @@ def _table(row: ReviewedScenario) -> tuple[Sequence[str], str, list[Sequence[str
         return ("metric", "", ""), "lrl", lines
     for change in row.changes:
         before, after = quantity.pair(FIGURES[change.figure], change.before, change.after)
-        lines.append((change.figure, before, "→", after, wording.said(change), wording.moved_by(change)))
+        lines.append((change.figure, before, "→", after, wording.change(change), wording.moved_by(change)))
     moved = "cause" if any(line[-1] for line in lines) else ""
     return ("metric", "before", "", "after", "change", moved), "lrlrll", lines

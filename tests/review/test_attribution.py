@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.review.snapshot import work_tree
+from planner.review.snapshot import working_tree
 from planner.spec.edits import ByName, Difference, differences
 
 from .conftest import LAYER_PARAMS, Repo, Review, figures, spec
@@ -151,7 +151,7 @@ def test_a_shorthand_and_its_mapping_are_compared_as_wholes(repo: Repo) -> None:
     repo.write(spec().replace("n_heads: 4", "n_heads: 4\n  positions: rope"))
     repo.write(spec("other").replace("n_heads: 4", "n_heads: 4\n  positions: {type: rope, rotary_dim: 8}"), "specs/other.yaml")
     repo.monkeypatch.chdir(repo.root)
-    side = work_tree(repo.root, ["specs"])
+    side = working_tree(repo.root, ["specs"])
     one, other = side.specs["tiny"].written, side.specs["other"].written
     assert one is not None
     assert other is not None

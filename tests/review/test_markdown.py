@@ -164,7 +164,7 @@ def many(models: int, findings: int = 0, name: str = "model-with-a-rather-long-n
             *(ReviewedModel(f"same-{n}", "unchanged", place.file) for n in range(50)),
         ),
         findings=tuple(Finding("budget:cap", "error", "is 🤖 too much", place, f"{name}-{n}") for n in range(findings)),
-        standings=tuple(BudgetStatus(f"{name}-{n}", "base", "cap", "error") for n in range(findings)),
+        budget_statuses=tuple(BudgetStatus(f"{name}-{n}", "base", "cap", "error") for n in range(findings)),
         waivers=tuple((f"{name}-{n}", Waiver("cap", "a reason", date(2027, 1, 31), place)) for n in range(20)),
     )
 
