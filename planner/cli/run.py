@@ -68,8 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
     models = [Planned(spec, capacity.plans(spec)) for spec in sorted(specs, key=lambda spec: spec.name)]
     if arguments.set:
         note("skipping expect checks because --set is given")
-    elif broken := [problem for model in models for problem in claims.broken(model)]:
-        return report(broken)
+    elif failed := [problem for model in models for problem in claims.failed(model)]:
+        return report(failed)
     if "xlsx" in arguments.format:
         from planner.report import workbook
 

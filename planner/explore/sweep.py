@@ -12,13 +12,13 @@ from math import prod
 from typing import TYPE_CHECKING, cast
 
 from planner import capacity
-from planner import spec as specs_room
 from planner.capacity.figures import Plan
 from planner.capacity.symbolic import Values
 from planner.explore.axes import MOST, Axis
 from planner.importer.convert import as_spec
 from planner.report.columns import CLAIMABLE
 from planner.report.csv import safe
+from planner.spec import read as read_specs
 from planner.spec.problems import Problem
 from planner.spec.records import Spec
 
@@ -100,7 +100,7 @@ def sweep(
     each = points // prod(len(axis.values) for axis in others)
     for settings in product(*(axis.values for axis in others)):
         overrides = [f"{axis.key}={value}" for axis, value in zip(others, settings, strict=True)]
-        specs, problems = specs_room.read([path], overrides, convert=as_spec)
+        specs, problems = read_specs([path], overrides, convert=as_spec)
         if problems:
             return None, problems
         (spec,) = specs

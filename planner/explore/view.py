@@ -139,15 +139,15 @@ def chart(made: Sweep, figure: str) -> str:
     down = [value for value in _picked(laid.down.values, 200) if isinstance(value, int)]
     curves = [[(value, laid.at({**fixed, laid.across.key: other, laid.down.key: value})) for value in down] for other in across]
     title = f"{made.model}: {figure} over {laid.down.name}"
-    held = "".join(f", {axis.name} = {axis.values[0]}" for axis in laid.others)
+    fixed_values = "".join(f", {axis.name} = {axis.values[0]}" for axis in laid.others)
     names = [_heading(laid.across, other, title) for other in across]
     head = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 380" role="img" font-family="sans-serif" font-size="12">'
     parts = [
         head,
         f"<title>{html(title)}</title>",
-        f"<desc>{html(f'{figure} over {laid.down.name}{held}; the figures are in sweep.csv')}</desc>",
+        f"<desc>{html(f'{figure} over {laid.down.name}{fixed_values}; the values are in sweep.csv')}</desc>",
         '<rect width="800" height="380" fill="#fff"/>',
-        f'<text x="{_LEFT}" y="22" font-size="14">{html(title + held)}</text>',
+        f'<text x="{_LEFT}" y="22" font-size="14">{html(title + fixed_values)}</text>',
         *_drawn(curves, names, figure),
         "</svg>",
     ]

@@ -10,7 +10,7 @@ from planner.report.planned import Planned
 from planner.spec.problems import Problem
 
 
-def broken(model: Planned) -> tuple[Problem, ...]:
+def failed(model: Planned) -> tuple[Problem, ...]:
     """Return a problem, at its location, for every expected value that differs from the plan."""
     base = model.plans[0]
     problems = []

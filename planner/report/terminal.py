@@ -20,7 +20,7 @@ class Style:
     color: bool = False
 
     def bold(self, text: str) -> str:
-        """Make a heading stand out."""
+        """Return the text in bold, if color is on."""
         return f"\x1b[1m{text}\x1b[0m" if self.color else text
 
 
@@ -51,14 +51,10 @@ def table(
     widths = [max(map(cells_of, column)) for column in zip(*cells, strict=True)]
     excess = 0 if width is None else sum(widths) + len(gap) * (len(widths) - 1) - width
     widths[0] = min(widths[0], max(NARROWEST, widths[0] - max(0, excess)))
-    head, *body = (_line((shorten(first, widths[0]), *rest), align, widths, gap) for first, *rest in cells)
+    head, *body = (gap.join(map(_pad, (shorten(first, widths[0]), *rest), align, widths)).rstrip() for first, *rest in cells)
     if any(map(str.strip, headings)):
         yield style.bold(head)
     yield from body
-
-
-def _line(cells: Sequence[str], align: str, widths: Sequence[int], gap: str) -> str:
-    return gap.join(map(_pad, cells, align, widths)).rstrip()
 
 
 def _pad(text: str, side: str, width: int) -> str:

@@ -22,7 +22,7 @@ from planner.trace.sizes import Expression, Factor, Size, evaluate, spreadsheet,
 if TYPE_CHECKING:
     from xlsxwriter.worksheet import Worksheet
 
-LONGEST = 7000  # characters of a formula; Excel takes 8,192
+LONGEST = 7000  # characters of a formula; Excel's limit is 8,192
 _FIRST = ("B", "n", "n_layers", "layers.count", "d_model", "n_heads", "n_kv_heads", "head_dim", "d_ff", "V", "V_padded", "context_length")
 # Sizes that the shape of an extra tensor may name.
 _NAMED_BY_EXTRA = ("d_model", "n_layers", "n_heads", "n_kv_heads", "head_dim", "d_ff", "V", "context_length")

@@ -152,9 +152,6 @@ def _change(name: str, base: Figures, after: int | None, scenario: str, moved: A
         return Change(name, before, after)
     if len(moved.alone) == 1:
         return Change(name, before, after, (Move(moved.alone[0][0], after - before),))
-    moves = []
-    for group, by_scenario in moved.alone:
-        alone = by_scenario.get(scenario, base).get(name)
-        if alone is not None and alone != before:
-            moves.append(Move(group, alone - before))
-    return Change(name, before, after, tuple(moves), after - before - sum(move.by for move in moves))
+    alone = ((group, by_scenario.get(scenario, base).get(name)) for group, by_scenario in moved.alone)
+    moves = tuple(Move(group, value - before) for group, value in alone if value is not None and value != before)
+    return Change(name, before, after, moves, after - before - sum(move.by for move in moves))

@@ -74,7 +74,8 @@ def _exceeded(model: CheckedModel, plan: Plan, budget: Budget, *, remedies: bool
         worth = _worth(limit, was)
         if worth is None or not isinstance(value, int) or (value >= worth if limit.kind == "min" else value <= worth):
             continue
-        found = find_remedies(model.planned.spec, plan.scenario, budget.figure, worth) if remedies and limit.kind != "min" else ()
+        wanted = remedies and limit.kind != "min"
+        found = tuple(find_remedies(model.planned.spec, plan.scenario, budget.figure, worth)) if wanted else ()
         yield Finding(
             rule=f"budget:{budget.name}",
             severity=budget.severity,
@@ -118,7 +119,7 @@ def _describe(remedies: tuple[Remedy, ...]) -> str:
 
 
 def _claims(model: CheckedModel, from_root: Callable[[str], str]) -> Iterator[Finding]:
-    for problem in claims.broken(model.planned):
+    for problem in claims.failed(model.planned):
         place = replace(problem.place, file=from_root(problem.place.file))
         yield replace(of_problem(problem), model=model.planned.spec.name, scenario="base", place=place)
 

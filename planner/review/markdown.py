@@ -30,7 +30,7 @@ _MARKS = {"error": "❌", "warning": "⚠️", "waived": "🔕", "kept": "✅"}
 
 
 @dataclass(slots=True)
-class _Room:
+class _Space:
     """The number of characters left, and the number of omitted parts by kind."""
 
     left: int
@@ -53,17 +53,17 @@ class _Room:
 def markdown(review: Review, blob: str = "", limit: int = LIMIT) -> str:
     """Return the comment, which ends with a line feed. ``blob``, the base URL of the files, turns locations into links."""
     head = [*_head(review)]
-    room = _Room(limit - sum(_size(line) + 1 for line in head) - _RESERVE)
+    space = _Space(limit - sum(_size(line) + 1 for line in head) - _RESERVE)
     figures, statuses = wording.headlines(review), wording.budget_statuses(review)
     rows_of = ((model, row) for model in review.changed for row in model.rows or (_UNCHANGED,))
-    half = _Room(room.left // 2, room.missing)
+    half = _Space(space.left // 2, space.missing)
     findings = half.fit(review.findings, lambda finding: _finding(finding, blob), "findings")
-    room.left -= sum(map(_size, findings)) + len(findings)
-    rows = room.fit(rows_of, lambda pair: _overview(*pair, figures, statuses), "rows of the overview")
-    notes = room.fit(_notes(review), str, "waivers and notes")
-    why = room.fit((model for model in review.changed if model.edits), lambda model: "\n".join(_why(model, blob)), "explanations")
-    folded = room.fit((model for model in review.changed if model.rows), lambda model: "\n".join(_details(model)), "tables of figures")
-    unchanged = room.fit(_unchanged(review), str, "lists of unchanged models")
+    space.left -= sum(map(_size, findings)) + len(findings)
+    rows = space.fit(rows_of, lambda pair: _overview(*pair, figures, statuses), "rows of the overview")
+    notes = space.fit(_notes(review), str, "waivers and notes")
+    why = space.fit((model for model in review.changed if model.edits), lambda model: "\n".join(_why(model, blob)), "explanations")
+    folded = space.fit((model for model in review.changed if model.rows), lambda model: "\n".join(_details(model)), "tables of figures")
+    unchanged = space.fit(_unchanged(review), str, "lists of unchanged models")
     sections = [
         "\n".join(head),
         _section("Findings", [_line(("", "finding", "where")), _line(("---",) * 3), *findings] if findings else []),
@@ -72,7 +72,7 @@ def markdown(review: Review, blob: str = "", limit: int = LIMIT) -> str:
         "\n\n".join(folded),
         "\n".join(notes),
         "\n".join(unchanged),
-        _missing(room.missing),
+        _missing(space.missing),
     ]
     return "\n\n".join(filter(None, sections)) + "\n"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from pathlib import Path
@@ -75,9 +75,7 @@ def read(path: Path, name: str) -> tuple[Policy, tuple[Problem, ...]]:
     try:
         root, unread = parse(Source(name, read_source(str(path)).text))
     except SpecError as error:
-        return Policy(), tuple(
-            Problem(Place(name, one.place.line, one.place.column), one.code, one.message, one.line_text, one.hint) for one in error.problems
-        )
+        return Policy(), tuple(replace(one, place=replace(one.place, file=name)) for one in error.problems)
     tree, problems = validate(root, "policy")
     wrong = (*unread, *problems, *_problems(tree))
     return (Policy(), wrong) if wrong else (_policy(tree), ())
@@ -103,13 +101,12 @@ def _problems(tree: Node) -> list[Problem]:
                 found += _amount_problem(kind, node, figure.value)
     label = tree.items().get(SIZE_LABEL)
     tolerance = label.items().get("tolerance") if label else None
-    if tolerance is not None and isinstance(tolerance.value, str) and not tolerance.value.endswith("%"):
-        found.append(
-            tolerance.mark.problem("amount", f"invalid value '{tolerance.value}' for size_label.tolerance", "use a percentage, e.g. 10%")
-        )
-    elif tolerance is not None and isinstance(tolerance.value, str):
-        found += _amount_problem("max_increase", tolerance, "params_total")
-    return found
+    if tolerance is None or not isinstance(tolerance.value, str):
+        return found
+    if tolerance.value.endswith("%"):
+        return [*found, *_amount_problem("max_increase", tolerance, "params_total")]
+    message = f"invalid value '{tolerance.value}' for size_label.tolerance"
+    return [*found, tolerance.mark.problem("amount", message, "use a percentage, e.g. 10%")]
 
 
 def _name_problem(name: Node | None, names: dict[str, int]) -> list[Problem]:

@@ -22,15 +22,11 @@ class Remedy:
     largest: int | None
 
 
-def find_remedies(spec: Spec, scenario: str, figure: str, limit: Fraction) -> tuple[Remedy, ...]:
-    """Return the settings that can bring a figure of a scenario down to its limit, exactly, by bisection over plans.
+def find_remedies(spec: Spec, scenario: str, figure: str, limit: Fraction) -> Iterator[Remedy]:
+    """Yield the settings that can bring a figure of a scenario down to its limit, exactly, by bisection over plans.
 
     Settings that do not affect the figure are omitted, and so is n_layers where the spec lists layer groups.
     """
-    return tuple(_remedies(spec, scenario, figure, limit))
-
-
-def _remedies(spec: Spec, scenario: str, figure: str, limit: Fraction) -> Iterator[Remedy]:
     for setting in _SETTINGS:
         now = vary.value_of(spec, scenario, setting)
         if now is None:

@@ -13,12 +13,12 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from planner import spec as specs_room
 from planner.importer.convert import as_spec
 from planner.report.columns import CLAIMABLE
 from planner.report.paths import posix
 from planner.review.review import Figures
 from planner.spec import catalogue
+from planner.spec import read as read_specs
 from planner.spec.find import SUFFIXES, find
 from planner.spec.problems import Problem
 from planner.spec.records import Place, Spec
@@ -51,7 +51,7 @@ def working_tree(root: Path, paths: Sequence[str]) -> Snapshot:
     names = {file: from_root(root, file) for file in files if file != STDIN and Path(os.path.realpath(file)).is_relative_to(real)}
     outside = [file for file in files if file not in names]
     refused = [whole_file(file, "outside", "is outside the repository", "review specs that are in it") for file in outside]
-    read, wrong = specs_room.read([file for file, name in names.items() if name != POLICY], convert=as_spec)
+    read, wrong = read_specs([file for file, name in names.items() if name != POLICY], convert=as_spec)
     found = {spec.name: replace(spec, path=names[spec.path]) for spec in read}
     placed = tuple(_placed(problem, lambda file: from_root(root, file)) for problem in (*problems, *refused, *wrong))
     return Snapshot(found, placed, frozenset(names.values()))
@@ -88,7 +88,7 @@ def revision(
     unread = [file for file in chosen if posix(Path(file)) not in known and posix(Path(file)) != POLICY]
     needed = {file: files[file] for file in unread} if all(is_self_contained(files[file]) for file in unread) else files
     with _snapshot(needed) as folder:
-        read, problems = specs_room.read([folder / file for file in unread], convert=as_spec)
+        read, problems = read_specs([folder / file for file in unread], convert=as_spec)
         own = {spec.name: _relocated(spec, folder) for spec in read if _within(spec, folder)}
         astray = (spec.path for spec in read if not _within(spec, folder))
         strays = tuple(whole_file(path, "extends", "extends a file that does not exist at that revision") for path in astray)

@@ -82,16 +82,14 @@ def headlines(review: Review) -> tuple[str, ...]:
 def cell(row: ReviewedScenario, figure: str) -> Cell:
     """Format a metric of a row: before → after and the change, or the status ``new`` or ``removed``."""
     column = FIGURES[figure]
-    if row.before is None or row.after is None:
-        values = row.after or row.before or {}
-        value = values.get(figure)
-        return Cell("" if value is None else quantity.rounded(column, value), row.status if value is not None else "")
     changed = next((one for one in row.changes if one.figure == figure), None)
-    if changed is None:
-        value = row.after.get(figure)
-        return Cell("" if value is None else quantity.rounded(column, value))
-    before, after = quantity.pair(column, changed.before, changed.after)
-    return Cell(f"{before} → {after}", change(changed))
+    if changed is not None:
+        before, after = quantity.pair(column, changed.before, changed.after)
+        return Cell(f"{before} → {after}", change(changed))
+    value = (row.after or row.before or {}).get(figure)
+    if value is None:
+        return Cell("")
+    return Cell(quantity.rounded(column, value), row.status if row.before is None or row.after is None else "")
 
 
 def change(one: Change) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from planner import spec as spec_room
-from planner.report.claims import broken
+from planner.report.claims import failed
 from planner.report.columns import CLAIMABLE
 from planner.report.planned import Planned
 from planner.spec.records import Claim, Place
@@ -18,8 +18,8 @@ def claiming(planned: Planned, figure: str, value: int) -> Planned:
 
 
 def test_a_claim_that_holds_is_no_problem(planned: Planned) -> None:
-    assert broken(claiming(planned, "params_total", 1028)) == ()
-    assert broken(claiming(planned, "train_flops", 616_800_000_000_000_000_000_000)) == ()
+    assert failed(claiming(planned, "params_total", 1028)) == ()
+    assert failed(claiming(planned, "train_flops", 616_800_000_000_000_000_000_000)) == ()
 
 
 @pytest.mark.parametrize(
@@ -30,19 +30,19 @@ def test_a_claim_that_holds_is_no_problem(planned: Planned) -> None:
     ],
 )
 def test_a_claim_that_fails_names_both_numbers_and_its_place(planned: Planned, claimed: int, message: str) -> None:
-    (problem,) = broken(claiming(planned, "params_total", claimed))
+    (problem,) = failed(claiming(planned, "params_total", claimed))
     assert problem.render() == f"specs/tiny.yaml:30:17: error[expect]: {message}"
 
 
 def test_a_figure_that_the_spec_leaves_open_cannot_be_claimed(planned: Planned) -> None:
     plan = replace(planned.plans[0], train_tokens=None)
-    (problem,) = broken(claiming(replace(planned, plans=(plan,)), "train_tokens", 5))
+    (problem,) = failed(claiming(replace(planned, plans=(plan,)), "train_tokens", 5))
     assert problem.message == "train_tokens has no value because the spec gives no tokens, expected 5"
 
 
 def test_claims_are_about_the_base_scenario(planned: Planned) -> None:
     other = replace(planned.plans[0], scenario="long", train_tokens=1)
-    assert broken(claiming(replace(planned, plans=(*planned.plans, other)), "train_tokens", 10**20)) == ()
+    assert failed(claiming(replace(planned, plans=(*planned.plans, other)), "train_tokens", 10**20)) == ()
 
 
 def test_the_spec_language_knows_every_claimable_column() -> None:
