@@ -26,13 +26,13 @@ def counts(name: str, *overrides: str) -> dict[str, FlopsCount]:
     [
         # "671B total parameters with 37B activated for each token": DeepSeek-AI 2024, arXiv:2412.19437.
         ("catalog/deepseek_v3/deepseek-v3", pytest.approx(37, abs=0.6)),
-        # 5.13 B, which leave the token table out (OpenAI 2025, arXiv:2508.10925, table 1), and its 201,088 · 2,880 = 0.58 B.
+        # 5.13 B, without the token embedding (OpenAI 2025, arXiv:2508.10925, table 1), and its 201,088 · 2,880 = 0.58 B.
         ("catalog/gpt_oss/gpt-oss-120b", pytest.approx(5.13 + 0.58, abs=0.01)),
         # "only uses 12.9B parameters per token": https://mistral.ai/news/mixtral-of-experts, Mistral AI 2023
         ("catalog/mixtral/mixtral-8x7b-v0.1", pytest.approx(12.9, abs=0.05)),
     ],
 )
-def test_n_is_the_parameters_that_a_token_uses(name: str, active: object) -> None:
+def test_n_counts_active_parameters(name: str, active: object) -> None:
     found = counts(name)
     assert found["6nd"].train_per_token / 6e9 == active
     assert found["6nd"].forward_per_token / 2e9 == active
@@ -44,7 +44,7 @@ def test_palm_counts_active_parameters_and_the_attention_of_all_layers() -> None
     assert found["palm"].train_per_token - found["6nd"].train_per_token == 12 * 32 * 32 * 128 * 4096
 
 
-def test_deepseek_v3_took_three_point_three_e24() -> None:
+def test_total_training_flops_of_deepseek_v3() -> None:
     # 6 · 37 B · 14.8 T = 3.3e24
     total = counts("catalog/deepseek_v3/deepseek-v3", "training.tokens=14.8e12")["6nd"].train_total
     assert total == pytest.approx(3.3e24, rel=0.02)
@@ -63,12 +63,12 @@ def test_deepseek_v3_took_three_point_three_e24() -> None:
         ("catalog/gpt_neox/pythia-12b", 11_327_027_200),
     ],
 )
-def test_kaplan_leaves_tables_and_head_out(name: str, non_embedding: int) -> None:
+def test_kaplan_excludes_embeddings_and_lm_head(name: str, non_embedding: int) -> None:
     found = counts(name)["6nd-kaplan"]
     assert (found.forward_per_token, found.train_per_token) == (2 * non_embedding, 6 * non_embedding)
 
 
-def test_kaplan_leaves_position_tables_out_too() -> None:
+def test_kaplan_excludes_position_embeddings() -> None:
     # GPT-2 small: 12 layers of 12·d² + 13·d and a norm of 2·d, d = 768. The paper rounds this to 12·n_layers·d².
     non_embedding = 12 * (12 * 768**2 + 13 * 768) + 2 * 768
     assert counts("gpt2-small")["6nd-kaplan"].train_per_token == 6 * non_embedding
@@ -91,7 +91,7 @@ KORTHIKANTI = [  # d_model, layers, heads, sequences, GPUs, seconds, MFU, HFU wi
 
 @pytest.mark.parametrize(("d", "layers", "heads", "sequences", "gpus", "seconds", "mfu", "hfu"), KORTHIKANTI)
 @pytest.mark.parametrize(("recompute", "of_a_layer", "of_attention"), [("none", 3, 3), ("selective", 3, 4), ("full", 4, 4)])
-def test_megatron_recomputes_whole_stretches(  # noqa: PLR0917 - the columns of the paper's tables
+def test_megatron_recomputes_whole_checkpointed_regions(  # noqa: PLR0917 - the columns of the paper's tables
     plan_model: PlanModel, d: int, layers: int, heads: int, sequences: int, gpus: int, seconds: float, mfu: float, hfu: float,
     recompute: str, of_a_layer: int, of_attention: int,
 ) -> None:  # fmt: skip

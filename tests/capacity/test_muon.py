@@ -1,4 +1,4 @@
-"""Muon: which weights it updates, held to the classes of transformers, to torch.optim.Muon and to published sizes."""
+"""Muon: which weights it updates, checked against transformers, torch.optim.Muon and published sizes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_muon_updates_the_linear_modules_and_routers_of_the_layers(model_type: s
     assert taken(plan_model(imported.model, **imported.training | {"optimizer": "muon"})) == sum(matrices.values())
 
 
-def test_torch_holds_as_much_for_a_model_of_experts_and_mixers(plan_model: PlanModel) -> None:
+def test_state_equals_that_of_torch_for_a_model_with_experts_and_mixers(plan_model: PlanModel) -> None:
     torch = pytest.importorskip("torch")
     sizes = {"vocab_size": 97, "context_length": 16, "d_model": 24, "n_layers": 2, "n_heads": 3, "positions": "rope"}
     parts = {
@@ -70,7 +70,7 @@ def test_torch_holds_as_much_for_a_model_of_experts_and_mixers(plan_model: PlanM
     for weight in plan.parameters.weights:
         made = [torch.nn.Parameter(torch.randn(weight.shape)) for _ in range(weight.copies)]
         (matrices if muon_updates(weight, plan.training) else others).extend(made)
-    optimizers = [torch.optim.Muon(matrices), torch.optim.AdamW(others)]  # Muon refuses whatever is no matrix
+    optimizers = [torch.optim.Muon(matrices), torch.optim.AdamW(others)]  # Muon only accepts matrices
     for optimizer in optimizers:
         for weight in (*matrices, *others):
             weight.grad = torch.ones_like(weight)
@@ -108,7 +108,7 @@ def test_deepseek_v3_by_hand(experts: str, matrices: int, words: str) -> None:
     assert line.what == f"1 moment for matrices of layers {words}, 2 (adamw) for the rest, fp32"
 
 
-def test_opts_projections_outside_the_layers_are_adamws(plan_model: PlanModel) -> None:
+def test_adamw_updates_the_projections_of_opt_outside_its_layers(plan_model: PlanModel) -> None:
     # OPT-350m (https://huggingface.co/facebook/opt-350m): 512 <-> 1,024 in project_in and project_out, 24 layers of 12·d² in matrices
     sizes = {"vocab_size": 50272, "context_length": 2048, "d_model": 1024, "n_layers": 24, "n_heads": 16, "embedding_dim": 512}
     assert taken(plan_model(sizes, optimizer="muon")) == 24 * 12 * 1024**2

@@ -1,4 +1,4 @@
-"""The walk of a training step: its worked example, and equal layers against the same layers one by one."""
+"""Peak memory of a training step: the worked example, and equal layers compared with the same layers one by one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PlanModel = Callable[..., Plan]
 SMALL = {"vocab_size": 97, "context_length": 24, "d_model": 48, "n_layers": 4, "n_heads": 4}
 
 
-def test_the_worked_example_of_three_layers_is_true() -> None:
+def test_the_worked_example_of_three_layers_is_correct() -> None:
     model = Model(8, 8, 8, 8, 3, (Run(3, (Layer(Attention(1, 1, 8), FeedForward(8)),)),))
     t = new_tape(model, Training(1, 1, precision="fp32"))
     found = doctest.testmod(peak, extraglobs={"t": t, "op": op})
@@ -29,10 +29,10 @@ def test_the_worked_example_of_three_layers_is_true() -> None:
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize("implementation", ["pytorch", "pytorch-eager", "transformers"])
 @pytest.mark.parametrize("parts", [{}, {"norm": {"type": "rmsnorm"}, "per_layer_embedding": {"vocab_size": 33, "dim": 4}}])
-def test_equal_layers_take_what_they_take_one_by_one(
+def test_equal_layers_need_as_much_memory_as_the_same_layers_one_by_one(
     plan_model: PlanModel, parts: dict[str, Any], implementation: str, recompute: str, *, shared_kv: bool
 ) -> None:
-    """Keys of an earlier layer and inputs of each layer live on beside the copies that read them, and their gradients are added up."""
+    """Keys of an earlier layer and inputs of each layer stay allocated beside their copies, and their gradients are summed."""
 
     def planned(*counts: int) -> tuple[object, ...]:
         layers = [{}, *({"count": count, "attention": {"shared_kv": shared_kv}} for count in counts)]
@@ -56,10 +56,10 @@ def test_equal_layers_take_what_they_take_one_by_one(
     ],
     ids=["gpt2", "rmsnorm", "rope", "shared-keys", "per-layer-embedding"],
 )
-def test_a_pass_leaves_what_is_kept_and_then_the_gradients(
+def test_saved_tensors_remain_after_forward_and_gradients_after_backward(
     plan_model: PlanModel, parts: dict[str, Any], implementation: str, recompute: str
 ) -> None:
-    """Between the passes, what backward needs is alive, and after them a gradient for each weight; beside both the loss, 4 bytes."""
+    """Allocated after forward: the saved tensors. After backward: a gradient per weight. After both: the loss, 4 bytes."""
     settings = {"implementation": implementation, "recompute": recompute, "precision": "fp32", "loss": "cross_entropy"}
     memory = plan_model(SMALL | parts, batch_size=2, **settings).memory
     live = memory.live

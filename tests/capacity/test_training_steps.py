@@ -7,7 +7,7 @@ from planner.capacity.figures import Plan
 from planner.spec.records import Scenario, Spec
 from tests.capacity.training_steps import cases, model, training
 
-# Where the peak lies inside a recomputed layer, these few differ by more than 1 %. What the walk does not know there:
+# The peak of these few, inside a recomputed layer, differs by more than 1 %, because of tensors that the trace does not model:
 LOOSER = {
     "20aadbdf": 0.049, "ec07a531": 0.044, "8bb898f6": 0.034,  # latent attention on the CPU: copies inside attention by products (4.9 %)
 }  # fmt: skip
@@ -25,7 +25,7 @@ def planned(case: dict[str, str]) -> Plan:
     return plan(Spec(case["case"], case["case"], model(case), (scenario,)), scenario)
 
 
-def test_a_step_is_what_pytorch_measures(case: dict[str, str]) -> None:
+def test_a_step_equals_the_measurement(case: dict[str, str]) -> None:
     ours = planned(case)
     memory = ours.memory
     hardware = next(count for count in ours.flops.by_convention if count.convention == "hardware")

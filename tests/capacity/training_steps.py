@@ -1,10 +1,11 @@
-"""Training steps that were measured with PyTorch 2.13 and transformers 5.24, and the specs that say them.
+"""Training steps measured with PyTorch 2.13 and transformers 5.24, as models and training settings of specs.
 
 ``tests/data/training_steps.csv``: 370 steps of plain GPT-2 as in nanoGPT (``nano``) and of transformers' classes on fake CUDA tensors and
-on the CPU: what autograd keeps, what is alive at the seams of the second step, the peaks of the first two, and FLOPs with the operators
-that PyTorch's counter leaves out. Columns: ``cfg`` sizes (L layers, d width, H heads, Hkv kv heads, hd head_dim, dff, V vocabulary, nctx
-positions, E experts, k top-k, dffm expert width, kvr, qr, rope, nope, vd ranks and widths of latent attention), ``prec`` (amp: bf16
-autocast), ``attn``, ``ckpt`` (each block recomputed), ``loss`` (hf: labels given to the model), ``opt`` (AdamW's kernel), B, n.
+on the CPU: bytes saved by autograd, bytes allocated between the phases of the second step, peaks of the first two, and FLOPs including
+the operators that PyTorch's counter omits. Columns: ``cfg`` sizes (L layers, d width, H heads, Hkv kv heads, hd head_dim, dff, V
+vocabulary, nctx positions, E experts, k top-k, dffm expert width, kvr, qr, rope, nope, vd ranks and widths of latent attention), ``prec``
+(amp: bf16 autocast), ``attn``, ``ckpt`` (each block recomputed), ``loss`` (hf: labels given to the model), ``opt`` (AdamW's kernel), B,
+n.
 """
 
 from __future__ import annotations
@@ -48,19 +49,19 @@ def cases() -> list[dict[str, str]]:
 
 
 def training(case: dict[str, str]) -> Training:
-    """Return the training that a case was measured with."""
+    """Return the training settings of a case."""
     device = "cpu" if case["device"] == "cpu" else "h100" if case["sdpa_backend"] == "h100" else "a100"
     return Training(
         int(case["B"]),
         int(case["n"]),
-        precision=PRECISIONS[case["prec"]],  # type: ignore[arg-type]  # names in the tables above are the language's
+        precision=PRECISIONS[case["prec"]],  # type: ignore[arg-type]  # the tables above have names of the spec language
         gradient_dtype="bf16" if case["prec"] == "bf16" else "fp32",
         dropout=Fraction(case["dropout"]),
         recompute="full" if case["ckpt"] == "True" else "none",
         implementation=("pytorch" if case["family"] == "nano" else "transformers") + ("-eager" if case["attn"] == "eager" else ""),  # type: ignore[arg-type]
         device=device,  # type: ignore[arg-type]
         attention_kernel=case["sdpa_backend"] if case["sdpa_backend"] not in {"", "h100"} else "auto",  # type: ignore[arg-type]
-        # nanoGPT takes the cross entropy in the model's own forward function, which is what its own loss means.
+        # nanoGPT computes the cross entropy in the model's forward function: the default loss.
         loss="default" if (case["family"], case["loss"]) == ("nano", "ce") else LOSSES[case["loss"]],  # type: ignore[arg-type]
         keep_logits=case["keep_logits"] == "True",
         kv_cache=bool(json.loads(case["cfg"]).get("use_cache")),
@@ -69,7 +70,7 @@ def training(case: dict[str, str]) -> Training:
 
 
 def model(case: dict[str, str]) -> Model:
-    """Return the model that a case was measured on."""
+    """Return the model of a case."""
     family, cfg = case["family"], json.loads(case["cfg"])
     H, d = cfg["H"], cfg["d"]
     h = cfg.get("hd", d // H)
@@ -92,7 +93,7 @@ def swiglu(d_ff: int, activation: str = "silu") -> FeedForward:
 
 
 def gpt2(family: str, cfg: dict[str, int], h: int) -> tuple[Run, ...]:
-    """GPT-2: nanoGPT's nn.GELU, or transformers' approximation written out, unless ``act`` says otherwise."""
+    """GPT-2: nanoGPT's nn.GELU, or transformers' approximation written out, unless ``act`` is set."""
     written_out = family == "gpt2" and not cfg.get("act")
     layer = Layer(Attention(cfg["H"], cfg["H"], h), FeedForward(4 * cfg["d"], activation="gelu_new" if written_out else "gelu"))
     return (Run(cfg["L"], (layer,)),)
@@ -123,7 +124,7 @@ def neox(family: str, cfg: dict[str, int], h: int) -> tuple[Run, ...]:
 
 
 def gemma2(family: str, cfg: dict[str, int], h: int) -> tuple[Run, ...]:
-    """Gemma 2: four norms with offset weights, capped scores, every other layer in a window of 4,096."""
+    """Gemma 2: four norms with offset weights, soft-capped scores, a window of 4,096 in every other layer."""
     del family
     attention = Attention(
         cfg["H"], cfg["Hkv"], h, qkv="separate", q_bias=False, k_bias=False, v_bias=False, o_bias=False, logit_softcap=Fraction(50)
