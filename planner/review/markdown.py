@@ -62,7 +62,7 @@ def markdown(review: Review, blob: str = "", limit: int = LIMIT) -> str:
     rows = space.fit(rows_of, lambda pair: _overview(*pair, figures, statuses), "rows of the overview")
     notes = space.fit(_notes(review), str, "waivers and notes")
     why = space.fit((model for model in review.changed if model.edits), lambda model: "\n".join(_why(model, blob)), "explanations")
-    folded = space.fit((model for model in review.changed if model.rows), lambda model: "\n".join(_details(model)), "tables of figures")
+    folded = space.fit((model for model in review.changed if model.rows), lambda model: "\n".join(_details(model)), "tables of metrics")
     unchanged = space.fit(_unchanged(review), str, "lists of unchanged models")
     sections = [
         "\n".join(head),

@@ -188,7 +188,7 @@ def test_it_stays_under_the_limit_and_says_what_is_left_out(models: int, finding
 
 
 def test_details_are_dropped_in_the_order_that_is_stated() -> None:
-    order = ["findings", "rows of the overview", "waivers and notes", "explanations", "tables of figures", "lists of unchanged models"]
+    order = ["findings", "rows of the overview", "waivers and notes", "explanations", "tables of metrics", "lists of unchanged models"]
     review = many(100, 100)
     dropped: list[str] = []
     for limit in range(150_000, 2_000, -1500):
