@@ -1,4 +1,4 @@
-"""A folder to work in, and short ways to read what a test writes there."""
+"""A working directory, and short functions that read specs from it."""
 
 from __future__ import annotations
 
@@ -45,30 +45,30 @@ def write(folder: Path) -> Write:
 
 
 @pytest.fixture
-def told(write: Write) -> Callable[..., str]:
-    """Read one text as x.yaml and return what is wrong, as the user sees it."""
+def rendered(write: Write) -> Callable[..., str]:
+    """Read one text as x.yaml and return its errors as the user sees them."""
 
-    def told(text: str | bytes, *overrides: str) -> str:
+    def rendered(text: str | bytes, *overrides: str) -> str:
         specs, problems = spec.read([write(text)], overrides)
         assert bool(specs) != bool(problems)
         return spec.render(problems)
 
-    return told
+    return rendered
 
 
 @pytest.fixture
-def heads(told: Callable[..., str]) -> Callable[..., list[str]]:
-    """Return only the first line of each problem."""
+def heads(rendered: Callable[..., str]) -> Callable[..., list[str]]:
+    """Return only the first line of each error."""
 
     def heads(text: str | bytes, *overrides: str) -> list[str]:
-        return [line for line in told(text, *overrides).splitlines() if " | " not in line]
+        return [line for line in rendered(text, *overrides).splitlines() if " | " not in line]
 
     return heads
 
 
 @pytest.fixture
 def small(write: Write) -> Callable[..., spec.Spec]:
-    """Load the minimal spec with further lines under ``model:`` (indented by the test) and sections behind it."""
+    """Load the minimal spec with further lines under ``model:`` (indented by the test) and sections after it."""
 
     def small(more: str = "") -> spec.Spec:
         return spec.load(write(MINIMAL + more))

@@ -1,4 +1,4 @@
-"""Settings that do not go together are told with the way out; settings that do are left alone."""
+"""Settings that do not fit together are reported with a suggested fix; all others are accepted."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 Heads = Callable[..., list[str]]
-Told = Callable[..., str]
+Rendered = Callable[..., str]
 
-# A line behind the minimal spec (d_model 48, n_heads 4, n_layers 2, context_length 64), and what is told of it.
+# A line after the minimal spec (d_model 48, n_heads 4, n_layers 2, context_length 64), and its errors.
 REFUSED = """\
   n_kv_heads: 3
     8:15: error[kv-heads]: n_kv_heads 3 does not divide n_heads 4; n_heads must be a multiple of n_kv_heads
@@ -117,13 +117,13 @@ def test_heads_that_do_not_divide_the_width(heads: Heads, minimal: str) -> None:
         "training: {tokens: 129}",
     ],
 )
-def test_allowed(told: Told, minimal: str, line: str) -> None:
-    assert told(minimal + line) == ""
+def test_allowed(rendered: Rendered, minimal: str, line: str) -> None:
+    assert rendered(minimal + line) == ""
 
 
 @pytest.mark.parametrize("placement", ["after", "before_and_after"])
 @pytest.mark.parametrize("block", ["parallel_one_norm", "parallel_two_norms"])
-def test_a_parallel_block_has_its_norms_before(heads: Heads, minimal: str, block: str, placement: str) -> None:
+def test_a_parallel_block_has_its_norms_before_the_sublayers(heads: Heads, minimal: str, block: str, placement: str) -> None:
     assert heads(f"{minimal}  block: {block}\n  norm: {{placement: {placement}}}\n") == [
         (
             f"x.yaml:9:21: error[parallel-placement]: block {block} has its norms before the sublayers, not {placement}; "
@@ -132,7 +132,7 @@ def test_a_parallel_block_has_its_norms_before(heads: Heads, minimal: str, block
     ]
 
 
-def test_fused_per_head_has_as_many_key_heads(heads: Heads, minimal: str) -> None:
+def test_fused_per_head_needs_as_many_key_heads_as_query_heads(heads: Heads, minimal: str) -> None:
     assert heads(f"{minimal}  n_kv_heads: 2\n  attention: {{qkv: fused_per_head}}\n") == [
         (
             "x.yaml:9:20: error[fused-per-head]: fused_per_head lays out q, k and v of each head, but n_kv_heads 2 is not n_heads 4; "
@@ -151,7 +151,7 @@ def test_rope_on_heads_of_odd_width(heads: Heads, minimal: str) -> None:
 
 
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
-def test_positions_that_are_added_once_are_the_models(heads: Heads, minimal: str, positions: str) -> None:
+def test_positions_added_at_the_embedding_belong_to_the_model(heads: Heads, minimal: str, positions: str) -> None:
     assert heads(f"{minimal}  positions: rope\n  layers: [{{}}, {{positions: {positions}}}]\n") == [
         (
             f"x.yaml:9:28: error[run-positions]: {positions} positions are added at the embedding, not in a run of layers; "
@@ -160,14 +160,14 @@ def test_positions_that_are_added_once_are_the_models(heads: Heads, minimal: str
     ]
 
 
-def test_a_setting_that_many_layers_share_is_wrong_once(heads: Heads, minimal: str) -> None:
+def test_a_wrong_setting_shared_by_many_layers_is_reported_once(heads: Heads, minimal: str) -> None:
     assert (
         len(heads(minimal + "  n_kv_heads: 3\n  layers: [{}, {}]\nscenarios: [{name: a}, {name: b}]\ntraining: {sequence_length: 65}\n"))
         == 2
     )
 
 
-def test_a_check_stays_silent_where_a_value_is_wrong_already(heads: Heads, minimal: str) -> None:
+def test_a_check_is_skipped_if_one_of_its_values_is_invalid(heads: Heads, minimal: str) -> None:
     assert [
         line.split(" ")[1] for line in heads(minimal.replace("n_heads: 4", "n_heads: four") + "  positions: {type: rope, rotary_dim: 98}\n")
     ] == ["error[type]:"]
@@ -177,7 +177,7 @@ def test_a_check_stays_silent_where_a_value_is_wrong_already(heads: Heads, minim
     ]
 
 
-def test_checks_run_beside_errors_that_they_do_not_rest_on(heads: Heads, minimal: str) -> None:
+def test_checks_run_despite_unrelated_errors(heads: Heads, minimal: str) -> None:
     text = minimal + "  n_kv_heads: 3\n  foo: 1\ntraining: {batch_size: x, gradient_dtype: bf16, sequence_length: 65}\n"
     assert [line.split(" ")[1] for line in heads(text)] == [
         "error[kv-heads]:",

@@ -1,4 +1,4 @@
-"""``extends`` lays one file's keys on top of another's, within the repository, and says where every value stands."""
+"""``extends`` overrides the keys of another file in the repository; every value keeps its location."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ expect: {params_total: 1}
     return "extends: base.yaml\n"
 
 
-def test_nothing_on_top_is_the_base_under_another_name(write: Write, base: str) -> None:
+def test_a_spec_without_overrides_equals_its_base(write: Write, base: str) -> None:
     one, other = spec.load("base.yaml"), spec.load(write(base + "name: other\n"))
     assert (other.name, other.path, other.claims) == ("other", "x.yaml", ())
     assert (other.model, other.scenarios, other.sources, other.description) == (one.model, one.scenarios, one.sources, one.description)
     assert other.defaulted == one.defaulted
 
 
-def test_mappings_are_merged_lists_and_scalars_replace(write: Write, base: str) -> None:
+def test_mappings_are_merged_and_lists_and_scalars_replaced(write: Write, base: str) -> None:
     text = """\
 name: top
 source: c
@@ -86,29 +86,29 @@ expect: {params_total: 2}
         ("learned", Positions("learned")),
     ],
 )
-def test_another_type_of_positions_takes_the_place_of_all_of_them(write: Write, base: str, top: str, positions: Positions) -> None:
+def test_another_type_of_positions_replaces_all_their_settings(write: Write, base: str, top: str, positions: Positions) -> None:
     assert spec.load(write(f"{base}name: top\nmodel: {{positions: {top}}}\n")).model.positions == positions
 
 
-def test_a_shorthand_beneath_a_mapping(write: Write, minimal: str) -> None:
+def test_a_mapping_overrides_a_shorthand(write: Write, minimal: str) -> None:
     write(minimal + "  positions: rope\n", "base.yaml")
     top = "name: top\nextends: base.yaml\nmodel: {positions: {rotary_dim: 4}}\n"
     assert spec.load(write(top)).model.positions == Positions("rope", rotary_dim=4)
 
 
-def test_steps_take_the_place_of_tokens_and_a_precision_of_its_gradient_dtype(write: Write, base: str) -> None:
+def test_steps_replace_tokens_and_a_precision_replaces_its_gradient_dtype(write: Write, base: str) -> None:
     training = spec.load(write(base + "name: top\ntraining: {steps: 3, precision: bf16-master}\n")).scenarios[0].training
     assert training.tokens == 3 * 2 * 64
     assert training.gradient_dtype == "fp32"
 
 
-def test_an_inherited_value_stands_in_the_file_that_writes_it(write: Write, base: str) -> None:
+def test_the_location_of_an_inherited_value_is_in_its_own_file(write: Write, base: str) -> None:
     places = spec.load(write(base + "name: top\nmodel: {d_ff: 5}\n")).places
     assert places["model", "d_model"] == Place("base.yaml", 5, 12)
     assert places["model", "d_ff"] == Place("x.yaml", 3, 15)
 
 
-def test_problems_are_told_where_they_stand_and_once(write: Write, minimal: str) -> None:
+def test_errors_in_a_base_are_reported_there_and_once(write: Write, minimal: str) -> None:
     write(minimal + "  n_heads_: 4\n  block: none\n", "base.yaml")
     write("extends: base.yaml\nname: y\nmodel: {n_heads: 5}\n", "y.yaml")
     write("extends: base.yaml\nname: x\nmodel: {n_kv_heads: 3}\n")
@@ -120,12 +120,12 @@ def test_problems_are_told_where_they_stand_and_once(write: Write, minimal: str)
     ]
 
 
-def test_a_base_need_not_be_a_whole_spec(write: Write, minimal: str) -> None:
+def test_a_base_may_be_incomplete(write: Write, minimal: str) -> None:
     write("model: {d_ff: 5}\n", "parts/base.yaml")
     assert dense(spec.load(write(minimal + "extends: parts/base.yaml\n")).model.runs[0].layers[0]).d_ff == 5
 
 
-def test_paths_are_relative_to_the_file_that_says_extends(write: Write, minimal: str) -> None:
+def test_paths_are_relative_to_the_extending_file(write: Write, minimal: str) -> None:
     write(minimal, "a/base.yaml")
     write("extends: ../a/base.yaml\nname: middle\n", "b/middle.yml")
     write("extends: b/middle.yml\nname: top\n")
@@ -151,19 +151,21 @@ def test_paths_are_relative_to_the_file_that_says_extends(write: Write, minimal:
         ('"a\\0.yaml"', None),
     ],
 )
-def test_what_extends_may_not_name(write: Write, minimal: str, folder: Path, path: str, said: str | None) -> None:
+def test_invalid_paths_of_extends(write: Write, minimal: str, folder: Path, path: str, said: str | None) -> None:
     secret = folder.parent / "secret.yaml"
     secret.write_text("name: secret\n", encoding="utf-8")
     (folder / "link.yaml").symlink_to(secret)
     (folder / "folder.yaml").mkdir()
     write(f"{minimal}extends: {path}\n")
-    told = heads()
-    assert all(line.startswith("x.yaml:8:10: error[") for line in told)
+    rendered = heads()
+    assert all(line.startswith("x.yaml:8:10: error[") for line in rendered)
     if said:
-        assert told == [f"x.yaml:8:10: error[extends]: {said}"]
+        assert rendered == [f"x.yaml:8:10: error[extends]: {said}"]
 
 
-def test_a_repository_holds_what_its_specs_may_extend(write: Write, minimal: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spec_cannot_extend_a_file_outside_its_repository(
+    write: Write, minimal: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(minimal, "base.yaml")
     write("extends: ../base.yaml\nname: top\n", "specs/x.yaml")
     monkeypatch.chdir(folder / "specs")
@@ -172,9 +174,7 @@ def test_a_repository_holds_what_its_specs_may_extend(write: Write, minimal: str
     assert spec.load("x.yaml").model.d_model == 48
 
 
-def test_a_spec_may_extend_its_neighbour_wherever_it_lies(
-    write: Write, minimal: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_spec_can_extend_a_file_beside_it_anywhere(write: Write, minimal: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(minimal, "base.yaml")
     write("extends: base.yaml\nname: top\n")
     (folder / "elsewhere").mkdir()
@@ -182,7 +182,7 @@ def test_a_spec_may_extend_its_neighbour_wherever_it_lies(
     assert spec.load(folder / "x.yaml").model.d_model == 48
 
 
-def test_a_ring_names_its_files(write: Write) -> None:
+def test_a_cycle_is_reported_with_its_files(write: Write) -> None:
     write("extends: b.yaml\nname: a\n", "a.yaml")
     write("extends: c.yaml\nname: b\n", "b.yaml")
     write("extends: ./a.yaml\nname: c\n", "c.yaml")
@@ -197,7 +197,7 @@ def test_a_file_cannot_extend_itself(write: Write) -> None:
     assert heads() == ["x.yaml:1:10: error[extends]: circular extends: x.yaml -> x.yaml; remove one of the extends keys"]
 
 
-def test_a_chain_has_an_end(write: Write, minimal: str) -> None:
+def test_a_chain_of_extends_has_a_maximum_length(write: Write, minimal: str) -> None:
     write(minimal, "0.yaml")
     for number in range(1, MAX_CHAIN + 1):
         write(f"extends: {number - 1}.yaml\nname: n{number}\n", f"{number}.yaml")
@@ -207,7 +207,7 @@ def test_a_chain_has_an_end(write: Write, minimal: str) -> None:
     ]
 
 
-def test_a_broken_base_breaks_what_extends_it_and_is_told_once(write: Write) -> None:
+def test_a_broken_base_is_reported_once_for_all_its_specs(write: Write) -> None:
     write("name: [\n", "base.yaml")
     write("extends: base.yaml\nname: x\nmodel: {d_modle: 3}\n")
     write("extends: base.yaml\nname: y\n", "y.yaml")
@@ -217,7 +217,7 @@ def test_a_broken_base_breaks_what_extends_it_and_is_told_once(write: Write) -> 
 
 
 @pytest.mark.parametrize("text", ["- 1\n", "hello\n", "a: 1\na: 2\n"])
-def test_a_base_that_is_read_but_wrong(write: Write, minimal: str, text: str) -> None:
+def test_a_base_with_invalid_values(write: Write, minimal: str, text: str) -> None:
     write(text, "base.yaml")
     write(minimal + "extends: base.yaml\n")
     specs, problems = spec.read(["x.yaml"])
@@ -225,7 +225,7 @@ def test_a_base_that_is_read_but_wrong(write: Write, minimal: str, text: str) ->
     assert {problem.place.file for problem in problems} == {"base.yaml"}
 
 
-def test_many_specs_on_one_base_read_it_once(write: Write, minimal: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_base_of_many_specs_is_read_once(write: Write, minimal: str, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 
     def counted(file: str) -> Source:

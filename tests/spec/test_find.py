@@ -1,4 +1,4 @@
-"""What the user may name: files, folders, globs, standard input; every file once."""
+"""Paths: files, folders, globs, standard input; every file is read once."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ def tree(write: Write) -> None:
         (["s*b"], ["sub/c.yaml", "sub/deep/d.yaml"]),
         (["b.yaml", "./b.yaml", ".", "sub/../b.yaml"], ["b.yaml", "./a.yml", "./sub/c.yaml", "./sub/deep/d.yaml"]),
         (["-", "b.yaml", "-"], ["<stdin>", "b.yaml"]),
-        (["missing.yaml"], ["missing.yaml"]),  # told when it is read
+        (["missing.yaml"], ["missing.yaml"]),  # rendered when it is read
         ([], []),
     ],
 )
-def test_what_paths_name(paths: list[str], files: list[str]) -> None:
+def test_files_found_by_paths(paths: list[str], files: list[str]) -> None:
     assert find(paths) == (tuple(files), ())
 
 
-def test_a_path_object_is_as_good(write: Write) -> None:
+def test_a_path_object_works_like_text(write: Write) -> None:
     write("name: x\n")
     assert find([Path("x.yaml")])[0] == ("x.yaml",)
 
 
-def test_a_file_whose_name_looks_like_a_glob(write: Write) -> None:
+def test_a_file_with_a_name_like_a_glob(write: Write) -> None:
     write("name: x\n", "x[1].yaml")
     assert find(["x[1].yaml"])[0] == ("x[1].yaml",)
 
@@ -68,14 +68,14 @@ def test_links_are_followed_to_files_and_not_to_folders(write: Write, folder: Pa
     assert find(["."])[0] == ("./same.yaml",)  # x.yaml under the first of its names
 
 
-def test_what_is_no_file_is_not_read_from_a_folder(write: Write, folder: Path) -> None:
+def test_only_files_are_read_from_a_folder(write: Write, folder: Path) -> None:
     write("name: x\n", "sub/x.yaml")
     os.mkfifo(folder / "sub" / "pipe.yaml")
     (folder / "sub" / "folder.yaml").mkdir()
     assert find(["sub"])[0] == ("sub/x.yaml",)
 
 
-def test_paths_that_name_nothing(folder: Path) -> None:
+def test_paths_that_match_nothing(folder: Path) -> None:
     (folder / "empty").mkdir()
     assert heads("empty", "*.yaml") == [
         "empty: error[no-specs]: contains no files ending in .yaml or .yml",

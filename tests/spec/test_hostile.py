@@ -1,4 +1,4 @@
-"""Files that were never meant to be specs get a clear error, with bounded work and memory."""
+"""Files that are not specs at all get a clear error, with bounded work and memory."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def first(data: bytes, write: Write) -> str:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "rendered"),
     [
         (b"[" * 10_000_000, "x.yaml: error[too-large]: exceeds the limit of 1 MiB"),
         (b" " * (LIMIT + 1), "x.yaml: error[too-large]: exceeds the limit of 1 MiB"),
@@ -75,12 +75,12 @@ def first(data: bytes, write: Write) -> str:
                                      "one file is one spec: move it to a file of its own")),
     ],
 )  # fmt: skip
-def test_told_at_once(write: Write, data: bytes, told: str) -> None:
-    assert first(data, write) == told
+def test_a_hostile_file_is_rejected_with_little_work(write: Write, data: bytes, rendered: str) -> None:
+    assert first(data, write) == rendered
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "rendered"),
     [
         ("9" * 5000, "error[number]: a number of 5,000 characters; numbers have at most 100 digits"),
         ("1e999999999", "error[number]: the number '1e999999999' is out of bounds; numbers have at most 100 digits"),
@@ -95,17 +95,17 @@ def test_told_at_once(write: Write, data: bytes, told: str) -> None:
         ("*nowhere", "error[alias]: undefined YAML anchor '&nowhere'"),
     ],
 )  # fmt: skip
-def test_a_hostile_value(write: Write, value: str, told: str) -> None:
+def test_a_hostile_value(write: Write, value: str, rendered: str) -> None:
     data = f"model:\n  vocab_size: {value}\n  context_length: 1\n  d_model: 1\n  n_layers: 1\n  n_heads: 1\nname: x\n"
-    assert first(data.encode(), write) == f"x.yaml:2:15: {told}"
+    assert first(data.encode(), write) == f"x.yaml:2:15: {rendered}"
 
 
-def test_nesting_within_the_limit_of_size(write: Write) -> None:
+def test_nesting_up_to_the_size_limit(write: Write) -> None:
     assert "more than 32 levels of nesting" in first(b"[" * LIMIT, write)
     assert "more than 32 levels of nesting" in first(b"".join(b" " * level + b"a:\n" for level in range(1000)), write)
 
 
-def test_no_more_than_the_limit_is_read() -> None:
+def test_reading_stops_at_the_size_limit() -> None:
     _, (problem,) = spec.read(["/dev/zero"])
     assert problem.code == "too-large"
 
@@ -130,7 +130,7 @@ def test_memory_stays_bounded(write: Write) -> None:
     ],
     ids=lambda text: text[-20:],
 )
-def test_more_problems_than_anybody_reads(write: Write, text: str) -> None:
+def test_very_many_errors(write: Write, text: str) -> None:
     write(text)
     with at_most(CALLS):
         _, problems = spec.read(["x.yaml"])
@@ -138,17 +138,17 @@ def test_more_problems_than_anybody_reads(write: Write, text: str) -> None:
     assert problems[-1].render() == "x.yaml: error[too-many]: has more than 100 problems; the others are not shown"
 
 
-def test_a_byte_order_mark_and_windows_line_ends_are_fine(write: Write) -> None:
+def test_a_byte_order_mark_and_windows_line_endings_are_accepted(write: Write) -> None:
     text = GOOD.replace("d_model", "d_modle").replace("\n", "\r\n")
     assert first(b"\xef\xbb\xbf" + text.encode(), write).startswith("x.yaml:2:43: error[unknown-key]: unknown key 'd_modle'")
     assert spec.load(write(b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode())).name == "x"
 
 
-def test_what_cannot_be_opened(write: Write, folder: Path) -> None:
+def test_files_that_cannot_be_opened(write: Write, folder: Path) -> None:
     (folder / "folder.yaml").mkdir()
     (folder / "loop.yaml").symlink_to("loop.yaml")
     write(GOOD)
-    for path, told in (
+    for path, rendered in (
         ("missing.yaml", "missing.yaml: error[not-found]: no such file or directory"),
         ("folder.yaml", "folder.yaml: error[folder]: is a folder, not a spec file; name a file in it"),
         ("loop.yaml", "loop.yaml: error[unreadable]: cannot be read: Too many levels of symbolic links"),
@@ -158,10 +158,10 @@ def test_what_cannot_be_opened(write: Write, folder: Path) -> None:
     ):
         with pytest.raises(spec.SpecError) as raised:
             spec.load(path)
-        assert str(raised.value) == told
+        assert str(raised.value) == rendered
 
 
-def test_standard_input_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     assert spec.read(["-"])[1][0].render() == "<stdin>: error[unreadable]: cannot be read: it is closed"
 
@@ -183,7 +183,7 @@ SPLICES = st.lists(
 
 @settings(max_examples=200)
 @given(ANY, SPLICES)
-def test_no_bytes_make_a_traceback(write: Write, data: bytes, splices: list[tuple[int, str]]) -> None:
+def test_no_input_causes_a_traceback(write: Write, data: bytes, splices: list[tuple[int, str]]) -> None:
     text = GOOD
     for at, piece in splices:
         text = text[:at] + piece + text[at:]

@@ -1,4 +1,4 @@
-"""One run reads many specs: all problems of all files, every name once, nothing heavy before it is needed."""
+"""Loading many specs: all errors of all files, unique names, slow imports only when needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def heads(*paths: str) -> list[str]:
     return [problem.render().splitlines()[0] for problem in problems]
 
 
-def test_every_problem_of_every_file_by_file_and_line(write: Write, minimal: str) -> None:
+def test_all_errors_of_all_files_are_in_order_of_file_and_line(write: Write, minimal: str) -> None:
     write(minimal.replace("n_heads: 4", "n_heads: 5") + "  foo: 1\n", "b.yaml")
     write("name: [\n", "a.yaml")
     write(minimal.replace("small", "fine"), "c.yaml")
@@ -33,13 +33,13 @@ def test_every_problem_of_every_file_by_file_and_line(write: Write, minimal: str
     ]
 
 
-def test_specs_come_in_the_order_of_the_paths(write: Write, minimal: str) -> None:
+def test_specs_keep_the_order_of_the_paths(write: Write, minimal: str) -> None:
     for name in "cab":
         write(minimal.replace("small", name, 1), f"{name}.yaml")
     assert [loaded.path for loaded in spec.read(["c.yaml", "."])[0]] == ["c.yaml", "./a.yaml", "./b.yaml"]
 
 
-def test_a_name_is_taken_once_and_both_files_are_named(write: Write, minimal: str) -> None:
+def test_a_duplicate_name_is_reported_with_both_files(write: Write, minimal: str) -> None:
     for file in ("a.yaml", "b.yaml", "c.yaml"):
         write(minimal, file)
     specs, problems = spec.read(["."])
@@ -56,7 +56,7 @@ def test_a_name_is_taken_once_and_both_files_are_named(write: Write, minimal: st
     )
 
 
-def test_a_name_is_taken_even_by_a_spec_with_problems(write: Write, minimal: str) -> None:
+def test_a_name_is_a_duplicate_even_if_the_other_spec_has_errors(write: Write, minimal: str) -> None:
     write(minimal + "  foo: 1\n", "a.yaml")
     write(minimal, "b.yaml")
     assert [head.split(" ")[1] for head in heads("a.yaml", "b.yaml")] == ["error[unknown-key]:", "error[duplicate-name]:"]
@@ -66,12 +66,12 @@ def test_no_paths_no_specs() -> None:
     assert spec.read([]) == ((), ())
 
 
-def test_load_takes_a_path_as_it_is(write: Write, minimal: str) -> None:
+def test_load_does_not_expand_globs(write: Write, minimal: str) -> None:
     write(minimal, "x[1].yaml")
     assert spec.load(Path("x[1].yaml")).path == "x[1].yaml"
 
 
-def test_the_same_problems_in_the_same_order_whatever_the_hash_seed(write: Write, minimal: str) -> None:
+def test_errors_and_their_order_do_not_depend_on_the_hash_seed(write: Write, minimal: str) -> None:
     write(minimal + "".join(f"  key{number}: 1\n" for number in range(30)) + "name: y\ntraining: {d: 1, e: 2, precision: x}\n")
     code = "from planner import spec; print(spec.render(spec.read(['x.yaml'])[1]))"
     root = Path(spec.__file__).parents[2]
@@ -93,7 +93,7 @@ def test_the_same_problems_in_the_same_order_whatever_the_hash_seed(write: Write
         ("from planner import spec; spec.read(['x.yaml'], ['name=3'])", {"yaml", "jsonschema"}),
     ],
 )
-def test_heavy_packages_wait_until_they_are_needed(write: Write, minimal: str, code: str, loaded: set[str]) -> None:
+def test_slow_packages_are_imported_only_when_needed(write: Write, minimal: str, code: str, loaded: set[str]) -> None:
     write(minimal)
     heavy = "{'yaml', 'jsonschema', 'pandas', 'numpy', 'torch'}"
     root = Path(spec.__file__).parents[2]

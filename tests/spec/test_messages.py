@@ -1,4 +1,4 @@
-"""What the user sees: the place, plain words, the way out, the line and a caret; never a validator's own words."""
+"""Error messages: location, plain words, suggested fix, the line and a caret; never the words of a validator."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from planner.spec.problems import Problem
 from planner.spec.records import Place
 from planner.spec.suggest import key_hint, number_meant
 
-Told = Callable[..., str]
+Rendered = Callable[..., str]
 Heads = Callable[..., list[str]]
 
 
-def test_every_problem_of_a_file_at_once_in_order(told: Told) -> None:
+def test_all_errors_of_a_file_are_reported_in_order(rendered: Rendered) -> None:
     text = """\
 name: gpt2
 model:
@@ -38,7 +38,7 @@ training:
   dropout: 1
 """
     assert (
-        told(text)
+        rendered(text)
         == """\
 x.yaml:3:15: error[type]: model.vocab_size must be a whole number, not the text '50,257'; write vocab_size: 50257
     3 |   vocab_size: 50,257
@@ -85,7 +85,7 @@ x.yaml:18:12: error[range]: training.dropout must be below 1, not 1
     )
 
 
-# A line behind the minimal spec, and what is told of it.
+# A line after the minimal spec, and its error.
 ONE_PROBLEM = """\
   layers: []
     8:11: error[empty-list]: model.layers must not be an empty list; remove the key
@@ -158,7 +158,7 @@ scenarios, waivers, expect
 
 
 @pytest.mark.parametrize(("more", "head"), list(zip(*[iter(ONE_PROBLEM.splitlines())] * 2, strict=True)))
-def test_one_problem_and_its_way_out(heads: Heads, minimal: str, more: str, head: str) -> None:
+def test_an_error_and_its_suggested_fix(heads: Heads, minimal: str, more: str, head: str) -> None:
     assert heads(minimal + more) == [f"x.yaml:{head.strip()}"]
 
 
@@ -176,18 +176,18 @@ def test_one_problem_and_its_way_out(heads: Heads, minimal: str, more: str, head
         ("[a]", "error[type]: name must be text, not a list; for example name: gpt2-small"),
     ],
 )
-def test_what_a_name_may_be(heads: Heads, minimal: str, name: str, head: str) -> None:
+def test_invalid_names(heads: Heads, minimal: str, name: str, head: str) -> None:
     said = [line.split(": ", 1)[1] for line in heads(minimal.replace("small", name, 1))]
     assert head in said
     assert all("name" in line for line in said)
 
 
 @pytest.mark.parametrize("name", ["x" * 100, "Llama 3 (8B)", "日本", "=1+1", "a|b", "no"])
-def test_names_that_are_fine(told: Told, minimal: str, name: str) -> None:
-    assert told(minimal.replace("small", name, 1)) == ""
+def test_valid_names(rendered: Rendered, minimal: str, name: str) -> None:
+    assert rendered(minimal.replace("small", name, 1)) == ""
 
 
-def test_missing_keys_are_told_at_the_mapping_that_lacks_them(heads: Heads) -> None:
+def test_missing_keys_are_reported_at_their_mapping(heads: Heads) -> None:
     assert heads("model:\n  d_model: 3\n") == [
         "x.yaml:1:1: error[missing-key]: missing required key 'name'; for example name: gpt2-small",
         "x.yaml:1:1: error[missing-key]: missing required key 'vocab_size' in model; for example vocab_size: 50257",
@@ -214,7 +214,7 @@ def test_missing_keys_are_told_at_the_mapping_that_lacks_them(heads: Heads) -> N
         ("lm_head", "head"), ("qk_norm", "model.attention.qk_norm"), ("gradient_checkpointing", "training.recompute"),
     ],
 )  # fmt: skip
-def test_other_tools_names_of_keys_lead_to_ours(foreign: str, ours: str) -> None:
+def test_keys_of_other_tools_get_a_suggestion(foreign: str, ours: str) -> None:
     assert key_hint(foreign, spec.schema()["properties"]["model"]["properties"]) == f"did you mean '{ours}'?"
 
 
@@ -239,7 +239,7 @@ def test_other_tools_names_of_keys_lead_to_ours(foreign: str, ours: str) -> None
         ("model.norm.placement", "pre-norm", "'before'"),
     ],
 )
-def test_other_tools_names_of_values_lead_to_ours(heads: Heads, minimal: str, key: str, said: str, meant: str) -> None:
+def test_values_of_other_tools_get_a_suggestion(heads: Heads, minimal: str, key: str, said: str, meant: str) -> None:
     (head,) = heads(minimal, f"{key}={said}")
     assert head.endswith(f"did you mean {meant}?")
 
@@ -256,7 +256,7 @@ def test_text_that_means_a_number(text: str, meant: str) -> None:
     assert number_meant(text) == meant
 
 
-def test_rendering_colour_only_when_asked() -> None:
+def test_errors_have_color_only_on_request() -> None:
     problem = Problem(Place("x.yaml", 2, 3), "code", "message", "  line", "hint")
     assert problem.render() == str(problem) == "x.yaml:2:3: error[code]: message; hint\n    2 |   line\n      |   ^"
     assert problem.render(color=True) == (
@@ -266,11 +266,11 @@ def test_rendering_colour_only_when_asked() -> None:
     assert spec.render([]) == ""
 
 
-def test_a_problem_of_a_whole_file_has_no_line() -> None:
+def test_an_error_of_a_whole_file_has_no_line() -> None:
     assert Problem(Place("x.yaml", 0, 0), "code", "message").render() == "x.yaml: error[code]: message"
 
 
-def test_a_terminal_is_never_told_to_move() -> None:
+def test_control_characters_never_reach_the_terminal() -> None:
     problem = Problem(Place("a\x1b[2J\n.yaml", 1, 3), "code", "mess\x07age\r\u202e", "\ta\x1b[31mb\ud800")
     assert problem.render() == ("a\ufffd[2J .yaml:1:3: error[code]: mess\ufffdage \ufffd\n    1 |  a\ufffd[31mb\ufffd\n      |   ^")
 
@@ -288,21 +288,22 @@ def test_a_long_line_is_shown_around_the_caret() -> None:
     assert shown[caret.index("^")] == "0"
 
 
-def test_the_caret_stands_below_wide_and_combined_characters() -> None:
+def test_the_caret_is_aligned_below_wide_and_combining_characters() -> None:
     _, _, caret = Problem(Place("x.yaml", 1, 4), "code", "message", "日e\u0301x").render().splitlines()
     assert caret == "      |    ^"
 
 
 def test_long_values_are_shortened(heads: Heads, minimal: str) -> None:
-    for head in heads(minimal + f"  {'k' * 500}: 1\n  block: {'v' * 5000}\n  d_ff: '{'9' * 5000}'\n"):
-        assert len(head) < 600  # the allowed keys are told too
+    found = heads(minimal + f"  {'k' * 500}: 1\n  block: {'v' * 5000}\n  d_ff: '{'9' * 5000}'\n")
+    assert len(found) == 3
+    assert all(len(head) < 600 for head in found)  # the allowed keys included
 
 
-def test_an_error_says_everything_in_its_text(told: Told, write: Callable[..., object]) -> None:
+def test_the_text_of_the_exception_has_all_errors(rendered: Rendered, write: Callable[..., object]) -> None:
     text = "name: 3\nmodel: 4\n"
     write(text)
     with pytest.raises(spec.SpecError) as raised:
         spec.load("x.yaml")
-    assert str(raised.value) == told(text)
+    assert str(raised.value) == rendered(text)
     assert pickle.loads(pickle.dumps(raised.value)).problems == raised.value.problems  # noqa: S301 - our own
     assert [problem.code for problem in raised.value.problems] == ["type", "type"]

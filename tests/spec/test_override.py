@@ -1,4 +1,4 @@
-"""``--set`` lays a value on top of a spec; whatever is wrong with it is told in the argument itself."""
+"""``--set`` overrides a value of a spec; errors in it are located in the argument."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from planner import spec
 from planner.spec.records import FeedForward, Layer, Place, Positions
 
-Told = Callable[..., str]
+Rendered = Callable[..., str]
 Heads = Callable[..., list[str]]
 Write = Callable[..., object]
 
@@ -48,40 +48,40 @@ def test_a_value_is_read_as_yaml_1_2(overridden: Callable[..., spec.Spec]) -> No
     assert loaded.name == "no"
 
 
-def test_the_last_one_wins(overridden: Callable[..., spec.Spec]) -> None:
+def test_the_last_override_wins(overridden: Callable[..., spec.Spec]) -> None:
     assert overridden("training.batch_size=16", "training.batch_size=4").scenarios[0].training.batch_size == 4
 
 
-def test_a_section_that_is_not_written_is_made(overridden: Callable[..., spec.Spec]) -> None:
+def test_a_missing_section_is_added(overridden: Callable[..., spec.Spec]) -> None:
     assert dense(overridden("model.feed_forward.bias.up=false").model.runs[0].layers[0]).up_bias is False
 
 
-def test_steps_take_the_place_of_tokens(overridden: Callable[..., spec.Spec]) -> None:
+def test_steps_replace_tokens(overridden: Callable[..., spec.Spec]) -> None:
     assert overridden("training.steps=3").scenarios[0].training.tokens == 3 * 64
 
 
-def test_scenarios_lie_on_top_of_an_overridden_training(write: Write, minimal: str) -> None:
+def test_scenarios_override_an_overridden_training(write: Write, minimal: str) -> None:
     write(minimal + "scenarios: [{name: a}, {name: b, batch_size: 2}]\n")
     (loaded,), _ = spec.read(["x.yaml"], ["training.batch_size=16"])
     assert [scenario.training.batch_size for scenario in loaded.scenarios] == [16, 16, 2]
 
 
-def test_an_overridden_value_stands_in_the_argument(overridden: Callable[..., spec.Spec]) -> None:
+def test_the_location_of_an_overridden_value_is_the_argument(overridden: Callable[..., spec.Spec]) -> None:
     loaded = overridden("training.batch_size=16")
     assert loaded.places["training", "batch_size"] == Place("--set training.batch_size=16", 1, 21)
     assert "training.batch_size" not in loaded.defaulted
 
 
-def test_an_override_lies_on_top_of_every_spec(write: Write, minimal: str) -> None:
+def test_an_override_applies_to_every_spec(write: Write, minimal: str) -> None:
     write(minimal, "a.yaml")
     write("extends: a.yaml\nname: b\n", "b.yaml")
     specs, _ = spec.read(["a.yaml", "b.yaml"], ["model.d_ff=5"])
     assert [dense(loaded.model.runs[0].layers[0]).d_ff for loaded in specs] == [5, 5]
 
 
-def test_a_problem_shows_the_argument(told: Told, minimal: str) -> None:
+def test_an_error_shows_the_argument(rendered: Rendered, minimal: str) -> None:
     assert (
-        told(minimal, "training.batch_size=8k", "model.d_modle=3", "training.precision=bf16-mixed")
+        rendered(minimal, "training.batch_size=8k", "model.d_modle=3", "training.precision=bf16-mixed")
         == """\
 --set training.batch_size=8k:1:21: error[type]: training.batch_size must be a whole number, not the text '8k'; write batch_size: 8e3
     1 | training.batch_size=8k
@@ -119,7 +119,7 @@ did you mean 'bf16-autocast' or 'bf16-master'?
         ("model.d_ff.x=3", "1:12: error[type]: model.d_ff must be a whole number, not a mapping; for example d_ff: 3072"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_set(heads: Heads, minimal: str, argument: str, head: str) -> None:
+def test_invalid_overrides(heads: Heads, minimal: str, argument: str, head: str) -> None:
     shown = argument.replace("\x1b", "\ufffd")
     assert heads(minimal, argument) == [f"--set {shown}:{head}"]
 
@@ -130,7 +130,7 @@ def test_an_override_is_one_line(heads: Heads, minimal: str) -> None:
     ]
 
 
-def test_without_its_overrides_no_spec_is_given(write: Write, minimal: str) -> None:
+def test_an_invalid_override_yields_no_spec(write: Write, minimal: str) -> None:
     write(minimal)
     specs, problems = spec.read(["x.yaml"], ["foo"])
     assert specs == ()

@@ -1,4 +1,4 @@
-"""Parts that GPT-2 lacks: experts, other mixers, windows, extra tensors; each is said in a line or two, and refused where it cannot be."""
+"""Parts that GPT-2 lacks: experts, other mixers, windows, extra tensors; each takes a line or two, and wrong settings are rejected."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from planner.spec.records import (
 Small = Callable[..., Spec]
 Write = Callable[..., Path]
 Heads = Callable[..., list[str]]
-Told = Callable[..., str]
+Rendered = Callable[..., str]
 MODEL = inlined()["properties"]["model"]["properties"]
 
 NO_HEADS = "name: small\nmodel:\n  vocab_size: 100\n  context_length: 64\n  d_model: 48\n  n_layers: 2\n"
@@ -63,7 +63,7 @@ def only_layer(loaded: Spec) -> Layer:
     return layer
 
 
-def test_experts_are_the_records_with_the_records_defaults(small: Small) -> None:
+def test_experts_have_the_defaults_of_their_record(small: Small) -> None:
     layer = only_layer(small("  experts: {count: 8, top_k: 2, d_ff: 96}\n"))
     assert layer.experts == Experts(8, 2, 96)
     assert layer.feed_forward is None
@@ -172,14 +172,14 @@ def test_each_mixer_becomes_its_record(small: Small, name: str, record: Mixer) -
 
 
 @pytest.mark.parametrize(("width", "rank"), [(48, 3), (49, 4), (1, 1), (768, 48)])
-def test_the_rank_of_mambas_step_sizes_is_a_sixteenth_rounded_up(write: Write, width: int, rank: int) -> None:
+def test_the_default_dt_rank_of_mamba_is_a_sixteenth_of_d_model_rounded_up(write: Write, width: int, rank: int) -> None:
     text = NO_HEADS.replace("48", str(width)) + "  mixer: mamba\n  mamba: {d_inner: 96}\n"
     (mamba,) = only_layer(spec.load(write(text))).mixers
     assert isinstance(mamba, Mamba)
     assert mamba.dt_rank == rank
 
 
-def test_mixers_stand_side_by_side(small: Small) -> None:
+def test_a_layer_can_have_several_mixers(small: Small) -> None:
     layer = only_layer(small(f"  mixer: [mamba2, attention]\n  mamba2: {FULL['mamba2']}\n  positions: rope\n"))
     assert layer.attention == Attention(4, 4, 12)
     assert [type(mixer) for mixer in layer.mixers] == [Mamba2]
@@ -194,7 +194,7 @@ def test_a_model_without_attention_needs_no_heads(write: Write, name: str) -> No
     assert not any("head" in key for key in loaded.defaulted if not key.startswith("model.head."))
 
 
-def test_a_pattern_of_mixers_and_layers_of_one_part(write: Write, minimal: str) -> None:
+def test_a_pattern_of_mixers_and_of_layers_with_one_sublayer(write: Write, minimal: str) -> None:
     loaded = spec.load(
         write(
             minimal.replace("n_layers: 2", "n_layers: 14")
@@ -258,21 +258,21 @@ def test_latent_attention_can_have_an_indexer(small: Small) -> None:
     assert latent == LatentAttention(4, 8, 6, 4, 6, bias=True, indexer=Indexer(2, 8, 16))
 
 
-def test_rwkvs_channel_mixing(small: Small) -> None:
+def test_channel_mixing_of_rwkv(small: Small) -> None:
     layer = only_layer(small("  feed_forward: {type: rwkv}\n"))
     assert layer.feed_forward == FeedForward(
         192, activation="relu_squared", gate_bias=False, up_bias=False, down_bias=False, channel_mix=True
     )
 
 
-def test_channel_mixing_in_a_run_leaves_the_models_activation_behind(small: Small) -> None:
+def test_channel_mixing_in_a_layer_group_ignores_the_activation_of_the_model(small: Small) -> None:
     line = "  feed_forward: {activation: silu, bias: true}\n  layers: [{feed_forward: {type: rwkv}}, {}]\n"
     first, second = (run.layers[0].feed_forward for run in small(line).model.runs)
     assert first == FeedForward(192, activation="relu_squared", gate_bias=False, up_bias=False, down_bias=False, channel_mix=True)
     assert second == FeedForward(192, activation="silu", gate_bias=False)
 
 
-def test_what_a_model_has_once(small: Small) -> None:
+def test_settings_of_the_whole_model(small: Small) -> None:
     assert (small().model.embedding_dim, small().model.per_layer_embedding, small().model.prediction) == (None, None, None)
     model = small("""\
   embedding_scale: true
@@ -289,7 +289,7 @@ def test_what_a_model_has_once(small: Small) -> None:
     assert model.prediction == MultiTokenPrediction(1, copies_embedding=False)
 
 
-def test_training_on_other_kernels(small: Small) -> None:
+def test_settings_of_kernels(small: Small) -> None:
     base, cpu, eager = (
         scenario.training
         for scenario in small("""\
@@ -307,7 +307,7 @@ scenarios:
     assert (eager.implementation, eager.loss, eager.device) == ("transformers-eager", "cross_entropy_shifted", "h100")
 
 
-def test_extra_tensors_have_shapes_in_the_specs_own_sizes(small: Small) -> None:
+def test_shapes_of_extra_tensors_can_name_sizes_of_the_spec(small: Small) -> None:
     loaded = small("""\
   n_kv_heads: 2
   extra:
@@ -327,7 +327,7 @@ def test_extra_tensors_have_shapes_in_the_specs_own_sizes(small: Small) -> None:
     ]
 
 
-def test_a_models_extra_tensors_are_not_its_layers(small: Small) -> None:
+def test_extra_tensors_of_the_model_are_not_added_to_its_layers(small: Small) -> None:
     line = "  extra: [{name: x, shape: [3]}]\n"
     assert only_layer(small(line)).extra == ()
     runs = small(line + "  layers: [{}, {extra: [{name: x, shape: [4]}]}]\n").model.runs
@@ -341,7 +341,7 @@ def test_a_dense_spec_extended_with_experts(write: Write, minimal: str) -> None:
     assert only_layer(loaded).feed_forward is None
 
 
-def test_a_mixers_settings_that_are_extended_away(write: Write, heads: Heads) -> None:
+def test_settings_of_a_mixer_that_an_extending_spec_replaces(write: Write, heads: Heads) -> None:
     write(f"{NO_HEADS}  mixer: mamba\n  mamba: {FULL['mamba']}\n", "mamba.yaml")
     text = "extends: mamba.yaml\nname: x\nmodel: {mixer: attention, n_heads: 4}\n"
     assert heads(text) == [
@@ -353,7 +353,7 @@ def test_a_mixers_settings_that_are_extended_away(write: Write, heads: Heads) ->
     assert heads(text.replace("n_heads", "mamba: none, n_heads")) == []
 
 
-# A line behind the minimal spec (d_model 48, n_heads 4, n_layers 2, context_length 64), and what is told of it.
+# A line after the minimal spec (d_model 48, n_heads 4, n_layers 2, context_length 64), and its errors.
 REFUSED = """\
   experts: {count: 8, d_ff: 3}
     8:3: error[missing-key]: missing required key 'top_k' in experts; for example top_k: 2
@@ -546,30 +546,30 @@ def test_refused(heads: Heads, minimal: str, line: str, expected: list[str]) -> 
         "  experts: {count: 4, top_k: 2, d_ff: 8}\ntraining: {optimizer: muon, muon_experts: each}",
     ],
 )
-def test_allowed(told: Told, minimal: str, line: str) -> None:
-    assert told(minimal + line) == ""
+def test_allowed(rendered: Rendered, minimal: str, line: str) -> None:
+    assert rendered(minimal + line) == ""
 
 
 @pytest.mark.parametrize("line", ["  mixer: attention\n", "  layers: [{count: 2}]\n", "  mixer: latent_attention\n"])
-def test_attention_needs_heads_whatever_else_is_written(heads: Heads, line: str) -> None:
+def test_attention_always_needs_heads(heads: Heads, line: str) -> None:
     more = line + (f"  latent_attention: {FULL['latent_attention']}\n" if "latent" in line else "")
     assert heads(NO_HEADS + more) == ["x.yaml:2:1: error[missing-key]: missing required key 'n_heads' in model; for example n_heads: 12"]
     misspelt = heads(NO_HEADS + more + "  num_attention_heads: 4\n")
     assert [head.split(" ")[1] for head in misspelt] == ["error[unknown-key]:"]
 
 
-def test_a_setting_of_a_mixer_in_a_run_without_it(heads: Heads, minimal: str) -> None:
+def test_a_setting_of_a_mixer_in_a_layer_group_without_that_mixer(heads: Heads, minimal: str) -> None:
     text = f"{minimal}  mamba: {FULL['mamba']}\n  layers: [{{mixer: mamba}}, {{mamba: {{d_state: 8}}}}]\n"
     assert [head.split("error")[1].split(";")[0] for head in heads(text)] == ["[mixer]: mamba is set, but no such layer has that mixer"]
     assert heads(text)[0].startswith("x.yaml:9:29: ")
 
 
-def test_a_long_product_is_only_arithmetic(small: Small) -> None:
+def test_a_product_of_many_sizes(small: Small) -> None:
     (tensor,) = small(f'  extra: [{{name: x, shape: ["{"*".join(["d_model"] * 12)}"]}}]\n').model.extra
     assert tensor.shape == (48**12,)
 
 
-def test_what_the_optimizer_of_experts_and_the_count_of_prediction_layers_may_be(small: Small) -> None:
+def test_muon_experts_and_count_prediction_are_read(small: Small) -> None:
     more = """\
   experts: {count: 8, top_k: 2, d_ff: 96}
   prediction: {}

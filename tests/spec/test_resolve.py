@@ -1,4 +1,4 @@
-"""A spec becomes records with every default filled in, exactly."""
+"""Resolving: a spec becomes records with every default filled in."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ training: {tokens: 300e9}
     assert loaded.scenarios[0].training.tokens == 300_000_000_000
 
 
-def test_what_is_written_is_what_is_read(write: Write) -> None:
+def test_every_key_is_read(write: Write) -> None:
     loaded = spec.load(
         write("""\
 name: everything
@@ -143,7 +143,7 @@ expect: {params_total: 12e3, peak_bytes: 0}
     assert {key for key in loaded.defaulted if key not in PARTS_THAT_GPT_2_LACKS} == written_so
 
 
-def test_sizes_are_exact_integers_whatever_they_are_written_as(small: Small) -> None:
+def test_sizes_are_exact_integers_in_every_notation(small: Small) -> None:
     model = small("  d_ff: 9007199254740991.0\n  pad_vocab_to_multiple_of: 0x40\n  head_dim: 010\n  n_kv_heads: 0o4\n").model
     (run,) = model.runs
     (layer,) = run.layers
@@ -152,7 +152,7 @@ def test_sizes_are_exact_integers_whatever_they_are_written_as(small: Small) -> 
     assert {type(size) for size in (dense(layer).d_ff, attending(layer).head_dim, model.padded_vocab_size)} == {int}
 
 
-def test_every_value_left_out_is_listed_in_schema_order(small: Small) -> None:
+def test_defaults_are_listed_in_the_order_of_the_schema(small: Small) -> None:
     defaulted = small().defaulted
     assert tuple(key for key in leaves() if key in defaulted) == defaulted
     assert {key for key in defaulted if key in PARTS_THAT_GPT_2_LACKS} == set(PARTS_THAT_GPT_2_LACKS) & {
@@ -209,7 +209,7 @@ def test_every_value_left_out_is_listed_in_schema_order(small: Small) -> None:
         ("  positions: {offset: 2}", {"model.positions.offset"}),
     ],
 )
-def test_a_shorthand_counts_as_written(small: Small, written: str, gone: set[str]) -> None:
+def test_a_shorthand_is_not_a_default(small: Small, written: str, gone: set[str]) -> None:
     assert set(small().defaulted) - set(small(written).defaulted) == gone
 
 
@@ -256,12 +256,12 @@ def test_the_vocabulary_is_padded_to_the_next_multiple(small: Small, multiple: i
     assert small(f"  pad_vocab_to_multiple_of: {multiple}\n").model.padded_vocab_size == rows
 
 
-def test_a_uniform_model_is_one_run_however_many_layers(write: Write, minimal: str) -> None:
+def test_a_uniform_model_is_one_layer_group(write: Write, minimal: str) -> None:
     loaded = spec.load(write(minimal.replace("n_layers: 2", "n_layers: 1000000")))
     assert [run.count for run in loaded.model.runs] == [1_000_000]
 
 
-def test_runs_have_their_settings_on_top_of_the_models(write: Write, minimal: str) -> None:
+def test_layer_groups_override_the_settings_of_the_model(write: Write, minimal: str) -> None:
     loaded = spec.load(
         write(
             minimal.replace("  n_layers: 2\n", "")
@@ -292,7 +292,7 @@ def test_runs_have_their_settings_on_top_of_the_models(write: Write, minimal: st
             positions=Positions("rope", rotary_dim=12),
         ),
     )
-    assert first.layers[0].attention == Attention(4, 1, 12, o_bias=False, qk_norm="head_dim")  # o stays as the model says
+    assert first.layers[0].attention == Attention(4, 1, 12, o_bias=False, qk_norm="head_dim")  # o stays as in the model
     wide, narrow = group.layers
     assert (dense(wide).d_ff, wide.positions) == (100, Positions("none"))
     assert (dense(narrow).d_ff, narrow.positions) == (200, Positions("rope", rotary_dim=4))
@@ -301,14 +301,14 @@ def test_runs_have_their_settings_on_top_of_the_models(write: Write, minimal: st
     assert last.layers[0].positions == Positions("none")
 
 
-def test_a_width_that_every_run_gives_is_no_default(write: Write, minimal: str) -> None:
+def test_a_width_set_in_every_layer_group_is_not_a_default(write: Write, minimal: str) -> None:
     gated = minimal + "  feed_forward: {type: gated}\n  layers: [{d_ff: 3}, {d_ff: 5}]\n"
     loaded = spec.load(write(gated))
     assert [dense(run.layers[0]).d_ff for run in loaded.model.runs] == [3, 5]
     assert "model.d_ff" not in loaded.defaulted
 
 
-def test_heads_that_only_the_runs_describe(write: Write, minimal: str) -> None:
+def test_heads_set_only_in_layer_groups(write: Write, minimal: str) -> None:
     text = (
         minimal.replace("n_heads: 4", "n_heads: 5").replace("n_layers: 2", "n_layers: 1") + "  positions: rope\n  layers: [{head_dim: 8}]\n"
     )
@@ -317,7 +317,7 @@ def test_heads_that_only_the_runs_describe(write: Write, minimal: str) -> None:
     assert loaded.model.positions.type == "rope"
 
 
-def test_scenarios_have_their_keys_on_top_of_training(small: Small) -> None:
+def test_scenarios_override_training(small: Small) -> None:
     loaded = small("""\
 training: {batch_size: 8, tokens: 1000, precision: bf16-master, gradient_dtype: bf16, dropout: 0.25}
 scenarios:
@@ -330,14 +330,14 @@ scenarios:
     base, long, steps, pure, again, same = (scenario.training for scenario in loaded.scenarios)
     assert [scenario.name for scenario in loaded.scenarios] == ["base", "long", "steps", "pure", "again", "same"]
     assert (long.batch_size, long.sequence_length, long.tokens, long.dropout) == (1, 32, 1000, Fraction(1, 4))
-    assert steps.tokens == 10 * 8 * 64  # steps on top take the place of tokens
+    assert steps.tokens == 10 * 8 * 64  # steps replace tokens
     assert (pure.precision, pure.gradient_dtype, pure.dropout) == ("fp32", "fp32", Fraction(0))  # a gradient_dtype belongs to its precision
     assert (again.precision, again.gradient_dtype) == ("bf16-master", "fp32")
     assert same == base
     assert "training.recompute" in loaded.defaulted
 
 
-def test_a_scenario_that_writes_a_key_leaves_the_base_its_default(small: Small) -> None:
+def test_a_key_set_in_a_scenario_stays_a_default_in_the_base(small: Small) -> None:
     loaded = small("scenarios: [{name: other, batch_size: 3}]\n")
     assert "training.batch_size" in loaded.defaulted
     assert [scenario.training.batch_size for scenario in loaded.scenarios] == [1, 3]
@@ -369,7 +369,7 @@ def test_tokens(small: Small, training: str, tokens: int | None) -> None:
 
 
 @pytest.mark.parametrize(("text", "exact"), [("0.1", Fraction(1, 10)), ("0", 0), ("1e-4", Fraction(1, 10_000)), ("0.30", Fraction(3, 10))])
-def test_dropout_is_the_decimal_that_was_written(small: Small, text: str, exact: Fraction) -> None:
+def test_dropout_is_an_exact_decimal(small: Small, text: str, exact: Fraction) -> None:
     dropout = small(f"training: {{dropout: {text}}}\n").scenarios[0].training.dropout
     assert dropout == exact
     assert isinstance(dropout, Fraction)
@@ -381,7 +381,7 @@ def test_one_source_or_several(small: Small) -> None:
     assert small("source: [a, b]\n").sources == ("a", "b")
 
 
-def test_every_value_has_its_place(small: Small) -> None:
+def test_every_value_has_its_location(small: Small) -> None:
     places = small("  positions: rope\n  layers:\n  - count: 2\ntraining: {batch_size: 8}\n").places
     assert places["name",] == Place("x.yaml", 1, 7)
     assert places["model", "d_model"] == Place("x.yaml", 5, 12)
@@ -389,12 +389,12 @@ def test_every_value_has_its_place(small: Small) -> None:
     assert places["training", "batch_size"] == Place("x.yaml", 11, 24)
 
 
-def test_anchors_save_writing(small: Small) -> None:
+def test_anchors_and_aliases_are_supported(small: Small) -> None:
     loaded = small("  layers: [&one {d_ff: 7}, *one]\n")
     assert loaded.model.runs[0] == loaded.model.runs[1]
 
 
-def test_specs_compare_and_hash_by_what_they_say(small: Small) -> None:
+def test_specs_are_compared_and_hashed_by_content(small: Small) -> None:
     assert small("# a comment\n") == small()
     assert hash(small("# a comment\n")) == hash(small())
     assert small("  d_ff: 3\n") != small()

@@ -1,4 +1,4 @@
-"""The JSON Schema is complete, says what the records say, and is obeyed as any draft-07 validator would."""
+"""The JSON Schema is complete, matches the records, and is applied exactly as by a draft-07 validator."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ def parts(part: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
 PARTS = list(parts(inlined()))
 
 
-def test_it_is_a_draft_07_schema() -> None:
+def test_the_schema_is_valid_draft_07() -> None:
     assert SCHEMA["$schema"] == "http://json-schema.org/draft-07/schema#"
     Draft7Validator.check_schema(SCHEMA)
 
 
-def test_no_object_takes_keys_that_it_does_not_name() -> None:
+def test_no_object_accepts_unknown_keys() -> None:
     for path, part in PARTS:
         if "properties" in part:
             assert part["additionalProperties"] is False, path
             assert "object" in part["type"], path
 
 
-def test_every_property_has_a_title_and_a_description_and_an_integer_its_unit() -> None:
+def test_every_property_has_a_title_and_a_description_and_integers_have_a_unit() -> None:
     for path, part in PARTS:
         for key, inner in part.get("properties", {}).items():
             where = f"{path}.{key}"
@@ -80,7 +80,7 @@ def test_sizes_are_positive_and_bounded() -> None:
             assert part["maximum"] == 2**53 - 1, path
 
 
-def test_every_keyword_has_plain_words() -> None:
+def test_every_keyword_has_an_error_message() -> None:
     used = (
         {keyword for _, part in PARTS for keyword in part} - ANNOTATIONS - {"allOf", "if", "then"}
     )  # whose errors are those of their parts
@@ -91,7 +91,7 @@ EVERY_RECORD = [kind for kind in vars(records).values() if isinstance(kind, type
 
 
 @pytest.mark.parametrize("kind", EVERY_RECORD)
-def test_a_default_that_follows_from_other_settings_has_its_rule(kind: type[Any]) -> None:
+def test_a_default_derived_from_other_settings_has_a_rule(kind: type[Any]) -> None:
     found = {
         Training: {"sequence_length"},
         Model: {"n_layers", "runs"},
@@ -107,21 +107,21 @@ def test_a_default_that_follows_from_other_settings_has_its_rule(kind: type[Any]
 
 
 @pytest.mark.parametrize("kind", EVERY_RECORD)
-def test_the_values_that_others_name_otherwise_are_values_of_their_key(kind: type[Any]) -> None:
+def test_aliases_of_values_point_to_values_of_their_key(kind: type[Any]) -> None:
     for field, key in keys(kind):
         known = set(properties(inlined())["expect"]["properties"]) if field.name == "claims" else values(kind, field.name)
         assert {name for names in key.values for name in names.split()} <= known, field.name
 
 
 def values(kind: type[Any], name: str) -> set[str]:
-    """Return the values of a name that a record's field states."""
+    """Return the allowed values of a record's field."""
     if name == "mixer":
         return {*RECORDS, "attention", "none"}
     hint = get_type_hints(kind, {**vars(records), "Node": object})[name]
     return set(get_args(get_args(hint)[0] if get_origin(hint) is ClassVar else hint))
 
 
-def test_a_key_belongs_to_values_that_another_key_has_and_divides_sizes_of_its_group() -> None:
+def test_conditions_and_divisors_of_a_key_exist() -> None:
     for path, key in suggest.stated():
         section, group = path.partition(".")[0], path.rpartition(".")[0]
         for condition in filter(None, key.only.split("; ")):
@@ -130,16 +130,16 @@ def test_a_key_belongs_to_values_that_another_key_has_and_divides_sizes_of_its_g
         assert all(f"{group}.{other}" in leaves() for other in key.divides.split()), path
 
 
-def test_no_name_of_another_program_leads_to_two_keys() -> None:
+def test_an_alias_points_to_one_key() -> None:
     names = [name for _, key in suggest.stated() for name in key.aliases.split()]
     assert len(names) == len(set(names))
 
 
-def test_an_implementation_that_can_be_said_is_modelled() -> None:
+def test_every_implementation_is_modeled() -> None:
     assert set(leaves()["training.implementation"]["enum"]) <= set(IMPLEMENTATIONS)
 
 
-def test_shorthands_have_the_names_and_defaults_of_what_they_stand_for() -> None:
+def test_shorthands_match_the_records_they_abbreviate() -> None:
     model = SCHEMA["properties"]["model"]["properties"]
     short, long = model["positions"]["anyOf"]
     assert short["enum"] == long["properties"]["type"]["enum"]
@@ -156,14 +156,14 @@ def test_the_defaults_are_those_of_the_records(write: Callable[[str], Path], min
     base = loaded.scenarios[0].training
     assert layer == records.Layer(
         attention=records.Attention(n_heads=4, n_kv_heads=4, head_dim=12),
-        feed_forward=records.FeedForward(d_ff=192, gate_bias=False),  # a plain one has no gate
+        feed_forward=records.FeedForward(d_ff=192, gate_bias=False),  # a plain feed-forward has no gate
     )
     assert loaded.model == records.Model(100, 100, 64, 48, 2, (records.Run(2, (layer,)),))
     assert base == records.Training(batch_size=1, sequence_length=64)
     assert type(base.dropout) is Fraction
 
 
-def test_runs_and_scenarios_say_what_the_model_and_training_say() -> None:
+def test_layer_groups_and_scenarios_describe_keys_like_model_and_training() -> None:
     model, training = inlined()["properties"]["model"]["properties"], inlined()["properties"]["training"]["properties"]
     run = model["layers"]["items"]["properties"]
     inner = run["layers"]["items"]["properties"]
@@ -174,21 +174,21 @@ def test_runs_and_scenarios_say_what_the_model_and_training_say() -> None:
     assert set(training) - {"steps"} == {field.name for field in fields(records.Training)}
 
 
-def test_the_callers_copy_is_their_own() -> None:
+def test_changing_the_returned_schema_does_not_change_the_next() -> None:
     spec.schema().clear()
     assert spec.schema() == SCHEMA
 
 
-def test_the_file_is_what_the_records_state() -> None:
+def test_the_schema_file_is_up_to_date() -> None:
     assert PATH.read_text(encoding="utf-8") == made(), "run `make docs`"
 
 
-def test_the_file_is_shipped_beside_the_code() -> None:
+def test_the_schema_file_is_in_the_package() -> None:
     file = Path(spec.__file__).parent / "schema" / "spec.schema.json"
     assert json.loads(file.read_text(encoding="utf-8")) == SCHEMA
 
 
-# A stock validator on the shipped schema is the witness: the same documents are valid, whatever we say about the others.
+# The reference is a standard validator on the shipped schema: the same documents are valid.
 WORDS = sorted({key for _, part in PARTS for key in part.get("properties", {})} | {"d_modle", "hidden_size"})
 VALUES = sorted({value for _, part in PARTS for value in part.get("enum", ())} | {"", " x", "a\nb", "bf16-mixed", "x" * 101})
 scalars = st.none() | st.booleans() | st.integers(-1, 9) | st.sampled_from([0.5, 1.0, 1e30, 2**53]) | st.sampled_from(VALUES)
@@ -245,7 +245,7 @@ def near_specs(draw: st.DrawFn) -> object:
 
 @settings(max_examples=150)
 @given(near_specs() | anything)
-def test_a_stock_validator_agrees(document: object) -> None:
+def test_the_same_documents_are_valid_as_for_a_standard_validator(document: object) -> None:
     text = json.dumps(document)
     node, read = parse(Source("x.yaml", text)) if document is not None else (None, ())
     if node is None:
@@ -262,7 +262,9 @@ def test_a_stock_validator_agrees(document: object) -> None:
 
 @settings(max_examples=60)
 @given(near_specs(), st.booleans())
-def test_nothing_near_a_spec_makes_a_traceback(write: Callable[..., Path], minimal: str, document: object, extends: bool) -> None:
+def test_no_document_similar_to_a_spec_causes_a_traceback(
+    write: Callable[..., Path], minimal: str, document: object, extends: bool
+) -> None:
     write(minimal.replace("small", "base") + "  positions: {offset: 2}\n  attention: {bias: false}\n", "base.yaml")
     if extends and isinstance(document, dict):
         document = {**document, "extends": "base.yaml"}

@@ -1,4 +1,4 @@
-"""YAML is read by the core schema of YAML 1.2 (yaml.org/spec/1.2.2, chapter 10.3), with a place for every value, by both parsers."""
+"""YAML is read by the core schema of YAML 1.2 (yaml.org/spec/1.2.2, chapter 10.3), with a location for every value, by both parsers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def problems(text: str) -> list[str]:
     return [f"{problem.place.line}:{problem.place.column} {problem.code}" for problem in found]
 
 
-# From examples 10.3 to 10.9 of the specification, and what YAML 1.1 reads otherwise.
+# From examples 10.3 to 10.9 of the specification, and scalars that YAML 1.1 reads differently.
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -57,7 +57,7 @@ def problems(text: str) -> list[str]:
         ('"1"', "1"), ("'true'", "true"), ('""', ""), ("'~'", "~"), ('"a\\nb"', "a\nb"), ("'it''s'", "it's"),
     ],
 )  # fmt: skip
-def test_a_scalar_means_what_yaml_1_2_says(text: str, value: object) -> None:
+def test_scalars_follow_yaml_1_2(text: str, value: object) -> None:
     read = plain(f"key: {text}")
     assert read == {"key": value}
     assert isinstance(read, dict)
@@ -71,7 +71,7 @@ def test_nan_is_nan() -> None:
         assert math.isnan(value)
 
 
-def test_a_value_left_out_is_null() -> None:
+def test_an_omitted_value_is_null() -> None:
     assert plain("a:\nb: 1\nc: [1, ~]") == {"a": None, "b": 1, "c": [1, None]}
 
 
@@ -109,13 +109,13 @@ def test_anchors_and_aliases() -> None:
     assert plain("a: &x 1\nb: &x 2\nc: *x") == {"a": 1, "b": 2, "c": 2}
 
 
-def test_an_alias_stands_where_its_anchor_stands() -> None:
+def test_the_location_of_an_alias_is_its_anchor() -> None:
     node, _ = parse(Source("x.yaml", "a: &x 1\nb: *x\n"))
     assert node.items()["b"].mark.place == node.items()["a"].mark.place
     assert node.keys["b"].place.line == 2
 
 
-def test_core_tags_are_read_and_others_refused() -> None:
+def test_core_tags_are_read_and_others_rejected() -> None:
     assert plain('a: !!str 010\nb: !!int "010"\nc: !!float 3\nd: ! 5\ne: !!map {f: !!seq [1]}\ng: !!null ~\nh: !!bool true') == {
         "a": "010", "b": 10, "c": 3, "d": "5", "e": {"f": [1]}, "g": None, "h": True,
     }  # fmt: skip
@@ -125,7 +125,7 @@ def test_core_tags_are_read_and_others_refused() -> None:
     ]  # fmt: skip
 
 
-def test_every_value_knows_its_place() -> None:
+def test_every_value_has_a_location() -> None:
     text = "name: x\nmodel:\n  d_model: 3 # comment\n  head: {tied: true,\n    bias: 'no'}\nlist:\n- 1\n-   - 2\n"
     node, _ = parse(Source("x.yaml", text))
     places = {path: (inner.mark.place.line, inner.mark.place.column) for path, inner in node.walk()}
@@ -160,14 +160,14 @@ def test_a_duplicate_key_names_both_lines_and_the_first_is_kept() -> None:
     assert node.plain() == {"a": 1, "b": {"c": 1}}
 
 
-def test_keys_that_are_no_names() -> None:
+def test_keys_that_are_not_text() -> None:
     assert problems("1: a\ntrue: b\n~: c\n[d]: e\n{f: g}: h\n? - i\n: j\nok: 1\n1.5: k") == [
         "1:1 key-type", "2:1 key-type", "3:1 key-type", "4:1 key-type", "5:1 key-type", "6:3 key-type", "9:1 key-type",
     ]  # fmt: skip
     assert plain("no: 1\non: 2\n'1': 3") == {"no": 1, "on": 2, "1": 3}
 
 
-def test_an_unknown_alias_leaves_the_rest_readable() -> None:
+def test_after_an_unknown_alias_the_rest_is_read() -> None:
     node, found = parse(Source("x.yaml", "a: *nope\nb: 1"))
     assert [problem.code for problem in found] == ["alias"]
     assert node.items()["a"].value is UNREADABLE
@@ -211,7 +211,7 @@ def test_nesting_up_to_the_limit() -> None:
         ("a: b\ud800c", "1:5", "the character U+D800 is not allowed"),
     ],
 )
-def test_what_is_not_yaml_is_told_in_plain_words(text: str, where: str, message: str) -> None:
+def test_text_that_is_not_yaml_gets_a_plain_error(text: str, where: str, message: str) -> None:
     with pytest.raises(SpecError) as raised:
         parse(Source("x.yaml", text))
     (problem,) = raised.value.problems
