@@ -1,4 +1,4 @@
-"""What the tests of several rooms share."""
+"""Fixtures shared by tests of several packages."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.untried import pytest_configure  # noqa: F401 - a hook of pytest
 
 PlanModel = Callable[..., Plan]
 
-# No limit of time. A fixture's folder may serve every example: each writes its own file there.
+# No deadline. Function-scoped fixtures are fine: each example writes its own file into the folder.
 settings.register_profile("planner", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 settings.load_profile("planner")
 
 
 @pytest.fixture
 def plan_model(tmp_path: Path) -> PlanModel:
-    """Plan a model given as the mapping that a spec file holds; keyword arguments are its ``training``."""
+    """Plan a model given as the mapping under ``model`` of a spec; keyword arguments are the keys of ``training``."""
 
     def plan(model: Mapping[str, Any], **training: object) -> Plan:
         path = tmp_path / "model.yaml"

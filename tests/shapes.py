@@ -1,4 +1,4 @@
-"""Small models drawn at random over all that a spec can say: the same for a seed on every machine."""
+"""Small random specs over the whole spec language: the same for a seed on every machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from planner.trace.unsupported import UnsupportedError
 T = TypeVar("T")
 Section = dict[str, Any]
 
-# Listed again and again is drawn more often.
+# Values listed several times are drawn more often.
 ACTIVATIONS = ("gelu", "gelu_tanh", "gelu_new", "relu", "relu_squared", "silu")
 DEVICES = ("a100", "a100", "h100", "cpu")
 IMPLEMENTATIONS = ("pytorch", "pytorch-eager", "transformers", "transformers-eager", "megatron")
@@ -33,7 +33,7 @@ PRECISIONS = ("fp32", "bf16-autocast", "bf16-autocast", "fp16-autocast", "bf16",
 
 
 class Draw:
-    """Draws of one seed."""
+    """Random choices of one seed."""
 
     def __init__(self, seed: int | str) -> None:
         self.source = random.Random(seed)  # noqa: S311 - no secret, the same on every machine
@@ -42,16 +42,16 @@ class Draw:
         return self.source.choice(choices)
 
     def true(self, in_all: int) -> bool:
-        """Return true once in so many times."""
+        """Return true with probability 1 / ``in_all``."""
         return self.source.randrange(in_all) == 0
 
     def some(self, in_all: int, **settings: object) -> Section:
-        """Return each setting once in so many times."""
+        """Return each setting with probability 1 / ``in_all``."""
         return {name: value for name, value in settings.items() if self.true(in_all)}
 
 
 def attempts(seed: int) -> Iterator[Spec]:
-    """Yield specs, each with one scenario, that any part of the language may be in. One in thirty is refused by name."""
+    """Yield specs with one scenario each, of any part of the language. One in thirty is not supported, with an error."""
     for number in count():
         yield _loaded(f"seed {seed}", _Any(Draw(f"{seed}.{number}")).document())
 
@@ -70,7 +70,7 @@ def drawn(seed: int) -> Spec:
 
 @cache
 def buildable(seed: int) -> Spec:
-    """Return the seed's spec, with one scenario, of the parts that ``planner.verify`` has PyTorch modules for."""
+    """Return the seed's spec, with one scenario, of parts for which ``planner.verify`` has PyTorch modules."""
     return _loaded(f"buildable seed {seed}", _Buildable(Draw(f"buildable {seed}.0")).document())
 
 
@@ -87,17 +87,17 @@ def attends(layer: Section) -> bool:
 
 
 class _Buildable:
-    """Decoders whose layers are attention of heads and a dense feed-forward."""
+    """Decoders with layers of multi-head attention and a dense feed-forward."""
 
     activations: Sequence[str] = ACTIVATIONS
     implementations: Sequence[str] = IMPLEMENTATIONS[:2]
-    optimizers: Sequence[str] = [name for name in OPTIMIZERS if name != "adamw-8bit"]  # whose kernels need data
+    optimizers: Sequence[str] = [name for name in OPTIMIZERS if name != "adamw-8bit"]  # its kernels need data
 
     def __init__(self, draw: Draw) -> None:
         self.draw = draw
         self.position = draw.one(POSITIONS)
         self.implementation = draw.one(self.implementations)
-        self.shared: list[Section] = []  # sizes of the keys and values that a later layer can share
+        self.shared: list[Section] = []  # sizes of keys and values that later layers can share
 
     def document(self) -> Section:
         draw, first = self.draw, self.layer()
@@ -195,7 +195,7 @@ class _Buildable:
             "dropout": draw.one([0, 0, 0.1]),
             "recompute": draw.one(["none", "none", "selective", "full"]),
             "implementation": self.implementation,
-            "device": "a100" if n == 1 and device == "h100" else device,  # cuDNN's attention takes no single token
+            "device": "a100" if n == 1 and device == "h100" else device,  # cuDNN's attention needs more than one token
             "loss": loss,
             "keep_logits": not loss.startswith("linear") and draw.true(3),
             "ema": draw.one(["none", "none", "none", "fp32", "bf16"]),
@@ -206,7 +206,7 @@ class _Buildable:
 
 
 class _Any(_Buildable):
-    """Decoders of any layers."""
+    """Decoders with any layers."""
 
     implementations = IMPLEMENTATIONS
     optimizers = OPTIMIZERS
@@ -238,7 +238,7 @@ class _Any(_Buildable):
         if draw.true(3):
             layer["experts"] = self.experts()
         self.fed(layer, mixer)
-        bare = mixer == "none" or layer["feed_forward"] == "none"  # nothing stands beside the other
+        bare = mixer == "none" or layer["feed_forward"] == "none"  # parallel blocks need both sublayers
         layer["block"] = "sequential" if bare else layer["block"]
         if layer["block"] == "sequential" and draw.true(6):
             layer["norm"] = layer["norm"] | {"placement": "after_residual"}

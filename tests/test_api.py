@@ -1,4 +1,4 @@
-"""What a Python user sees first: load, plan, plans, and the examples in the docstrings."""
+"""The Python API: load, plan, plans, and the examples in the docstrings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TINY = "name: tiny\nmodel: {vocab_size: 200, context_length: 32, d_model: 64, n_
 
 
 @pytest.mark.parametrize("module", [planner, spec_room], ids=lambda module: str(module.__name__))
-def test_the_examples_in_the_docstrings_hold(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docstring_examples_run(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     failed, tried = doctest.testmod(module)
     assert tried
@@ -35,7 +35,7 @@ def test_every_scenario_can_be_planned_by_name_or_all_at_once(tmp_path: Path) ->
         planner.plan(spec, "shrt")
 
 
-def test_a_bad_spec_raises_its_problems(tmp_path: Path) -> None:
+def test_an_invalid_spec_raises_its_errors(tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(TINY.replace("d_model", "d_modl"), encoding="utf-8")
     with pytest.raises(spec_room.SpecError, match="did you mean 'd_model'") as caught:

@@ -1,4 +1,4 @@
-"""Every spec of the catalogue is read, planned, and found to have the parameters of the released model."""
+"""Every spec of the catalog can be planned and has the parameter count of the released model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from planner.report.columns import CLAIMABLE
 
 SPECS = sorted((Path(__file__).parent.parent / "specs").glob("*.yaml"))
 
-# Official counts, each model's own: the safetensors index or the paper.
+# Official counts of each model, from the safetensors index or the paper.
 RELEASED = {
     "bloom-176b": 176_247_271_424,
     "gemma-2-9b": 9_241_705_984,
@@ -50,12 +50,12 @@ RELEASED = {
 }
 
 
-def test_the_catalogue_is_complete() -> None:
+def test_every_spec_has_a_released_count() -> None:
     assert {path.stem for path in SPECS} == set(RELEASED)
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
-def test_a_spec_plans_to_the_released_model(path: Path) -> None:
+def test_a_spec_has_the_released_count(path: Path) -> None:
     spec = planner.load(path)
     assert spec.name == path.stem
     assert spec.sources
@@ -68,14 +68,14 @@ def test_a_spec_plans_to_the_released_model(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
-def test_a_spec_names_its_schema_first(path: Path) -> None:
+def test_the_first_line_of_a_spec_names_its_schema(path: Path) -> None:
     first = path.read_text(encoding="utf-8").splitlines()[0]
     match = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", first)
     assert match
     assert (path.parent / match[1]).is_file()
 
 
-def test_a_simple_model_stays_a_dozen_lines() -> None:
+def test_gpt2_takes_at_most_a_dozen_lines() -> None:
     lines = (SPECS[0].parent / "gpt2-small.yaml").read_text(encoding="utf-8").splitlines()
     model = lines[lines.index("model:") + 1 : lines.index("training:")]
     assert len(model) <= 12
@@ -84,14 +84,14 @@ def test_a_simple_model_stays_a_dozen_lines() -> None:
 CATALOG = sorted((Path(__file__).parent.parent / "specs" / "catalog").rglob("*.yaml"))
 
 
-def test_the_published_models_are_as_the_tool_writes_them() -> None:
+def test_the_catalog_is_up_to_date() -> None:
     root = Path(__file__).parent.parent
     check = [sys.executable, str(root / "tools" / "catalogue.py"), "--check"]
     run = subprocess.run(check, capture_output=True, encoding="utf-8", env=os.environ | {"PYTHONPATH": str(root)}, check=False)
     assert run.returncode == 0, f"{run.stdout}{run.stderr}\nrun `make catalogue` and look at what changed"
 
 
-def test_the_published_models_are_planned_in_one_go() -> None:
+def test_every_published_model_can_be_planned() -> None:
     specs, problems = planner.spec.read(CATALOG)
     assert not problems
     assert len(specs) == 258

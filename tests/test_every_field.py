@@ -1,4 +1,4 @@
-"""Every field of every record matters: one change, and some figure moves, or the field stands below with the reason why none does."""
+"""Every field of every record matters: changing it changes some metric, or the field is listed below with the reason why not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from planner.capacity.figures import COMPONENTS
 from planner.spec.records import Scenario, Spec
 
 LAYER = "model.runs.Run.layers.Layer"
-# No figure is meant to move with these.
+# These change no metric.
 WITHOUT_FIGURE: Mapping[str, str] = {
     "model.positions.rotary_dim": "rope belongs to layers; the embedding adds learned and sinusoidal positions only",
     f"{LAYER}.positions.offset": "the table of learned positions belongs to the model",
@@ -53,7 +53,7 @@ MIXERS: dict[str, dict[str, Any]] = {
 }
 TRAINING = {"batch_size": 3, "sequence_length": 16, "tokens": 4800, "dropout": 0.1}
 EAGER = {"implementation": "pytorch-eager"}
-# Models and trainings that have every part between them.
+# Models and training settings that together use every part.
 BASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "GPT-2": (DENSE | {"n_layers": 2, "positions": {"type": "learned", "offset": 2}}, {}),
     "GPT-2, all kept": (DENSE | {"n_layers": 2, "head": {"tied": False, "logit_softcap": 30.0}}, EAGER | {"precision": "fp32"}),
@@ -131,12 +131,12 @@ def spec_of(name: str, folder: Path) -> Spec:
 
 # --- figures ----------------------------------------------------------------------------------------------------------------------------
 
-ECHOES = {"name", "scenario", "spec_path", "model", "training", "train_tokens", "not_counted"}  # of a plan: what it was asked for
-LABELS = {"name", "path", "component", "dtype"}  # texts that say which tensor it is
+ECHOES = {"name", "scenario", "spec_path", "model", "training", "train_tokens", "not_counted"}  # of a plan: its inputs
+LABELS = {"name", "path", "component", "dtype"}  # text that identifies a tensor
 
 
 def figures(spec: Spec) -> object:
-    """Return every number of the plan and the names of its tensors, or what refused it."""
+    """Return every number of the plan and the names of its tensors, or the error."""
     try:
         plan = planner.plan(spec)
     except Exception as error:
@@ -160,7 +160,7 @@ def numbers(value: object, name: str = "") -> object:
 
 
 def changes(record: Any, path: str, rebuild: Callable[[Any], Spec]) -> Iterator[tuple[str, Spec]]:  # noqa: ANN401 - a record of any type
-    """Yield the specs with one field of a record changed, or of a record inside it, and the field's path."""
+    """Yield specs with one field changed, of the record or a record inside it, each with the field's path."""
     hints = get_type_hints(type(record))
     for field in fields(record):
         value, key = getattr(record, field.name), f"{path}.{field.name}"
@@ -208,7 +208,7 @@ def others(value: object, hint: object) -> Iterator[object]:
 
 
 def alternatives(hint: object) -> Iterator[object]:
-    """Yield the types of a union, of unions in it, too."""
+    """Yield the types of a union and of unions inside it."""
     if get_origin(hint) in (Union, types.UnionType):
         for each in get_args(hint):
             yield from alternatives(each)
@@ -224,7 +224,7 @@ def everything(name: str, folder: Path) -> Iterator[tuple[str, Spec]]:
 
 
 def paths(record: type, path: str) -> Iterator[str]:
-    """Yield the path of every field of a type of record, and of the records inside it; one that is always a record has none itself."""
+    """Yield the path of every field of a record type and of records inside it, except fields that are always a record."""
     hints = get_type_hints(record)
     for field in fields(record):
         key = f"{path}.{field.name}"
@@ -238,7 +238,7 @@ def paths(record: type, path: str) -> Iterator[str]:
                     yield from paths(each, inside)
 
 
-def test_some_figure_moves_with_every_field(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_every_field_changes_some_metric(tmp_path_factory: pytest.TempPathFactory) -> None:
     types_of = {"model": get_type_hints(Spec, localns={"Node": object})["model"], "training": get_type_hints(Scenario)["training"]}
     waiting = {path for part, type_ in types_of.items() for path in paths(type_, part)}
     assert len(waiting) > 150
@@ -249,7 +249,7 @@ def test_some_figure_moves_with_every_field(tmp_path_factory: pytest.TempPathFac
             if path in waiting:
                 try:
                     moved = figures(spec) != before
-                except Exception:  # noqa: BLE001, S112 - sizes that do not go together: the checks of a spec refuse them
+                except Exception:  # noqa: BLE001, S112 - sizes that do not fit together; the checks of a spec reject them
                     continue
                 waiting -= {path} if moved else set()
     assert sorted(waiting) == sorted(WITHOUT_FIGURE)

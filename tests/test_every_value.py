@@ -1,4 +1,4 @@
-"""Every value that a spec can give a key is planned: one that is stated and not yet modeled fails here, not in front of a user."""
+"""Every allowed value of a key can be planned: a value in the schema that is not modeled fails here, not at a user's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MIXERS: dict[str, dict[str, int]] = {
     "short_convolution": {},
     "mlstm": {"n_heads": 2, "qk_dim": 16, "v_dim": 32},
 }
-BASES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (  # no value goes together with all others
+BASES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (  # no model allows all values
     (SIZES, {}),
     (SIZES | ROUTED, {"optimizer": "muon"}),
     (SIZES | {"norm": {"type": "rmsnorm"}}, {"precision": "bf16-master"}),
@@ -39,7 +39,7 @@ VALUES = [(key, value) for key, part in leaves().items() for value in part.get("
 
 
 def planned(path: Path, model: dict[str, Any], training: dict[str, Any], *overrides: str) -> int:
-    """Return how many plans a spec has: none where its checks refuse it."""
+    """Return the number of plans of a spec: 0 if its checks reject it."""
     path.write_text(json.dumps({"name": "x", "model": model, "training": training}), encoding="utf-8")
     specs, problems = spec.read([path], overrides)
     assert bool(specs) != bool(problems)
@@ -47,12 +47,12 @@ def planned(path: Path, model: dict[str, Any], training: dict[str, Any], *overri
 
 
 @pytest.mark.parametrize(("key", "value"), VALUES)
-def test_every_value_of_a_key_is_planned(tmp_path: Path, key: str, value: str) -> None:
+def test_every_value_of_a_key_can_be_planned(tmp_path: Path, key: str, value: str) -> None:
     assert sum(planned(tmp_path / "x.yaml", *base, f"{key}={value}") for base in BASES), "no base is valid with it"
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_every_mixer_is_planned(tmp_path: Path, name: str) -> None:
+def test_every_mixer_can_be_planned(tmp_path: Path, name: str) -> None:
     assert planned(tmp_path / "x.yaml", SIZES | {"mixer": name, name: MIXERS[name]}, {})
 
 
@@ -60,5 +60,5 @@ def test_every_mixer_is_planned(tmp_path: Path, name: str) -> None:
     ("table", "names"),
     [(IMPLEMENTATIONS, records.Implementation), (RECIPES, records.Precision), (DESCRIPTIONS, records.FlopsConvention)],
 )
-def test_a_table_by_the_values_of_a_key_has_them_all(table: dict[str, object], names: object) -> None:
+def test_a_table_has_an_entry_for_every_value_of_its_key(table: dict[str, object], names: object) -> None:
     assert set(table) == set(get_args(names))

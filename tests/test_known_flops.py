@@ -1,4 +1,4 @@
-"""FLOPs that papers and programs print, each under its own convention: what no comparison with PyTorch can see."""
+"""FLOPs published by papers and programs, each under its own convention, which no comparison with PyTorch can check."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def counted(plan: Plan, convention: str) -> FlopsCount:
 
 
 def gpt(n_layers: int, d_model: int, n_heads: int, vocab_size: int, context_length: int, **others: object) -> dict[str, Any]:
-    """GPT-2's kind of model: four matrices of width d_model in attention and two of 4·d_model in the feed-forward, head tied."""
+    """GPT-2's kind of model: four matrices of width d_model in attention, two of 4·d_model in the feed-forward, tied embeddings."""
     sizes = {"n_layers": n_layers, "d_model": d_model, "n_heads": n_heads, "vocab_size": vocab_size, "context_length": context_length}
     return sizes | others
 
@@ -54,7 +54,7 @@ TABLE_D1 = {
 
 
 @pytest.mark.parametrize("name", TABLE_D1)
-def test_training_compute_of_gpt3s_table(plan_model: PlanModel, name: str) -> None:
+def test_training_compute_in_the_table_of_gpt3(plan_model: PlanModel, name: str) -> None:
     n_layers, d_model, n_heads, published = TABLE_D1[name]
     plan = plan_model(gpt(n_layers, d_model, n_heads, 50257, 2048), tokens=300_000_000_000, flops_convention="6nd")
     assert plan.to_frame()["train_flops"][0] == pytest.approx(published, rel=0.002)  # the table gives three digits
@@ -66,7 +66,7 @@ def test_training_compute_of_llama_3_1_405b() -> None:
     assert count.train_per_token * 15.6e12 == pytest.approx(3.8e25, rel=0.002)
 
 
-def test_days_of_nanogpts_notebook(plan_model: PlanModel) -> None:
+def test_training_days_in_the_notebook_of_nanogpt(plan_model: PlanModel) -> None:
     # karpathy/nanoGPT, transformer_sizing.ipynb, last cell: 3.46 days for 300 B tokens on eight A100 at 30 % of 312 TFLOP/s.
     plan = plan_model(NANO, tokens=300_000_000_000, flops_convention="6nd")
     assert plan.parameters.total == 124_337_664  # the notebook's first cell
@@ -75,9 +75,9 @@ def test_days_of_nanogpts_notebook(plan_model: PlanModel) -> None:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_kaplans_n_leaves_the_tables_and_the_head_out(plan_model: PlanModel, *, tied: bool) -> None:
+def test_the_n_of_kaplan_excludes_embeddings_and_lm_head(plan_model: PlanModel, *, tied: bool) -> None:
     # Kaplan et al. 2020 (arXiv:2001.08361), section 2.1: N = 2·d_model·n_layer·(2·d_attn + d_ff) = 12·n_layer·d_model², without
-    # embeddings, biases and what else is small. GPT-2 XL: 12 · 48 · 1600² = 1,474,560,000; training is 6·N a token.
+    # embeddings, biases and other small parameters. GPT-2 XL: 12 · 48 · 1600² = 1,474,560,000; training is 6·N a token.
     model = without_biases(gpt(48, 1600, 25, 50257, 1024)) | {"norm": {"weight": False}, "head": {"tied": tied}}
     count = counted(plan_model(model), "6nd-kaplan")
     assert count.forward_per_token == 2 * 1_474_560_000
@@ -104,17 +104,17 @@ MIXTRAL: dict[str, Any] = {
 MIXTRAL_ACTIVE = 32 * (41_943_040 + 8 * 4096 + 352_321_536 + 2 * 4096) + 2 * 32000 * 4096 + 4096
 
 
-def test_parameters_that_one_token_uses(plan_model: PlanModel) -> None:
+def test_active_parameters(plan_model: PlanModel) -> None:
     assert plan_model(MIXTRAL, sequence_length=128).parameters.active == MIXTRAL_ACTIVE == 12_879_925_248
 
 
-def test_six_n_of_a_model_with_experts_counts_the_active_ones(plan_model: PlanModel) -> None:
+def test_6n_counts_active_parameters(plan_model: PlanModel) -> None:
     plan = plan_model(MIXTRAL, sequence_length=128)
     assert counted(plan, "6nd").forward_per_token == 2 * MIXTRAL_ACTIVE
     assert counted(plan, "6nd").train_per_token == 6 * MIXTRAL_ACTIVE == 77_279_551_488
 
 
-def test_palms_formula_of_a_model_with_experts_counts_the_active_ones(plan_model: PlanModel) -> None:
+def test_the_formula_of_palm_counts_active_parameters(plan_model: PlanModel) -> None:
     # 6·N + 12·L·H·Q·T at T = 128: 12 · 32 · 32 · 128 · 128 = 201,326,592
     assert counted(plan_model(MIXTRAL, sequence_length=128), "palm").train_per_token == 6 * MIXTRAL_ACTIVE + 201_326_592
 
@@ -122,7 +122,7 @@ def test_palms_formula_of_a_model_with_experts_counts_the_active_ones(plan_model
 def test_training_compute_of_deepseek_v3() -> None:
     # DeepSeek-AI 2024 (arXiv:2412.19437), abstract: 671B parameters, 37B of them activated for each token, on 14.8 T tokens: 3.3e24.
     count = counted(planner.plan(planner.load(SPECS / "catalog" / "deepseek_v3" / "deepseek-v3.yaml")), "6nd")
-    assert count.train_per_token == pytest.approx(6 * 37e9, rel=0.02)  # 37.6 with the token table and the head
+    assert count.train_per_token == pytest.approx(6 * 37e9, rel=0.02)  # 37.6 with token embedding and LM head
     assert count.train_per_token * 14.8e12 == pytest.approx(3.3e24, rel=0.02)
 
 
@@ -158,7 +158,7 @@ def test_training_compute_and_mfu_of_palm_540b(plan_model: PlanModel) -> None:
     assert round(100 * counted(plan, "6nd").train_per_token * rate, 1) == 45.7
 
 
-def test_palms_formula_in_nanogpts_notebook(plan_model: PlanModel) -> None:
+def test_the_formula_of_palm_in_the_notebook_of_nanogpt(plan_model: PlanModel) -> None:
     # transformer_sizing.ipynb, seventh cell: (6 · 124,337,664 + 12·12·12·64·1024) · 1024
     plan = plan_model(NANO, batch_size=1)
     assert counted(plan, "palm").train_per_step == 879_894_724_608
@@ -195,7 +195,7 @@ MPT_ROWS = [
 
 
 @pytest.mark.parametrize(("size", "n", "peak", "tokens_per_second", "params", "mfu"), MPT_ROWS)
-def test_mfu_of_llm_foundrys_table(
+def test_mfu_in_the_table_of_llm_foundry(
     plan_model: PlanModel, size: str, n: int, peak: float, tokens_per_second: int, params: int, mfu: float
 ) -> None:
     plan = plan_model(gpt(*MPT[size], 50_368, n), sequence_length=n)
@@ -207,7 +207,7 @@ def test_mfu_of_llm_foundrys_table(
 # --- all matrix products, the full attention square -------------------------------------------------------------------------------------
 
 
-def test_training_flops_of_nanogpts_notebook(plan_model: PlanModel) -> None:
+def test_training_flops_in_the_notebook_of_nanogpt(plan_model: PlanModel) -> None:
     # transformer_sizing.ipynb, sixth cell: forward_total, total, and its parts (a block's attention and mlp, times 12; dense).
     plan = plan_model(NANO, batch_size=1, flops_convention="matmul")
     assert counted(plan, "matmul").forward_per_step == 291_648_307_200
@@ -219,7 +219,7 @@ def test_training_flops_of_nanogpts_notebook(plan_model: PlanModel) -> None:
 
 
 @pytest.mark.parametrize(("B", "accumulation"), [(1, 1), (4, 1), (4, 5)])
-def test_megatrons_formula(plan_model: PlanModel, B: int, accumulation: int) -> None:
+def test_the_formula_of_megatron(plan_model: PlanModel, B: int, accumulation: int) -> None:
     # Narayanan et al. 2021 (arXiv:2104.04473), appendix: 96·B·s·l·h²·(1 + s/6h + V/16lh) with every layer run once more; without that
     # 72·B·s·l·h²·(1 + s/6h + V/12lh), as Korthikanti et al. 2022 (arXiv:2205.05198), appendix A, have it.
     s, L, h, V = 1024, 24, 2304, 51_200  # table 1, 1.7 B
@@ -239,18 +239,18 @@ KORTHIKANTI = {
 
 
 def within_rounding(percent: float, seconds: float) -> Any:  # noqa: ANN401 - pytest's own type has no name
-    """Allow for the last digit that the table prints of the percentage and of the seconds."""
+    """Allow for rounding of the table's percentages and seconds."""
     return pytest.approx(percent, abs=0.05 + percent * 0.005 / seconds)
 
 
 @pytest.mark.parametrize("name", KORTHIKANTI)
-def test_model_flops_utilization_of_korthikantis_table(plan_model: PlanModel, name: str) -> None:
+def test_mfu_in_the_table_of_korthikanti(plan_model: PlanModel, name: str) -> None:
     L, h, n_heads, B, gpus, seconds, mfu, _ = KORTHIKANTI[name]
     plan = plan_model(gpt(L, h, n_heads, 51_200, 2048), batch_size=B)
     assert 100 * counted(plan, "matmul").train_per_step / (seconds * gpus * A100) == within_rounding(mfu, seconds)
 
 
-def test_forward_flops_of_chinchillas_table(plan_model: PlanModel) -> None:
+def test_forward_flops_in_the_table_of_chinchilla(plan_model: PlanModel) -> None:
     """Hoffmann et al. 2022 (arXiv:2203.15556), table A4: training FLOPs by appendix F over 6·N·D, of sequences of 2,048 tokens.
 
     The ratios come out without the token table and the head. The convention counts a softmax as three FLOPs a score, which is added here:
@@ -279,7 +279,7 @@ def test_forward_flops_of_chinchillas_table(plan_model: PlanModel) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 64, 1024])
-def test_forward_flops_of_kaplans_table(plan_model: PlanModel, n: int) -> None:
+def test_forward_flops_in_the_table_of_kaplan(plan_model: PlanModel, n: int) -> None:
     # Kaplan et al. 2020 (arXiv:2001.08361), table 1: 2·N + 2·n_layer·n_ctx·d_attn a token, N = 2·d_model·n_layer·(2·d_attn + d_ff) without
     # embeddings. Scores and their sum over values are 4·n_ctx·d_attn over the full square: the mask leaves half. The head is 2·V·d_model.
     plan = plan_model(NANO, batch_size=2, sequence_length=n, flops_convention="matmul-causal")
@@ -289,7 +289,7 @@ def test_forward_flops_of_kaplans_table(plan_model: PlanModel, n: int) -> None:
     assert plan.to_frame()["train_flops_per_token"][0] == 3 * forward
 
 
-def test_half_of_flash_attentions_count(plan_model: PlanModel) -> None:
+def test_causal_flops_are_half_as_in_flash_attention(plan_model: PlanModel) -> None:
     # Dao 2023 (arXiv:2307.08691), section 4.1: 4·n²·head_dim·heads forward, and half of it with a causal mask.
     plan = plan_model(NANO, batch_size=1)
     square = 12 * 4 * 1024**2 * 64 * 12
@@ -298,8 +298,8 @@ def test_half_of_flash_attentions_count(plan_model: PlanModel) -> None:
 
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("window", [1, 3, 8, 16])
-def test_pairs_of_a_window_by_hand(plan_model: PlanModel, window: int, *, chunked: bool) -> None:
-    """Count the pairs of a query and a key that a mask lets through, less half of those on its edge, as n² / 2 does without a window.
+def test_pairs_in_a_window_by_hand(plan_model: PlanModel, window: int, *, chunked: bool) -> None:
+    """Count the pairs of query and key that a mask allows, minus half of those on its edge, as n² / 2 does without a window.
 
     The edge of a chunk is its diagonal, a pair for each query; that of a window has a pair for each key of the widest row.
     """
@@ -314,13 +314,13 @@ def test_pairs_of_a_window_by_hand(plan_model: PlanModel, window: int, *, chunke
 
 
 @pytest.mark.parametrize("convention", ["matmul", "matmul-causal", "6nd", "6nd-kaplan", "palm"])
-def test_a_convention_counts_two_parts_backward_for_one_forward(plan_model: PlanModel, convention: str) -> None:
+def test_a_convention_counts_backward_as_two_forwards(plan_model: PlanModel, convention: str) -> None:
     count = counted(plan_model(NANO, batch_size=3, gradient_accumulation=2, tokens=3 * 1024 * 2 * 10), convention)
     assert count.train_per_step == 2 * 3 * count.forward_per_step  # two passes
     assert count.train_total == 10 * count.train_per_step  # ten steps
 
 
-# --- what the hardware runs -------------------------------------------------------------------------------------------------------------
+# --- hardware FLOPs ---------------------------------------------------------------------------------------------------------------------
 
 
 def test_fused_attention_runs_five_products_backward(plan_model: PlanModel) -> None:
@@ -349,22 +349,22 @@ def test_hardware_flops_of_bloom(plan_model: PlanModel, L: int, h: int, n_heads:
     assert round(counted(plan, "hardware").train_per_step / (seconds * 384) / 1e12, 1) == pytest.approx(teraflops, abs=0.06)
 
 
-def test_hardware_flops_with_every_layer_run_once_more(plan_model: PlanModel) -> None:
+def test_hardware_flops_with_full_recomputation(plan_model: PlanModel) -> None:
     B, s, L, h, V = 4, 1024, 24, 2304, 51_200
     plan = plan_model(gpt(L, h, 24, V, s), batch_size=B, precision="bf16-master", implementation="megatron", recompute="full")
     assert counted(plan, "hardware").train_per_step == 96 * B * s * L * h * h + 16 * B * s * s * L * h + 6 * B * s * h * V
 
 
-def test_hardware_flops_without_recomputation_are_the_models(plan_model: PlanModel) -> None:
+def test_hardware_flops_without_recomputation_are_model_flops(plan_model: PlanModel) -> None:
     plan = plan_model(gpt(24, 2304, 24, 51_200, 1024), batch_size=4, precision="bf16-master", implementation="megatron")
     assert counted(plan, "hardware").train_per_step == counted(plan, "matmul").train_per_step
 
 
 @pytest.mark.parametrize("name", KORTHIKANTI)
-def test_hardware_flops_utilization_of_korthikantis_table(plan_model: PlanModel, name: str) -> None:
-    """Selective recomputation runs scores and their sum over values once more: 4·B·L·s²·h.
+def test_hfu_in_the_table_of_korthikanti(plan_model: PlanModel, name: str) -> None:
+    """Selective recomputation computes scores and weighted values again: 4·B·L·s²·h.
 
-    The paper's 72·B·L·s·h²·(1 + s/3h + V/12hL) has three times that, as if the backward pass ran twice, too: with it come its percentages.
+    The paper's 72·B·L·s·h²·(1 + s/3h + V/12hL) has three times that, as if the backward pass also ran twice; so do its percentages.
     """
     L, h, n_heads, B, gpus, seconds, _, hfu = KORTHIKANTI[name]
     model = gpt(L, h, n_heads, 51_200, 2048)

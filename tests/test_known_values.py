@@ -1,4 +1,4 @@
-"""Figures that are known from elsewhere: from the released models, from textbooks, from arithmetic on paper."""
+"""Metrics known from released models, textbooks and arithmetic on paper."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from planner.capacity.figures import Component, Plan
 SPECS = Path(__file__).parent.parent / "specs"
 PlanModel = Callable[..., Plan]
 
-# GPT-2 small as textbooks build it: no biases on q, k and v. https://github.com/rasbt/LLMs-from-scratch
+# GPT-2 small as in textbooks: no biases on q, k and v. https://github.com/rasbt/LLMs-from-scratch
 TEXTBOOK: dict[str, Any] = {
     "vocab_size": 50257,
     "context_length": 1024,
@@ -43,12 +43,12 @@ def shapes(plan: Plan) -> set[tuple[int, ...]]:
     return {line.shape for line in plan.shapes}
 
 
-def test_gpt2_small_with_a_tied_head(plan_model: PlanModel) -> None:
+def test_gpt2_small_with_tied_embeddings(plan_model: PlanModel) -> None:
     # V·d + L·d + 12·(12·d² + 10·d) + 2·d: a layer has 13·d in vectors, of which 3·d are the biases of q, k and v
     assert plan_model(TEXTBOOK).parameters.total == 50257 * 768 + 1024 * 768 + 12 * (12 * 768**2 + 10 * 768) + 2 * 768 == 124_412_160
 
 
-def test_gpt2_small_with_a_head_of_its_own(plan_model: PlanModel) -> None:
+def test_gpt2_small_with_untied_embeddings(plan_model: PlanModel) -> None:
     plan = plan_model(UNTIED)
     assert plan.parameters.total == 163_009_536
     assert plan.parameters.by_component["head"] == 50257 * 768 == 38_597_376
@@ -70,7 +70,7 @@ def test_a_medium_sized_model(plan_model: PlanModel) -> None:
     assert in_final_norm(plan) == 2 * 1024
 
 
-def test_a_model_to_count_by_hand(plan_model: PlanModel) -> None:
+def test_a_model_counted_by_hand(plan_model: PlanModel) -> None:
     model = {"vocab_size": 200, "context_length": 32, "d_model": 64, "n_layers": 2, "n_heads": 4}
     plan = plan_model(model, batch_size=3, sequence_length=10)
     # Two norms 4·64; q, k, v 64·192 + 192; output 64·64 + 64; up 64·256 + 256; down 256·64 + 64.
@@ -109,9 +109,13 @@ def test_bytes_of_the_model_states(plan_model: PlanModel, model: dict[str, Any],
     assert plan_model(model, precision="bf16").memory.weights_bytes == 2 * params
 
 
-def test_bytes_as_people_round_them() -> None:
-    assert [round(4 * 124_412_160 / 1e6), round(2 * 124_412_160 / 1e6), round(4 * 163_009_536 / 1e6)] == [498, 249, 652]
-    assert [round(16 * 124_412_160 / 1e9, 2), round(16 * 163_009_536 / 1e9, 2)] == [1.99, 2.61]
+@pytest.mark.parametrize(
+    ("model", "megabytes", "gigabytes"), [(TEXTBOOK, [498, 249], 1.99), (UNTIED, [652, 326], 2.61)], ids=["tied", "untied"]
+)
+def test_bytes_as_people_round_them(plan_model: PlanModel, model: dict[str, Any], megabytes: list[int], gigabytes: float) -> None:
+    plans = [plan_model(model, precision=precision, optimizer="adam") for precision in ("fp32", "bf16")]
+    assert [round(plan.memory.weights_bytes / 1e6) for plan in plans] == megabytes
+    assert round(plans[0].memory.model_states_bytes / 1e9, 2) == gigabytes
 
 
 def test_logits_are_the_largest_tensor(plan_model: PlanModel) -> None:
@@ -119,11 +123,11 @@ def test_logits_are_the_largest_tensor(plan_model: PlanModel) -> None:
     entries = 8 * 1024 * 50257
     assert entries == 411_705_344
     assert (8, 1024, 50257) in shapes(plan)
-    assert plan.memory.logits_bytes == 4 * entries  # 1.65 GB, 1.53 GiB: the log-probabilities that the loss keeps
+    assert plan.memory.logits_bytes == 4 * entries  # 1.65 GB, 1.53 GiB: the log-probabilities saved by the loss
     assert (round(4 * entries / 1e9, 2), round(4 * entries / 2**30, 2)) == (1.65, 1.53)
 
 
-def test_forward_flops_of_two_per_parameter(plan_model: PlanModel) -> None:
+def test_6nd_counts_two_forward_flops_per_parameter(plan_model: PlanModel) -> None:
     flops = {count.convention: count for count in plan_model(TEXTBOOK).flops.by_convention}
     assert flops["6nd"].forward_per_token == 2 * 124_412_160 == 248_824_320
     assert flops["6nd"].train_per_token == 6 * 124_412_160
@@ -153,11 +157,11 @@ def test_shapes_from_token_ids_to_logits(plan_model: PlanModel) -> None:
 
 
 @pytest.mark.parametrize(("vocab_size", "loss"), [(50257, 10.825), (100_000, 11.513)])
-def test_a_model_that_knows_nothing_scores_ln_v(plan_model: PlanModel, vocab_size: int, loss: float) -> None:
+def test_the_initial_loss_is_ln_v(plan_model: PlanModel, vocab_size: int, loss: float) -> None:
     assert plan_model(RELEASED | {"vocab_size": vocab_size}).initial_loss == pytest.approx(loss, abs=5e-4)
 
 
-def test_the_catalogue_holds_the_textbook_models() -> None:
+def test_the_catalog_has_the_textbook_models() -> None:
     totals = [
         planner.plan(planner.load(SPECS / f"{name}.yaml")).parameters.total
         for name in ("gpt2-small", "gpt2-small-no-qkv-bias", "gpt2-small-no-qkv-bias-untied")

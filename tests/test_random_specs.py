@@ -1,6 +1,6 @@
-"""Specs drawn at random over the whole language: what must hold of any plan, whether PyTorch has modules for the model or not.
+"""Random specs over the whole language: properties of every plan, even of models for which verify has no PyTorch modules.
 
-More of them: ``SHAPES=1000 pytest tests/test_random_specs.py``. What does not hold yet has a test with the smallest spec that shows it.
+More of them: ``SHAPES=1000 pytest tests/test_random_specs.py``. Each error found has a test with the smallest spec that showed it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.shapes import attempts, drawn
 
 PlanModel = Callable[..., Plan]
 SEEDS = range(int(os.environ.get("SHAPES", "120")))
-MODELS = ("matmul", "matmul-causal", "6nd", "6nd-kaplan", "palm")  # conventions that count the model, not what runs
+MODELS = ("matmul", "matmul-causal", "6nd", "6nd-kaplan", "palm")  # conventions for model FLOPs, not hardware FLOPs
 
 
 @cache
@@ -33,14 +33,14 @@ def forward(plan: Plan, convention: str) -> int:
     return next(count.forward_per_step for count in plan.flops.by_convention if count.convention == convention)
 
 
-def test_nearly_all_that_can_be_said_is_planned() -> None:
-    # A kernel that does not take the inputs, and layers whose dtypes differ, are refused by name.
+def test_nearly_every_random_spec_can_be_planned() -> None:
+    # Errors name a kernel that does not support its inputs, and layers with different dtypes.
     planned_at_once = sum(next(attempts(seed)).model == drawn(seed).model for seed in SEEDS)
     assert planned_at_once >= 0.9 * len(SEEDS)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_totals_are_sums_of_their_lines(seed: int) -> None:
+def test_totals_are_sums_of_their_parts(seed: int) -> None:
     plan = planned(seed)
     parameters, memory = plan.parameters, plan.memory
     assert parameters.total == sum(parameters.by_component.values()) == sum(weight.params for weight in parameters.weights)
@@ -53,7 +53,7 @@ def test_totals_are_sums_of_their_lines(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_figures_keep_their_order(seed: int) -> None:
+def test_metrics_are_ordered(seed: int) -> None:
     plan = planned(seed)
     parameters, memory = plan.parameters, plan.memory
     assert parameters.active <= parameters.total
@@ -70,7 +70,7 @@ def test_figures_keep_their_order(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_padding_is_rows_of_the_table_and_the_head(seed: int) -> None:
+def test_padding_is_rows_of_the_token_embedding_and_lm_head(seed: int) -> None:
     plan = planned(seed)
     tables = [weight for weight in plan.parameters.weights if weight.shape[0] == plan.model.padded_vocab_size]
     tables = [weight for weight in tables if weight.name in ("model.embed_tokens.weight", "lm_head.weight", "lm_head.bias")]
@@ -79,7 +79,7 @@ def test_padding_is_rows_of_the_table_and_the_head(seed: int) -> None:
 
 
 def under_each(spec: Spec) -> Iterator[tuple[str, Plan]]:
-    """Yield the spec's plan under every implementation that takes it, all else being what each of them has."""
+    """Yield the spec's plan under every implementation that supports it, with that implementation's defaults."""
     (base,) = spec.scenarios
     for name in get_args(Implementation):
         plain = replace(base.training, implementation=name, attention_kernel="auto", kv_cache=False, loss="default", device="a100")
@@ -90,7 +90,7 @@ def under_each(spec: Spec) -> Iterator[tuple[str, Plan]]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_an_implementation_changes_neither_the_parameters_nor_the_models_flops(seed: int) -> None:
+def test_an_implementation_changes_neither_parameters_nor_model_flops(seed: int) -> None:
     plans = dict(under_each(drawn(seed)))
     weights = [sorted((weight.name, weight.shape, weight.copies) for weight in plan.parameters.weights) for plan in plans.values()]
     flops = [[forward(plan, convention) for convention in MODELS] for plan in plans.values()]
@@ -98,7 +98,7 @@ def test_an_implementation_changes_neither_the_parameters_nor_the_models_flops(s
     assert all(each == flops[0] for each in flops)
 
 
-# --- what random specs have found: the smallest spec that shows it ------------------------------------------------------------------------
+# --- errors found by random specs, each with the smallest spec ----------------------------------------------------------------------------
 
 SMALL: dict[str, Any] = {"vocab_size": 101, "context_length": 24, "d_model": 32, "n_layers": 2, "n_heads": 4, "d_ff": 48}
 
@@ -110,28 +110,28 @@ def test_forward_flops_by_component_add_up_with_a_chunked_loss(plan_model: PlanM
 
 
 @pytest.mark.parametrize("implementation", ["pytorch", "transformers"])
-def test_padded_heads_are_no_flops_of_the_model(plan_model: PlanModel, implementation: str) -> None:
+def test_padding_of_heads_adds_no_model_flops(plan_model: PlanModel, implementation: str) -> None:
     # A layer by hand, 8 tokens, heads 100 wide: scores and their sum over values 2·2·8²·400, the projections 2·8·4·32·400.
     model = SMALL | {"n_layers": 1, "head_dim": 100, "feed_forward": "none"}
     plan = plan_model(model, precision="bf16", batch_size=1, sequence_length=8, implementation=implementation)
     assert plan.flops.forward_by_component["attention"] == 4 * 8**2 * 400 + 2 * 8 * 4 * 32 * 400
 
 
-def test_a_norm_by_head_leaves_one_position_one(plan_model: PlanModel) -> None:
+def test_a_norm_per_head_keeps_a_single_position(plan_model: PlanModel) -> None:
     model = SMALL | {"norm": {"type": "rmsnorm"}, "attention": {"qk_norm": "per_head"}}
     plan = plan_model(model, implementation="transformers", batch_size=1, sequence_length=1)
     assert plan.flops.forward_by_component["head"] == 2 * 32 * 101
     assert plan.shapes[-1].shape == (1, 1, 101)
 
 
-def test_a_further_token_is_predicted_with_eager_attention_of_transformers(plan_model: PlanModel) -> None:
+def test_a_prediction_layer_with_eager_attention_of_transformers(plan_model: PlanModel) -> None:
     # eh_proj 2·32², a layer as any other (4·32² + 4·32 + 2·32·48 + 48 + 32 + 4·32 = 7,504), and three norms of 2·32
     plan = plan_model(SMALL | {"prediction": {"copies_embedding": False}}, implementation="transformers-eager")
     assert plan.prediction is not None
     assert plan.prediction.params == plan.prediction.stored_params == 2 * 32**2 + 7504 + 3 * 2 * 32
 
 
-def test_a_further_token_is_predicted_after_a_layer_that_shares_keys(plan_model: PlanModel) -> None:
+def test_a_prediction_layer_after_a_layer_that_shares_keys(plan_model: PlanModel) -> None:
     shared = {"attention": {"qkv": "separate", "shared_kv": True}}
     model = SMALL | {"n_layers": 2, "layers": [{}, shared], "prediction": {"copies_embedding": False}}
     plan = plan_model(model)
@@ -139,13 +139,13 @@ def test_a_further_token_is_predicted_after_a_layer_that_shares_keys(plan_model:
     assert plan.prediction.params > 0
 
 
-def test_padding_of_a_narrow_table(plan_model: PlanModel) -> None:
+def test_padding_of_a_narrow_token_embedding(plan_model: PlanModel) -> None:
     model = {"vocab_size": 50257, "context_length": 24, "d_model": 1024, "n_layers": 1, "n_heads": 16, "embedding_dim": 512}
     assert plan_model(model | {"pad_vocab_to_multiple_of": 64}).parameters.padding_params == (50304 - 50257) * 512 == 24_064
 
 
 @pytest.mark.parametrize("recompute", ["none", "full"])
-def test_what_a_model_with_inputs_of_each_layer_keeps_is_alive(plan_model: PlanModel, recompute: str) -> None:
+def test_saved_tensors_stay_allocated_with_per_layer_embeddings(plan_model: PlanModel, recompute: str) -> None:
     model = SMALL | {"norm": {"type": "rmsnorm"}, "per_layer_embedding": {"vocab_size": 33, "dim": 4}}
     memory = plan_model(model, implementation="transformers", precision="bf16", recompute=recompute, loss="cross_entropy").memory
     kept = memory.activations_bytes - memory.activations_by_component["inputs"]
@@ -153,7 +153,7 @@ def test_what_a_model_with_inputs_of_each_layer_keeps_is_alive(plan_model: PlanM
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_each_later_layers_copy_of_shared_keys_is_alive(plan_model: PlanModel, *, shared: bool) -> None:
+def test_copies_of_shared_keys_stay_allocated_in_each_later_layer(plan_model: PlanModel, *, shared: bool) -> None:
     run = {"count": 2, "attention": {"shared_kv": shared}}
     model = {**SMALL, "n_layers": 3, "attention": {"qkv": "separate"}, "layers": [{}, run]}
     memory = plan_model(model, implementation="pytorch-eager", precision="fp32", loss="cross_entropy", batch_size=2).memory

@@ -1,4 +1,4 @@
-"""The README and the pages of docs/ show what the commands print, and the specs in them are those of specs/."""
+"""The README and docs/ show the actual output of their commands, and their specs are those of specs/."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_commands_print_what_the_pages_show() -> None:
+def test_the_pages_show_the_output_of_their_commands() -> None:
     run = subprocess.run([sys.executable, ROOT / "tools" / "readme.py", "--check"], capture_output=True, encoding="utf-8", check=False)
     assert run.returncode == 0, f"{run.stderr}\nrun `make readme` and look at what changed"
 
@@ -57,6 +57,6 @@ def test_a_spec_on_a_page_is_one_of_the_examples(block: str) -> None:
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
-def test_a_link_leads_to_a_file(page: Path) -> None:
+def test_a_link_points_to_a_file(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target

@@ -1,4 +1,4 @@
-"""The reports in the repository are what the specs in the repository give."""
+"""The committed reports are up to date with the committed specs."""
 
 from __future__ import annotations
 

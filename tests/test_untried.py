@@ -1,4 +1,4 @@
-"""A skipped test is a failure under CI, and named in the last line elsewhere."""
+"""A skipped test fails the run under CI; elsewhere the last line lists it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pytest_run(folder: Path, ci: str | None, *tests: str) -> tuple[int, list[str
     """Run pytest on files with these tests; return its exit code and its last lines."""
     for number, text in enumerate(tests):
         (folder / f"test_{number}.py").write_text(text, encoding="utf-8")
-    (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")  # the repository's settings are far away
+    (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")  # not the repository's settings
     environment = {name: value for name, value in os.environ.items() if name != "CI"}
     environment |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} | ({} if ci is None else {"CI": ci})
     command = [sys.executable, "-m", "pytest", "-p", "tests.untried", "-p", "no:cacheprovider", "."]
@@ -44,13 +44,13 @@ def test_the_suite_uses_the_plugin(pytestconfig: pytest.Config) -> None:
 
 
 @pytest.mark.parametrize("ci", [None, "false"])
-def test_elsewhere_the_last_line_names_each_reason_once(tmp_path: Path, ci: str | None) -> None:
+def test_elsewhere_the_last_line_lists_each_reason_once(tmp_path: Path, ci: str | None) -> None:
     code, lines = pytest_run(tmp_path, ci, SKIPS, FILE_SKIPS)
     assert code == 0
     assert lines[-1] == "not tried here: another program: not installed; one program: not installed"
 
 
-def test_under_ci_skips_fail_and_are_named(tmp_path: Path) -> None:
+def test_under_ci_skipped_tests_fail_the_run_and_are_listed(tmp_path: Path) -> None:
     code, lines = pytest_run(tmp_path, "true", SKIPS, FILE_SKIPS)
     assert code == 1
     assert lines[-4:] == [
@@ -61,7 +61,7 @@ def test_under_ci_skips_fail_and_are_named(tmp_path: Path) -> None:
     ]
 
 
-def test_without_a_skip_nothing_is_added(tmp_path: Path) -> None:
+def test_without_skipped_tests_nothing_is_added(tmp_path: Path) -> None:
     code, lines = pytest_run(tmp_path, "true", "def test_good() -> None: pass\n")
     assert code == 0
     assert "1 passed" in lines[-1]

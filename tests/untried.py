@@ -1,4 +1,4 @@
-"""A pytest plugin: the last line of a run names what was skipped, and under CI a skipped test is a failure."""
+"""A pytest plugin: the last line of a run lists skipped tests, and under CI a skipped test fails the run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 class Untried:
-    """Collects skips: of tests, and of whole files."""
+    """Collects skipped tests and files."""
 
     def __init__(self, *, allowed: bool) -> None:
         self.allowed = allowed
@@ -21,7 +21,7 @@ class Untried:
         self._note(report)
 
     def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
-        if report.skipped and not hasattr(report, "wasxfail"):  # an expected failure has the outcome of a skip
+        if report.skipped and not hasattr(report, "wasxfail"):  # expected failures count as skipped in pytest
             reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
             self.skips.append((report.nodeid, reason.removeprefix("Skipped: ")))
 
@@ -44,5 +44,5 @@ class Untried:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the plugin; services that test every commit set the variable CI."""
+    """Register the plugin; CI services set the variable CI."""
     config.pluginmanager.register(Untried(allowed=os.environ.get("CI", "") in ("", "false")))

@@ -1,4 +1,4 @@
-"""Work measured in calls of functions, which are as many on a slow or busy machine."""
+"""Work measured in function calls, whose number does not depend on the machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 
 @contextmanager
 def at_most(calls: int) -> Iterator[None]:
-    """Fail as soon as the block has called more functions, those written in C included."""
+    """Fail as soon as the block has made more calls of functions, including those written in C."""
     made = 0
 
     def count(_frame: FrameType, event: str, _argument: object) -> None:

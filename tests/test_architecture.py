@@ -1,4 +1,4 @@
-"""The house: data walks one way, a room imports only from rooms to its left, and heavy packages wait until they are needed."""
+"""The architecture: a package imports only from packages above it, and slow dependencies are imported on first use."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "planner"
 
-# Each room and the rooms to its left; the door in front and the command join them all.
-ROOMS = {
+# Each package and the packages above it; the Python API and the command import all of them.
+ABOVE = {
     "spec": (),
     "devices": (),
     "importer": ("spec",),
@@ -22,10 +22,10 @@ ROOMS = {
     "explore": ("spec", "importer", "trace", "capacity", "report"),
     "verify": ("spec", "trace", "capacity", "report"),
 }
-# The ways back: a plan offers itself as a data frame, whose columns are the report's, and to a notebook.
-OFFERS = {("figures.py", f"planner.report.{name}") for name in ("frame.to_frame", "notebook.html", "notebook.markdown")}
-DOORS = ("__init__", "__main__", "cli")
-HEAVY = ("jsonschema", "numpy", "pandas", "torch", "transformers", "xlsxwriter")
+# Exceptions: a plan can convert itself to a data frame and to a notebook's output.
+EXCEPTIONS = {("figures.py", f"planner.report.{name}") for name in ("frame.to_frame", "notebook.html", "notebook.markdown")}
+TOP = ("__init__", "__main__", "cli")
+SLOW = ("jsonschema", "numpy", "pandas", "torch", "transformers", "xlsxwriter")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -39,7 +39,7 @@ def imports(tree: ast.AST) -> Iterator[str]:
 
 
 def at_import_time(tree: ast.Module) -> ast.Module:
-    """Drop what only runs when it is called, and what only a type checker reads."""
+    """Drop functions and blocks for the type checker."""
 
     class Drop(ast.NodeTransformer):
         def visit_FunctionDef(self, _: ast.FunctionDef) -> None:
@@ -52,36 +52,36 @@ def at_import_time(tree: ast.Module) -> ast.Module:
     return dropped
 
 
-def room(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def test_every_file_has_a_room() -> None:
-    assert {room(path) for path in FILES} <= {*ROOMS, *DOORS}
+def test_every_file_is_in_a_listed_package() -> None:
+    assert {package_of(path) for path in FILES} <= {*ABOVE, *TOP}
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if room(path) in ROOMS], ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_room_imports_only_from_rooms_to_its_left(path: Path) -> None:
-    here = room(path)
+@pytest.mark.parametrize("path", [path for path in FILES if package_of(path) in ABOVE], ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_package_imports_only_from_packages_above_it(path: Path) -> None:
+    here = package_of(path)
     for name in imports(ast.parse(path.read_text(encoding="utf-8"))):
         package, *rest = name.split(".")
         if package == "planner":
-            assert rest[0] in (here, *ROOMS[here]) or (path.name, name) in OFFERS, f"{here} imports {name}"
+            assert rest[0] in (here, *ABOVE[here]) or (path.name, name) in EXCEPTIONS, f"{here} imports {name}"
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if room(path) != "verify"], ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_torch_stays_in_verify(path: Path) -> None:
+@pytest.mark.parametrize("path", [path for path in FILES if package_of(path) != "verify"], ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_only_verify_imports_torch(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assert not {name for name in imports(tree) if name.split(".")[0] in ("torch", "transformers")}
 
 
-def test_heavy_packages_wait_until_a_function_needs_them() -> None:
+def test_slow_dependencies_are_imported_inside_functions() -> None:
     needs: dict[str, set[str]] = {}
     for path in FILES:
         module = ".".join(("planner", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
         needs[module] = set(imports(at_import_time(ast.parse(path.read_text(encoding="utf-8")))))
-    heavy = {module for module, names in needs.items() if any(name.split(".")[0] in HEAVY for name in names)}
-    # A module may be heavy itself if whoever uses it imports it inside a function.
+    heavy = {module for module, names in needs.items() if any(name.split(".")[0] in SLOW for name in names)}
+    # A module may import them at its top if all its users import it inside a function.
     for module, names in needs.items():
         if not module.startswith("planner.verify"):
             assert not {name for name in names for other in heavy if name == other or name.startswith(f"{other}.")}, module
