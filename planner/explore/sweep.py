@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
 from math import prod
 from typing import TYPE_CHECKING, cast
 
@@ -19,6 +19,7 @@ from planner.importer.convert import as_spec
 from planner.report.columns import CLAIMABLE
 from planner.report.csv import safe
 from planner.spec import read as read_specs
+from planner.spec.nodes import REPLACES
 from planner.spec.problems import Problem
 from planner.spec.records import Spec
 
@@ -83,9 +84,12 @@ def sweep(
 ) -> tuple[Sweep | None, tuple[Problem, ...]]:
     """Evaluate the base scenario of the spec at ``path`` over the grid of the axes; if the spec is invalid anywhere, return its errors.
 
-    ``metric`` is evaluated in addition to ``ALWAYS``. Raises SweepError for a grid that is too large or exceeds the spec's positions, and
-    for a metric without a value.
+    ``metric`` is evaluated in addition to ``ALWAYS``. Raises SweepError for a grid that is too large or exceeds the spec's positions, for
+    a metric without a value, and for axes that set the same value.
     """
+    for axis, later in combinations(axes, 2):
+        if _overlap(axis.key, later.key):
+            raise SweepError(f"{axis.key} and {later.key} set the same value; give all values in one of them")
     metrics = tuple(dict.fromkeys((*ALWAYS, metric)))
     step = {axis.key: axis for axis in axes if axis.key in _STEP}
     others = tuple(axis for axis in axes if axis.key not in _STEP)
@@ -108,6 +112,13 @@ def sweep(
         done = len(blocks) * each
         blocks.append(_block(spec, settings, step, metrics, lambda more, done=done: progress(done + more, points)))  # type: ignore[misc]  # mypy infers no lambda with defaults
     return Sweep(name, metrics, others, tuple(blocks)), ()
+
+
+def _overlap(key: str, later: str) -> bool:
+    """Whether one setting is or contains the other, or the later one removes the first."""
+    section, _, name = later.rpartition(".")
+    removed = {f"{section}.{rival}" for rival in REPLACES.get(name, ())}
+    return f"{later}.".startswith(f"{key}.") or f"{key}.".startswith(f"{later}.") or key in removed
 
 
 def _block(

@@ -120,14 +120,14 @@ class Node:
 
 
 # A key that overrides these too: they state the same fact, or apply only to the old value.
-_REPLACES = {"tokens": ("steps",), "steps": ("tokens",), "precision": ("gradient_dtype",), "optimizer": ("muon_experts",)}
+REPLACES = {"tokens": ("steps",), "steps": ("tokens",), "precision": ("gradient_dtype",), "optimizer": ("muon_experts",)}
 
 
 def merge(base: Node, top: Node) -> Node:
     """Override one mapping by another: mappings are merged, lists and scalars are replaced."""
     if not isinstance(base.value, dict) or not isinstance(top.value, dict):
         return top
-    gone = {rival for key in top.value for rival in _REPLACES.get(key, ())}
+    gone = {rival for key in top.value for rival in REPLACES.get(key, ())}
     value = {key: node for key, node in base.value.items() if key not in gone}
     for key, node in top.value.items():
         value[key] = merge(_beneath(key, value[key], node), node) if key in value else node

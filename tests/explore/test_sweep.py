@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import random
+import re
 import tracemalloc
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -42,6 +43,39 @@ def test_values_are_lists_and_ranges_both_ends_included() -> None:
 def test_what_is_no_axis_is_told(argument: str) -> None:
     with pytest.raises(ValueError, match=r"write|range"):
         axes.parse(argument)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("training.batch_size=1", "training.batch_size=2"),
+        ("model.n_layers=1,2", "model.n_layers=2,3"),
+        ("model.attention.bias=true,false", "model.attention={bias: false}"),
+        ("model.attention={bias: false}", "model.attention.bias=true,false"),
+        ("training={batch_size: 4}", "training.batch_size=1..8"),
+        ("training.steps=1,2", "training.tokens=1000"),
+        ("training.gradient_dtype=fp32", "training.precision=fp32,bf16"),
+    ],
+)
+def test_two_axes_for_one_value_are_an_error_that_names_both(one: str, other: str) -> None:
+    first, second = axes.parse(one), axes.parse(other)
+    with pytest.raises(sweep.SweepError, match=f"{re.escape(first.key)} and {re.escape(second.key)} set the same value"):
+        sweep.sweep(GPT2, [first, axes.parse("model.vocab_size=100"), second])
+
+
+def test_axes_that_share_a_prefix_are_not_the_same() -> None:
+    lines = rows(
+        swept(
+            GPT2,
+            "model.attention.bias=true,false",
+            "model.attention.qkv=fused",
+            "training.precision=bf16",
+            "training.gradient_dtype=fp32,bf16",
+        )
+    )
+    assert [(line["attention.bias"], line["gradient_dtype"]) for line in lines] == [
+        (b, g) for b in ("true", "false") for g in ("fp32", "bf16")
+    ]
 
 
 def test_a_grid_has_the_figures_of_single_runs() -> None:
