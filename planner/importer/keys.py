@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -128,6 +129,19 @@ def entries(c: Reading, name: str, value: Any, kinds: Sequence[Any] | Mapping[An
         if kind is None:
             raise c.refusal(f"`{name}` contains {show(entry)}; supported: {', '.join(map(str, kinds))}")
         made.append(kinds[kind] if isinstance(kinds, Mapping) else kind)
+    return made
+
+
+def by_number(c: Reading, name: str, n: int) -> Mapping[int, Mapping[str, Any]] | None:
+    """Return the settings of layers, whose numbers are the keys of a mapping: "05" is layer 5. Without the key, return None."""
+    value = c.value(name)
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not all(isinstance(own, Mapping) for own in value.values()):
+        raise c.refusal(f"`{name}: {show(value)}` is not a mapping of layer numbers to settings")
+    made = {int(layer): own for layer, own in value.items() if re.fullmatch("[0-9]{1,9}", str(layer), re.ASCII)}
+    if len(made) < len(value) or any(layer >= n for layer in made):
+        raise c.refusal(f"the keys of `{name}` must be distinct layer numbers from 0 to {n - 1}, got {show(list(value))}")
     return made
 
 

@@ -27,6 +27,7 @@ MIXTRAL: Config = {"model_type": "mixtral", **KV, "num_local_experts": 5, "num_e
 DEEPSEEK: Config = {
     "model_type": "deepseek_v3", **KV, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 20, "n_shared_experts": 1,
 }  # fmt: skip
+GEMMA4: Config = {"model_type": "gemma4_text", **KV, "head_dim": 8, "hidden_size_per_layer_input": 0}
 
 
 def from_huggingface(config: Config) -> Config:
@@ -91,6 +92,9 @@ def without(config: Config, key: str) -> Config:
             "`hybrid_override_pattern: 'M-X'` is not a string of M * - E",
         ),
         ({"model_type": "doge", **KV, "is_moe": True}, "`is_moe: True` is not supported; supported: False"),
+        (GEMMA4 | {"per_layer_config": {"3": {"head_dim": 12}}}, "must be distinct layer numbers from 0 to 2, got ['3']"),
+        (GEMMA4 | {"per_layer_config": {"2": {}, "02": {}}}, "must be distinct layer numbers from 0 to 2, got ['2', '02']"),
+        (GEMMA4 | {"per_layer_config": {"2": 12}}, "`per_layer_config: {'2': 12}` is not a mapping of layer numbers to settings"),
         ({"model_type": "mamba", **KV, "expand": "2"}, "`expand: '2'`"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -89,15 +89,13 @@ def _full_last(c: Reading) -> list[str]:
 
 def _geometry(c: Reading) -> list[SpecModel]:
     """Return head_dim, KV heads and rotation of each layer: by its kind, or by ``per_layer_config``."""
-    given = c.value("per_layer_config") or {}
-    if not isinstance(given, Mapping):
-        raise c.refusal(f"`per_layer_config: {show(given)}` is not a mapping")
+    given = by_number(c, "per_layer_config", c["n_layers"])
     full = (c.of(WIDE), c.of(WIDE_HEADS) if c.of(KEYS_AS_VALUES) else 0)
     made: list[SpecModel] = []
     for layer, kind in enumerate(c["_kinds"]):
-        head_dim, heads = full if kind == FULL and not given else (c["head_dim"], 0)
-        own = given.get(str(layer)) or {}
-        if not isinstance(own, Mapping) or set(own) - {"head_dim", "num_key_value_heads"}:
+        head_dim, heads = full if kind == FULL and given is None else (c["head_dim"], 0)
+        own = (given or {}).get(layer, {})
+        if set(own) - {"head_dim", "num_key_value_heads"}:
             raise c.refusal(f"`per_layer_config`: {show(own)} of layer {layer} has keys other than head_dim and num_key_value_heads")
         head_dim = positive(c, "head_dim", own.get("head_dim", head_dim))
         heads = positive(c, "num_key_value_heads", own.get("num_key_value_heads", heads or c["n_kv_heads"]))
