@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ARGUMENT = re.compile(r"(?:^|\s)--([A-Za-z][\w-]*)")  # --num-layers 24
-_PRINTED = re.compile(r"^\s*(\w+) \.{2,} (.*?)\s*$", re.MULTILINE)  # num_layers ...... 24, as Megatron-LM prints its arguments
 
 
 def read_config(text: str, file: str) -> Imported:
@@ -56,8 +56,9 @@ def _parsed(text: str, file: str) -> Any:  # noqa: ANN401 - any value of a file
         return dict(_assignments(text))
     if _ARGUMENT.search(text) and not re.search(r"^\w+:", text, re.MULTILINE):
         return dict(_arguments(text.split()))
-    if len(_PRINTED.findall(text)) > 2:  # noqa: PLR2004 - too few for a model
-        return {name: _literal(value) for name, value in _PRINTED.findall(text)}
+    printed = dict(_printed(text))
+    if len(printed) > 2:  # noqa: PLR2004 - too few for a model
+        return printed
     return _yaml(text, file)
 
 
@@ -78,8 +79,7 @@ def _json(text: str) -> Any:  # noqa: ANN401
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
         raise UnsupportedConfigError(f"duplicate key `{twice}`")
     return found
 
@@ -129,6 +129,14 @@ def _arguments(words: list[str]) -> Iterator[tuple[str, Any]]:
             yield name, True if not joined else joined[0] if len(joined) == 1 else joined
         head, equals, value = word[2:].partition("=")
         name, values = head.replace("-", "_"), [value] if equals else []
+
+
+def _printed(text: str) -> Iterator[tuple[str, Any]]:
+    """Yield the arguments that Megatron-LM prints at start: ``num_layers ...... 24``, one per line."""
+    for line in text.splitlines():
+        name, dots, value = (*line.strip().split(maxsplit=2), "", "", "")[:3]
+        if name.isidentifier() and dots.startswith("..") and not dots.strip("."):
+            yield name, _literal(value)
 
 
 def _assignments(text: str) -> Iterator[tuple[str, Any]]:

@@ -148,6 +148,8 @@ def saved_report(path: Path) -> Snapshot:
 
 def _plans(path: Path) -> list[Any]:
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise ReportError(f"{path}: is not a regular file")  # a pipe may block
         with path.open("rb") as stream:
             data = stream.read(REPORT_LIMIT + 1)
         plans = json.loads(data) if len(data) <= REPORT_LIMIT else None

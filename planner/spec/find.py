@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from planner.spec.source import STDIN, identity, whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from planner.spec.problems import Problem
 
@@ -40,10 +40,23 @@ def _named(path: str) -> tuple[list[str], list[Problem]]:
         return files, [] if files else [whole_file(path, "no-specs", f"contains no files ending in {' or '.join(SUFFIXES)}")]
     if glob.has_magic(path) and not os.path.lexists(path):
         files = []
-        for match in sorted(glob.glob(path, recursive=True)):  # noqa: PTH207 - as above
+        for match in sorted(set(_matches(path))):
             files += _below(match) if os.path.isdir(match) else [match]  # noqa: PTH112
         return files, [] if files else [whole_file(path, "no-specs", "no files match")]
     return [path], []
+
+
+def _matches(pattern: str) -> Iterator[str]:
+    """Yield the paths that match; ``**`` does not follow links to folders, which may lead in a circle."""
+    before, found, after = f"/{pattern}".replace(os.sep, "/").partition("/**/")
+    if not found:
+        yield from glob.glob(pattern)  # noqa: PTH207 - the path as the user wrote it is kept
+        return
+    for start in glob.glob(f"{before[1:]}/") if before else [""]:  # noqa: PTH207 - as above
+        for where, folders, _ in os.walk(start or "."):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            inside = os.path.join(where, "") if start else os.path.join(where, "")[2:]  # noqa: PTH118
+            yield from _matches(glob.escape(inside) + after)
 
 
 def _below(folder: str) -> list[str]:

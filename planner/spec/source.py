@@ -42,8 +42,11 @@ def _read_bytes(file: str) -> bytes:
             data = sys.stdin.buffer.read(LIMIT + 1)
         else:
             path = Path(file)
-            if stat.S_ISDIR(path.stat().st_mode):
+            status = path.stat()
+            if stat.S_ISDIR(status.st_mode):
                 raise SpecError([whole_file(file, "folder", "is a folder, not a spec file", "name a file in it")])
+            if not stat.S_ISREG(status.st_mode) and not (sys.stdin and os.path.samestat(status, os.fstat(0))):
+                raise SpecError([whole_file(file, "unreadable", "is not a regular file", "write - for standard input")])  # a pipe may block
             with path.open("rb") as stream:
                 data = stream.read(LIMIT + 1)
     except FileNotFoundError:

@@ -10,6 +10,7 @@ import pytest
 from planner.capacity.figures import Plan
 from planner.importer.reader import Imported, UnsupportedConfigError
 from planner.importer.sources import read_config
+from tests.work import at_most
 
 PlanModel = Callable[..., Plan]
 
@@ -145,3 +146,20 @@ def test_what_is_no_such_configuration_is_told_in_one_line(text: str, file: str,
         read_config(text, file)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n" * 2**20 + "x",
+        "a .. " + " " * 2**20 + "x\ny",
+        "{" + ",".join(f'"{number}":1' for number in range(80_000)) + ', "79999": 1}',
+        json.dumps({**DEEPSEEK, "moe_layer_freq": "+".join(["[0]*999999999"] * 60_000)}),
+        json.dumps({**DEEPSEEK, "moe_layer_freq": "1" * 5_000}),
+    ],
+    ids=["lines", "spaces", "keys", "list", "digits"],
+)
+def test_a_long_text_takes_few_calls(text: str) -> None:
+    """A search that restarts at each character would not end: 2^20 squared steps."""
+    with at_most(20 * 2**20), pytest.raises(UnsupportedConfigError):
+        read_config(text, "x.txt")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +12,12 @@ from pathlib import Path
 import pytest
 
 from planner import spec
+from planner.cli import main
 from planner.spec.find import find
+from tests.work import at_most
 
 Write = Callable[..., Path]
+ROOT = Path(__file__).parent.parent.parent
 
 
 def heads(*paths: str) -> list[str]:
@@ -39,6 +43,10 @@ def tree(write: Write) -> None:
         (["*.yaml"], ["b.yaml"]),
         (["*.y*ml"], ["a.yml", "b.yaml"]),
         (["**/*.yaml"], ["b.yaml", "sub/c.yaml", "sub/deep/d.yaml"]),
+        (["sub/**/*.yaml"], ["sub/c.yaml", "sub/deep/d.yaml"]),
+        (["./**/d*"], ["./sub/deep/d.yaml"]),
+        (["**/**/deep/**/*.yaml"], ["sub/deep/d.yaml"]),
+        (["sub/**"], ["sub/c.yaml", "sub/deep/d.yaml", "sub/notes.txt"]),
         (["s*b"], ["sub/c.yaml", "sub/deep/d.yaml"]),
         (["b.yaml", "./b.yaml", ".", "sub/../b.yaml"], ["b.yaml", "./a.yml", "./sub/c.yaml", "./sub/deep/d.yaml"]),
         (["-", "b.yaml", "-"], ["<stdin>", "b.yaml"]),
@@ -66,6 +74,30 @@ def test_links_are_followed_to_files_and_not_to_folders(write: Write, folder: Pa
     (folder / "same.yaml").symlink_to("x.yaml")
     (folder / "broken.yaml").symlink_to("nowhere")
     assert find(["."])[0] == ("./same.yaml",)  # x.yaml under the first of its names
+
+
+def test_two_stars_do_not_follow_links_to_folders(write: Write, folder: Path) -> None:
+    """Two links from a folder to itself make 2^40 paths, as many as the system follows."""
+    write("name: x\n", "sub/x.yaml")
+    for name in ("one", "two"):
+        (folder / "sub" / name).symlink_to(folder / "sub")
+    with at_most(10_000):
+        assert find(["**/*.yaml"])[0] == ("sub/x.yaml",)
+        assert find([f"{folder}/**/x.yaml"])[0] == (f"{folder}/sub/x.yaml",)
+
+
+@pytest.mark.parametrize("command", ["run", "validate", "show", "import"])
+def test_a_pipe_is_an_error_and_is_not_opened(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Opening a pipe that nobody writes to would block."""
+    os.mkfifo(folder / "pipe.yaml")
+    assert main([command, "pipe.yaml"]) == 2
+    assert "pipe.yaml: error[unreadable]: is not a regular file; write - for standard input" in capsys.readouterr().err
+
+
+def test_standard_input_may_have_a_path(folder: Path) -> None:
+    text = b"name: x\nmodel: {vocab_size: 9, context_length: 4, d_model: 8, n_layers: 1, n_heads: 2}\n"
+    command = [sys.executable, "-m", "planner", "validate", "/dev/stdin"]
+    assert subprocess.run(command, input=text, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False).returncode == 0
 
 
 def test_only_files_are_read_from_a_folder(write: Write, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -105,9 +106,16 @@ def test_nesting_up_to_the_size_limit(write: Write) -> None:
     assert "more than 32 levels of nesting" in first(b"".join(b" " * level + b"a:\n" for level in range(1000)), write)
 
 
-def test_reading_stops_at_the_size_limit() -> None:
-    _, (problem,) = spec.read(["/dev/zero"])
+def test_reading_stops_at_the_size_limit(write: Write) -> None:
+    path = write(b"")
+    os.truncate(path, 2**40)  # a file of holes
+    _, (problem,) = spec.read([path])
     assert problem.code == "too-large"
+
+
+def test_a_device_is_not_read() -> None:
+    _, (problem,) = spec.read(["/dev/zero"])
+    assert (problem.code, problem.message) == ("unreadable", "is not a regular file")
 
 
 def test_memory_stays_bounded(write: Write) -> None:

@@ -21,6 +21,9 @@ _OFF = (
 )
 
 
+_DIGITS = 9  # of a number in text
+
+
 def looks_like_megatron(config: Mapping[str, Any]) -> bool:
     """Whether the keys are Megatron-LM's."""
     return {"num_layers", "hidden_size", "num_attention_heads"} <= set(config)
@@ -73,16 +76,17 @@ def _sparse(c: Reading) -> list[bool]:
 
 
 def _list_of(c: Reading, text: str) -> list[int] | int:
-    """Return the list of ``[0]*3+[1]*58``: lists of digits, repeated and joined; no other Python code."""
+    """Return the list of ``[0]*3+[1]*58``: lists of digits, repeated and joined up to MAX_LAYERS; no other Python code."""
     made: list[int] = []
-    if text.strip().isdecimal():
+    if text.strip().isdecimal() and len(text) <= _DIGITS:
         return int(text)
     for part in text.replace(" ", "").strip("()").split("+"):
         body, _, times = part.strip("()").partition("]*")
-        digits = body.strip("[]").split(",")
-        if not part.lstrip("(").startswith("[") or not all(digit in ("0", "1") for digit in digits) or not (times or "1").isdecimal():
+        digits, times = body.strip("[]").split(","), times or "1"
+        listed = part.lstrip("(").startswith("[") and all(digit in ("0", "1") for digit in digits)
+        if not listed or not times.isdecimal() or len(times) > _DIGITS or len(digits) * int(times) > MAX_LAYERS - len(made):
             raise c.refusal(f"`moe_layer_freq: {show(text)}` is not a list such as ([0]*3+[1]*58)")
-        made += [int(digit) for digit in digits] * min(int(times or 1), 10_000)
+        made += [int(digit) for digit in digits] * int(times)
     return made
 
 
