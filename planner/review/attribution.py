@@ -125,20 +125,12 @@ def _place(difference: Difference, from_root: Callable[[str], str]) -> Place | N
 
 def _value(node: Node | None, spec: Spec, difference: Difference) -> str:
     if node is not None:
-        return _written(node)
+        return node.shown()
     section, _, key = difference.setting.partition(".")
     if difference.setting not in spec.defaulted or section not in ("model", "training"):
         return ""
     known = settings.model(spec.model) if section == "model" else settings.training(spec.scenarios[0].training)
     return f"{known[key]} (default)" if key in known else ""
-
-
-def _written(node: Node) -> str:
-    if isinstance(node.value, dict):
-        return "{" + ", ".join(f"{key}: {_written(inner)}" for key, inner in node.value.items()) + "}"
-    if isinstance(node.value, list):
-        return "[" + ", ".join(map(_written, node.value)) + "]"
-    return node.text or str(node.value)
 
 
 def changes(before: Figures, after: Figures, scenario: str, moved: Attribution) -> tuple[Change, ...]:

@@ -9,6 +9,7 @@ from datetime import date
 from planner.report.columns import FIGURES, METHODS
 from planner.report.planned import Planned
 from planner.review import findings as rules
+from planner.review import policy
 from planner.review.attribution import Attribution, attribute, changes, figures, plan, same
 from planner.review.findings import CheckedModel
 from planner.review.policy import Policy
@@ -27,6 +28,7 @@ class Terms:
     base: str  # what the base is, for people
     from_root: Callable[[str], str]  # the path of a file of the working tree
     notes: tuple[str, ...] = ()
+    base_policy: Policy | None = None  # None: unknown
 
 
 def compare(base: Snapshot, head: Snapshot, terms: Terms) -> Review:
@@ -43,8 +45,8 @@ def compare(base: Snapshot, head: Snapshot, terms: Terms) -> Review:
             model = replace(model, note="no comparison: the spec has errors at the base")
         models.append(replace(model, renamed_from=renamed.get(name, "")) if name in renamed else model)
         if name in head.specs and _must_check(model, base, head, terms):
-            checked.append(_checked(head.specs[name], model, terms))
-    findings, statuses = rules.findings(checked, terms.policy, terms.today, terms.from_root)
+            checked.append(_checked(head.specs[name], model, terms, old))
+    findings, statuses = rules.findings(checked, terms.policy, terms.today, terms.from_root, terms.base_policy)
     found = (*map(rules.of_problem, head.problems), *findings)
     with_findings = {finding.model for finding in found}
     return Review(
@@ -55,6 +57,7 @@ def compare(base: Snapshot, head: Snapshot, terms: Terms) -> Review:
         waivers=tuple((name, waiver) for name in sorted(head.specs) for waiver in head.specs[name].waivers),
         notes=(*terms.notes, *(f"{problem.place.file} has errors at the base: {problem.message}" for problem in base.problems)),
         formulas=_formulas(base),
+        policy_edits=policy.edits(terms.base_policy, terms.policy) if terms.base_policy else (),
     )
 
 
@@ -118,7 +121,7 @@ def _requirements(spec: Spec) -> tuple[object, ...]:
     return claims, [(waiver.budget, waiver.until) for waiver in spec.waivers], spec.tags
 
 
-def _checked(spec: Spec, model: ReviewedModel, terms: Terms) -> CheckedModel:
+def _checked(spec: Spec, model: ReviewedModel, terms: Terms, base: Spec | None) -> CheckedModel:
     before = {row.scenario: row.before for row in model.rows if row.before is not None}
     planned = Planned(spec, tuple(plan(spec, scenario) for scenario in spec.scenarios))
     if model.status in ("unchanged", "renamed"):
@@ -126,7 +129,7 @@ def _checked(spec: Spec, model: ReviewedModel, terms: Terms) -> CheckedModel:
     for scenario in spec.scenarios:  # a scenario without a row is unchanged
         if model.status == "changed" and scenario.name not in {row.scenario for row in model.rows}:
             before |= figures(spec, {scenario.name})
-    return CheckedModel(planned, before, _places(spec, model, terms))
+    return CheckedModel(planned, before, _places(spec, model, terms), base)
 
 
 def _places(spec: Spec, model: ReviewedModel, terms: Terms) -> dict[str, Place]:

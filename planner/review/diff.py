@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 from planner.report.paths import posix
 from planner.review import git, policy, snapshot
 from planner.review.compare import Terms, compare
 from planner.review.git import GitError, Repository
+from planner.review.policy import POLICY
 from planner.review.review import Review
-from planner.review.snapshot import POLICY, ReportError, Snapshot
+from planner.review.snapshot import ReportError, Snapshot
 from planner.spec.source import LIMIT
 
 _NOWHERE = ("not-found", "no-specs")  # problems of a path that may have named specs in the base
@@ -51,25 +53,32 @@ def _repository(request: Request, folder: Path) -> Repository:
 
 def _review(request: Request, folder: Path, repo: Repository) -> Review:
     rules, wrong = policy.read(repo.root / POLICY, POLICY)
-    patterns = [_from_root(repo.root, folder, path) for path in request.specs] or list(rules.specs)
+    commit, named = git.base_commit(repo, request.base) if request.base_report is None else ("", f"the report {request.base_report}")
+    before = git.tree(repo, commit, POLICY.__eq__, LIMIT).files.get(POLICY, b"") if commit else None
+    base_rules, lapsed = policy.parsed(f"base {POLICY}", before) if before else (policy.Policy(), ())
+    listed = [*(rules.specs if rules.written or not base_rules.written else ()), *(base_rules.specs if base_rules.written else ())]
+    patterns = [_from_root(repo.root, folder, path) for path in request.specs] or list(dict.fromkeys(listed))
     head = snapshot.working_tree(repo.root, request.specs or [os.path.relpath(repo.root / path, folder) for path in patterns])
     nowhere = [problem for problem in head.problems if problem.code in _NOWHERE]
     head = replace(head, problems=(*wrong, *(problem for problem in head.problems if problem not in nowhere)))
     if request.base_report is None:
-        commit, named = git.base_commit(repo, request.base)
         tree = git.tree(repo, commit, lambda path: snapshot.is_spec(path, patterns), LIMIT)
         base = snapshot.revision(tree.files, patterns, head.specs, _unchanged(repo.root, tree.files), rules.specs)
-        policy_changed, notes = _differs(repo.root / POLICY, tree.files.get(POLICY)), tree.notes
+        notes = (*tree.notes, *(f"{problem.place.file} has errors: {problem.message}" for problem in lapsed))
     else:
-        base, named, policy_changed, notes = snapshot.saved_report(request.base_report), f"the report {request.base_report}", True, ()
+        base, notes = snapshot.saved_report(request.base_report), ()
         base = replace(base, paths=frozenset(snapshot.selected(base.paths, patterns)))
     base = _only_requested(base, head)
     nowhere = [problem for problem in nowhere if not snapshot.selected(base.paths, [problem.place.file])]
+    if rules.specs != tuple(listed):  # a path of the base's policy alone may match nothing
+        own = {os.path.relpath(repo.root / path, folder) for path in rules.specs}
+        nowhere = [problem for problem in nowhere if request.specs or problem.place.file in own]
     if nowhere:
         hint = "" if request.specs else f"; name the specs, or list where they are under specs: in {POLICY}"
         raise ReviewError("; ".join(f"{problem.place.file}: {problem.message}" for problem in nowhere) + hint)
-    terms = Terms(rules, policy_changed, request.today, named, lambda file: snapshot.from_root(repo.root, file), notes)
-    return compare(base, head, terms)
+    from_root = partial(snapshot.from_root, repo.root)
+    policy_changed = before is None or _differs(repo.root / POLICY, before or None)
+    return compare(base, head, Terms(rules, policy_changed, request.today, named, from_root, notes, None if before is None else base_rules))
 
 
 def _only_requested(base: Snapshot, head: Snapshot) -> Snapshot:

@@ -12,7 +12,7 @@ from planner.capacity.figures import Plan
 from planner.report import claims, quantity, units
 from planner.report.columns import CLAIMABLE
 from planner.report.planned import Planned
-from planner.review.policy import SIZE_LABEL, Budget, Limit, Policy
+from planner.review.policy import POLICY_CHANGE, SIZE_LABEL, Budget, Limit, Policy
 from planner.review.remedies import Remedy, find_remedies
 from planner.review.review import BudgetStatus, Figures, Finding, Severity
 from planner.spec.problems import Problem
@@ -31,24 +31,55 @@ class CheckedModel:
     planned: Planned
     before: dict[str, Figures]
     places: dict[str, Place]  # of findings by metric, "" for all others; files are relative to the root
+    base: Spec | None = None  # the spec at the base; the budgets of its name and tags apply under the policy of the base
 
 
 def findings(
-    checked: Iterable[CheckedModel], policy: Policy, today: date, from_root: Callable[[str], str]
+    checked: Iterable[CheckedModel], policy: Policy, today: date, from_root: Callable[[str], str], base_policy: Policy | None = None
 ) -> tuple[tuple[Finding, ...], tuple[BudgetStatus, ...]]:
     """Return the findings about models, most severe first, and the status of each budget that applies to them."""
     found: list[Finding] = []
-    statuses: list[BudgetStatus] = []
+    statuses: dict[tuple[str, str, str], BudgetStatus] = {}
     for model in checked:
-        spec = model.planned.spec
-        for budget, plan, exceeded in _budgets(model, policy, remedies=sum(one.rule.startswith("budget:") for one in found) < REMEDIES):
-            these = [_waived(finding, spec, today) for finding in exceeded]
-            worst = min((finding.severity for finding in these), key=_SEVERITIES.index, default=None)
-            statuses.append(BudgetStatus(spec.name, plan.scenario, budget.name, worst or "kept"))
-            found += these
-        found += [_waived(finding, spec, today) for finding in _labels(model, policy)]
-        found += [*_claims(model, from_root), *_unknown_waivers(model, policy, from_root)]
-    return tuple(sorted(found, key=lambda one: _SEVERITIES.index(one.severity))), tuple(statuses)
+        remedies = sum(one.rule.startswith("budget:") for one in found) < REMEDIES
+        these, states = _under(replace(model, base=None), policy, today, remedies=remedies)
+        if base_policy is not None and base_policy.written is not None:
+            hidden, own = _hidden(model, base_policy, today, these)
+            these, states = [*these, *hidden], [*states, *own]
+        statuses |= {(one.model, one.scenario, one.budget): one for one in states}
+        found += [*these, *_claims(model, from_root), *_unknown_waivers(model, policy, from_root)]
+    return tuple(sorted(found, key=lambda one: _SEVERITIES.index(one.severity))), tuple(statuses.values())
+
+
+def _under(model: CheckedModel, policy: Policy, today: date, *, remedies: bool) -> tuple[list[Finding], list[BudgetStatus]]:
+    """Return the findings of a model under a policy, and the status of each of its budgets."""
+    spec = model.planned.spec
+    found: list[Finding] = []
+    statuses: list[BudgetStatus] = []
+    for budget, plan, exceeded in _budgets(model, policy, remedies=remedies):
+        these = [_waived(finding, spec, today) for finding in exceeded]
+        worst = min((finding.severity for finding in these), key=_SEVERITIES.index, default=None)
+        statuses.append(BudgetStatus(spec.name, plan.scenario, budget.name, worst or "kept"))
+        found += these
+    return [*found, *(_waived(finding, spec, today) for finding in _labels(model, policy))], statuses
+
+
+def _hidden(model: CheckedModel, base_policy: Policy, today: date, reported: Iterable[Finding]) -> tuple[list[Finding], list[BudgetStatus]]:
+    """Return the findings under the policy of the base that are missing or less severe under the policy of the head."""
+    known = {(one.rule, one.scenario, one.severity) for one in reported}
+    found, states = [], []
+    for one in _under(model, base_policy, today, remedies=False)[0]:
+        if any((one.rule, one.scenario, severity) in known for severity in _SEVERITIES[: _SEVERITIES.index(one.severity) + 1]):
+            continue
+        severity = base_policy.change_severity if one.severity == "error" else one.severity
+        message = f"{one.message}; allowed only by this change's own policy"
+        found.append(replace(one, rule=POLICY_CHANGE, severity=severity, message=message, hint=_SEPARATELY))
+        if one.rule.startswith("budget:"):
+            states.append(BudgetStatus(one.model, one.scenario, one.rule.removeprefix("budget:"), severity))
+    return found, states
+
+
+_SEPARATELY = "change budgets and tags in a separate pull request, or add a waiver"
 
 
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "waived")
@@ -61,9 +92,10 @@ def of_problem(problem: Problem) -> Finding:
 
 def _budgets(model: CheckedModel, policy: Policy, *, remedies: bool) -> Iterator[tuple[Budget, Plan, list[Finding]]]:
     """Yield each budget that applies to a scenario, with the findings of its exceeded limits."""
+    specs = [model.planned.spec, *([model.base] if model.base else [])]
     for plan in model.planned.plans:
         for budget in policy.budgets:
-            if budget.covers(model.planned.spec, plan.scenario):
+            if any(budget.covers(spec, plan.scenario) for spec in specs):
                 yield budget, plan, list(_exceeded(model, plan, budget, remedies=remedies))
 
 

@@ -10,7 +10,7 @@ from planner.importer.files import first_problem, import_file, locate
 from planner.importer.reader import UnsupportedConfigError
 from planner.importer.write import spec_text
 from planner.report import write as on_disk
-from planner.review.snapshot import POLICY
+from planner.review.policy import POLICY
 from planner.spec.language import schema
 from planner.spec.problems import SpecError, render
 

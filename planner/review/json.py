@@ -23,6 +23,7 @@ def json(review: Review) -> str:
         "models": plain(review.models),
         "findings": plain(review.findings),
         "budgets": plain(review.budget_statuses),
+        "policy_edits": plain(review.policy_edits),
         "waivers": [{"model": model, "waiver": plain(waiver)} for model, waiver in review.waivers],
         "formula_changes": plain(review.formulas),
         "notes": plain(review.notes),

@@ -1,7 +1,8 @@
 """A review as a pull-request comment: GitHub-flavored Markdown within GitHub's size limit.
 
 If it is too long, parts are omitted in this order: names of unchanged models; folded tables of metrics; explanations; waivers and notes;
-rows of the overview; findings, which use at most half of the space. Of each, the last ones are omitted first. A last line lists them.
+changes of the policy; rows of the overview; findings, which use at most half of the space. Of each, the last ones are omitted first. A
+last line lists them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from planner.report.columns import FIGURES, OVERVIEW
 from planner.report.markdown import escape
 from planner.report.overview import label
 from planner.review import wording
+from planner.review.policy import POLICY
 from planner.review.review import Edit, Finding, Review, ReviewedModel, ReviewedScenario
 from planner.spec.records import Place
 
@@ -60,6 +62,7 @@ def markdown(review: Review, blob: str = "", limit: int = LIMIT) -> str:
     findings = half.fit(review.findings, lambda finding: _finding(finding, blob), "findings")
     space.left -= sum(map(_size, findings)) + len(findings)
     rows = space.fit(rows_of, lambda pair: _overview(*pair, figures, statuses), "rows of the overview")
+    policy = space.fit(enumerate(review.policy_edits, 1), lambda one: f"{one[0]}. {_edit(one[1], blob)}", "changes of the policy")
     notes = space.fit(_notes(review), str, "waivers and notes")
     why = space.fit((model for model in review.changed if model.edits), lambda model: "\n".join(_why(model, blob)), "explanations")
     folded = space.fit((model for model in review.changed if model.rows), lambda model: "\n".join(_details(model)), "tables of metrics")
@@ -68,6 +71,7 @@ def markdown(review: Review, blob: str = "", limit: int = LIMIT) -> str:
         "\n".join(head),
         _section("Findings", [_line(("", "finding", "where")), _line(("---",) * 3), *findings] if findings else []),
         _section("Changes", [*_heading(figures, statuses), *rows] if rows else []),
+        _section(f"Changes of {POLICY}", policy),
         _section("Why", why, gap="\n\n"),
         "\n\n".join(folded),
         "\n".join(notes),

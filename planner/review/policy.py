@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from pathlib import Path
@@ -12,15 +12,20 @@ from typing import Literal
 from planner.report import quantity
 from planner.report.columns import CLAIMABLE
 from planner.report.quantity import Amount
-from planner.spec.nodes import UNREADABLE, Node, Source
+from planner.review.review import Edit
+from planner.spec.edits import Difference, differences
+from planner.spec.nodes import UNREADABLE, Mark, Node, Source
 from planner.spec.problems import Problem, SpecError
 from planner.spec.records import Place, Spec
-from planner.spec.source import read_source, whole_file
+from planner.spec.source import decode, read_source, whole_file
 from planner.spec.suggest import value_hint
 from planner.spec.validate import validate
 from planner.spec.yaml12 import parse
 
+POLICY = "planner.yaml"  # at the root; no spec
 SIZE_LABEL = "size_label"  # the name of the check of size labels, for waivers
+POLICY_CHANGE = "policy_change"  # the rule of findings that a change of the policy itself would hide
+SECTIONS = ("specs", "budgets", SIZE_LABEL, POLICY_CHANGE)
 _LIMITS = ("max", "min", "max_increase")
 
 
@@ -61,6 +66,8 @@ class Policy:
     budgets: tuple[Budget, ...] = ()
     label_tolerance: Fraction = Fraction(1, 10)
     label_severity: Literal["error", "warning", "off"] = "warning"
+    change_severity: Literal["error", "warning"] = "error"  # of what only a change of the policy itself allows
+    written: Node | None = field(default=None, compare=False)  # None: no file
 
 
 def read(path: Path, name: str) -> tuple[Policy, tuple[Problem, ...]]:
@@ -72,13 +79,30 @@ def read(path: Path, name: str) -> tuple[Policy, tuple[Problem, ...]]:
         return Policy(), ()
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(path.parent)):
         return Policy(), (whole_file(name, "outside", "leads outside the repository", "write the file itself"),)
+    return parsed(name, path)
+
+
+def parsed(name: str, content: Path | bytes) -> tuple[Policy, tuple[Problem, ...]]:
+    """Return the policy in a file or in the bytes of one, and its errors; with errors, the defaults."""
     try:
-        root, unread = parse(Source(name, read_source(str(path)).text))
+        source = decode(name, content) if isinstance(content, bytes) else Source(name, read_source(str(content)).text)
+        root, unread = parse(source)
     except SpecError as error:
         return Policy(), tuple(replace(one, place=replace(one.place, file=name)) for one in error.problems)
     tree, problems = validate(root, "policy")
     wrong = (*unread, *problems, *_problems(tree))
     return (Policy(), wrong) if wrong else (_policy(tree), ())
+
+
+def edits(before: Policy, after: Policy) -> tuple[Edit, ...]:
+    """Return the edits from one policy to another; a file that is missing has no settings."""
+    old, new = (one.written or Node(Mark(Source("", ""), 0, 0), {}) for one in (before, after))
+    return tuple(_edit(one) for one in differences(old, new, SECTIONS))
+
+
+def _edit(one: Difference) -> Edit:
+    before, after = (node.shown() if node else "" for node in (one.before, one.after))
+    return Edit(one.setting, before, after, one.after.mark.place if one.after else None)
 
 
 def _problems(tree: Node) -> list[Problem]:
@@ -131,12 +155,14 @@ def _policy(tree: Node) -> Policy:
     items, default = tree.items(), Policy()
     label = items[SIZE_LABEL].items() if SIZE_LABEL in items else {}
     severity: Literal["error", "warning", "off"] = _text(label.get("severity")) or default.label_severity  # type: ignore[assignment]  # by the schema
-    tolerance = _text(label.get("tolerance"))
+    tolerance, change = _text(label.get("tolerance")), items.get(POLICY_CHANGE)
     return Policy(
         specs=_texts(items.get("specs")) or default.specs,
         budgets=tuple(map(_budget, _budgets(tree))),
         label_tolerance=quantity.parse(tolerance, "parameters", share=True).value if tolerance else default.label_tolerance,
         label_severity=severity,
+        change_severity="warning" if change and _text(change.items().get("severity")) == "warning" else "error",
+        written=tree,
     )
 
 

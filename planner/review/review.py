@@ -20,7 +20,7 @@ class Edit:
     setting: str  # "training.batch_size"
     before: str  # empty: unset
     after: str
-    place: Place | None  # now, or before if it is gone; None: in a saved report
+    place: Place | None  # now, or before if it is gone; None: in a saved report or a policy of the base
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +115,7 @@ class Review:
     waivers: tuple[tuple[str, Waiver], ...] = ()  # of all models, by model
     notes: tuple[str, ...] = ()
     formulas: tuple[FormulaChange, ...] = ()
+    policy_edits: tuple[Edit, ...] = ()
 
     @property
     def changed(self) -> tuple[ReviewedModel, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 from planner.importer.convert import as_spec
 from planner.report.columns import CLAIMABLE
 from planner.report.paths import posix
+from planner.review.policy import POLICY
 from planner.review.review import Figures
 from planner.spec import catalogue
 from planner.spec import read as read_specs
@@ -24,7 +25,6 @@ from planner.spec.problems import Problem
 from planner.spec.records import Place, Spec
 from planner.spec.source import STDIN, whole_file
 
-POLICY = "planner.yaml"  # at the root; no spec
 REPORT_LIMIT = 2**28  # bytes of a saved report
 
 

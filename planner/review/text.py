@@ -8,6 +8,7 @@ from planner.report import quantity
 from planner.report.columns import FIGURES
 from planner.report.terminal import PLAIN, Style, printable, table
 from planner.review import wording
+from planner.review.policy import POLICY
 from planner.review.review import Review, ReviewedModel, ReviewedScenario
 
 
@@ -22,6 +23,7 @@ def _lines(review: Review, style: Style) -> Iterator[str]:
     for model in review.changed:
         yield ""
         yield from _model(model, statuses, style)
+    yield from _list(f"Changes of {POLICY}", wording.policy_edits(review), style)
     yield from _list("Findings", list(map(wording.line, review.findings)), style)
     yield from _list("Waivers", [wording.waiver(*waiver) for waiver in review.waivers], style)
     yield from _list("Formula updates (same spec, new result)", list(map(wording.formula, review.formulas)), style)

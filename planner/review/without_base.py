@@ -12,9 +12,9 @@ from planner.report.planned import BudgetLimit, Planned
 from planner.review import findings as rules
 from planner.review import policy
 from planner.review.findings import CheckedModel
-from planner.review.policy import Policy
+from planner.review.policy import POLICY, Policy
 from planner.review.review import Finding, Review, ReviewedModel
-from planner.review.snapshot import POLICY, from_root
+from planner.review.snapshot import from_root
 from planner.spec.problems import Problem
 from planner.spec.records import Spec
 

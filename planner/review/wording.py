@@ -114,6 +114,12 @@ def edit(one: Edit) -> tuple[str, str, str]:
     return one.setting, f"{before} → {after}", where(one.place) if one.place else ""
 
 
+def policy_edits(review: Review) -> list[str]:
+    """Describe the numbered changes of the policy."""
+    lines = ((number, *edit(one)) for number, one in enumerate(review.policy_edits, 1))
+    return [f"{number}. {setting} {values}{f', {place}' if place else ''}" for number, setting, values, place in lines]
+
+
 def where(place: Place) -> str:
     """Format a location."""
     return f"{place.file}:{place.line}" if place.line else place.file

@@ -14,7 +14,8 @@ from planner.spec.resolve import resolve
 from planner.spec.settings import Document
 from planner.spec.validate import validate
 
-_SECTIONS = ("model", "training", "scenarios")  # what moves figures; the rest of a spec is words about it
+MODEL = ("model", "training", "scenarios")  # what moves figures; the rest of a spec is words about it
+_NAMED = (("scenarios",), ("budgets",))  # lists whose elements have names
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +43,16 @@ class Difference:
         return "".join(f"[{step}]" if isinstance(step, int) else f".{_name(step)}" for step in self.path).removeprefix(".")
 
 
-def differences(before: Node, after: Node) -> tuple[Difference, ...]:
-    """Return where two specs differ as written, in the order of the later one; what is gone comes last."""
+def differences(before: Node, after: Node, sections: Iterable[str] = MODEL) -> tuple[Difference, ...]:
+    """Return where sections of two documents differ as written, in the order of the later one; what is gone comes last."""
     found: list[Difference] = []
-    for section in _SECTIONS:
+    for section in sections:
         found += _differences((section,), before.items().get(section), after.items().get(section))
     return tuple(found)
 
 
 def _differences(path: Path, before: Node | None, after: Node | None) -> Iterator[Difference]:
-    if path == ("scenarios",):
+    if path in _NAMED:
         yield from _entries(path, _by_name(before), _by_name(after))
     elif _is_mapping(before, after):
         yield from _entries(path, before.items() if before else {}, after.items() if after else {})
@@ -64,7 +65,7 @@ def _differences(path: Path, before: Node | None, after: Node | None) -> Iterato
 
 def _entries(path: Path, before: dict[str, Node], after: dict[str, Node]) -> Iterator[Difference]:
     for key in (*after, *(key for key in before if key not in after)):
-        step = ByName(key) if path == ("scenarios",) else key
+        step = ByName(key) if path in _NAMED else key
         inner = (*path, step)
         if isinstance(step, ByName) and (key not in before or key not in after):
             yield Difference(inner, before.get(key), after.get(key))
@@ -77,8 +78,8 @@ def _is_mapping(*nodes: Node | None) -> bool:
     return all(node is None or (isinstance(node.value, dict) and node.rest is None) for node in nodes)
 
 
-def _by_name(scenarios: Node | None) -> dict[str, Node]:
-    elements = scenarios.elements() if scenarios else []
+def _by_name(named: Node | None) -> dict[str, Node]:
+    elements = named.elements() if named else []
     return {str(node.items()["name"].value): node for node in elements}
 
 

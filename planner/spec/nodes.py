@@ -97,6 +97,14 @@ class Node:
             return [node.plain() for node in value]
         return value
 
+    def shown(self) -> str:
+        """Return the value on one line, scalars as written."""
+        if isinstance(self.value, dict):
+            return "{" + ", ".join(f"{key}: {node.shown()}" for key, node in self.value.items()) + "}"
+        if isinstance(self.value, list):
+            return "[" + ", ".join(node.shown() for node in self.value) + "]"
+        return self.text or str(self.value)
+
     def walk(self, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Node]]:
         """Yield every value with its path, outer ones first."""
         yield path, self

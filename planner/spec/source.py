@@ -30,7 +30,7 @@ def read_source(file: str) -> Source:
 
     Raises SpecError: the file is missing, a folder, too large or not UTF-8.
     """
-    return Source(file, _decode(file, _read_bytes(file)))
+    return decode(file, _read_bytes(file))
 
 
 def _read_bytes(file: str) -> bytes:
@@ -59,12 +59,12 @@ def _read_bytes(file: str) -> bytes:
     return data
 
 
-def _decode(file: str, data: bytes) -> str:
+def decode(file: str, data: bytes) -> Source:
     """Decode UTF-8, with or without a byte order mark; raises SpecError."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")) or (data[:4].count(0) > 1 and any(data[:4])):
         raise SpecError([whole_file(file, "encoding", "is UTF-16 or UTF-32", "save it as UTF-8")])
     try:
-        return data.decode("utf-8-sig")
+        return Source(file, data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8-sig")
         source = Source(file, before + "\N{REPLACEMENT CHARACTER}")

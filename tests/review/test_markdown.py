@@ -110,7 +110,8 @@ def test_a_name_shows_itself_and_does_nothing_else(repo: Repo, name: str) -> Non
         seen = Seen(render(out))
         assert set(seen.tags) <= OURS
         assert {attribute for attribute, _ in seen.attributes} <= {"align", "href"}
-        assert {value for attribute, value in seen.attributes if attribute == "href"} <= {"https://example.org/a.png"}  # as any text
+        links = [value for attribute, value in seen.attributes if attribute == "href"]
+        assert all(str(link).startswith("https://example.org/a.png") for link in links)  # as any text
         assert not re.search(r"(?<!\w)[@#](?=\w)", seen.text)  # GitHub links @name and #1 in the text that it shows
         assert " ".join(name.split()) in seen.text.replace("\u200b", "")
         tables = [row for row in seen.rows if row]

@@ -1,0 +1,95 @@
+"""A change cannot loosen the policy that judges it: the policy of the base applies too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import LAYER_PARAMS, TINY_PARAMS, Repo, spec
+
+# 150 k lies between the model at the base (114,944 parameters) and the model with a third layer (164,928)
+assert TINY_PARAMS < 150_000 < TINY_PARAMS + LAYER_PARAMS
+BUDGET = "  - {name: cap, figure: params_total, max: 150k%s}\n"
+POLICY = "budgets:\n" + BUDGET % ""
+EXCEEDED = "params_total 164.9 k exceeds budget cap (150k) by 14.93 k (base planner.yaml:2); allowed only by this change's own policy"
+
+LOOSENED = {  # a grown model, and the policy of its branch; None: deleted
+    "raised": POLICY.replace("150k", "1.5M"),
+    "deleted": None,
+    "emptied": "",
+    "another name": POLICY.replace("cap", "hat").replace("150k", "1.5M"),
+    "other models": "budgets:\n" + BUDGET % ", models: [huge-*]",
+    "only a warning": "budgets:\n" + BUDGET % ", severity: warning",
+    "other specs": "specs: [elsewhere]\n",
+    "its own severity": POLICY.replace("150k", "1.5M") + "policy_change: {severity: warning}\n",
+}
+
+
+def on_branch(repo: Repo, policy: str | None) -> str:
+    """Commit the policy to the base, change it on the branch, and return the base."""
+    repo.write(POLICY, "planner.yaml")
+    base = repo.commit()
+    if policy is None:
+        (repo.root / "planner.yaml").unlink()
+    else:
+        repo.write(policy, "planner.yaml")
+    return base
+
+
+@pytest.mark.parametrize("policy", LOOSENED.values(), ids=LOOSENED)
+def test_a_loosened_policy_hides_nothing(repo: Repo, policy: str | None) -> None:
+    base = on_branch(repo, policy)
+    repo.write(spec("more"), "elsewhere/more.yaml")
+    repo.write(spec(n_layers="3"))
+    review = repo.review("--base", base)
+    (finding,) = (one for one in review["findings"] if one["rule"] == "policy_change")
+    assert (finding["message"], finding["severity"], review["failed"]) == (EXCEEDED, "error", True)
+    assert {"model": "tiny", "scenario": "base", "budget": "cap", "state": "error"} in review["budgets"]
+    assert ("kept", "cap") not in {(one["state"], one["budget"]) for one in review["budgets"] if one["model"] == "tiny"}
+
+
+def test_the_base_decides_how_severe_that_is(repo: Repo) -> None:
+    repo.write(POLICY + "policy_change: {severity: warning}\n", "planner.yaml")
+    base = repo.commit()
+    repo.write(POLICY.replace("150k", "1.5M") + "policy_change: {severity: error}\n", "planner.yaml")
+    repo.write(spec(n_layers="3"))
+    assert [one["severity"] for one in repo.review("--base", base)["findings"]] == ["warning"]
+
+
+def test_a_waiver_allows_it_in_view_of_all(repo: Repo) -> None:
+    base = on_branch(repo, POLICY.replace("150k", "1.5M"))
+    repo.write(spec(n_layers="3") + "waivers: [{budget: cap, reason: agreed, until: 2027-01-31}]\n")
+    findings = repo.review("--base", base, "--today", "2027-01-01")["findings"]
+    assert [(one["rule"], one["severity"]) for one in findings] == [("policy_change", "waived")]
+
+
+def test_a_policy_that_changes_alone_or_becomes_stricter_is_no_finding(repo: Repo) -> None:
+    base = on_branch(repo, POLICY.replace("150k", "1.5M"))
+    assert repo.review("--base", base)["findings"] == []
+    repo.write(POLICY.replace("150k", "140k"), "planner.yaml")
+    repo.write(spec(n_layers="3"))
+    assert [one["rule"] for one in repo.review("--base", base)["findings"]] == ["budget:cap"]
+
+
+def test_changes_of_the_policy_are_numbered_edits(repo: Repo) -> None:
+    base = on_branch(repo, "budgets:\n  - {name: cap, figure: params_total, max: 1.5M, severity: warning}\n")
+    edits = repo.review("--base", base)["policy_edits"]
+    assert [(one["setting"], one["before"], one["after"]) for one in edits] == [
+        ("budgets.cap.max", "150k", "1.5M"),
+        ("budgets.cap.severity", "", "warning"),
+    ]
+    assert edits[0]["place"] == {"file": "planner.yaml", "line": 2, "column": 44}
+    assert "  1. budgets.cap.max 150k → 1.5M, planner.yaml:2\n" in repo.run("diff", "--base", base)[1]
+    assert "\n1. <code>budgets.cap.max</code> 150k → 1.5M, planner.yaml:2\n" in repo.run("diff", "--base", base, "--format", "md")[1]
+    (repo.root / "planner.yaml").unlink()
+    assert "  1. budgets.cap {name: cap, figure: params_total, max: 150k} → removed\n" in repo.run("diff", "--base", base)[1]
+
+
+def test_a_policy_with_errors_at_the_base_is_a_note(repo: Repo) -> None:
+    repo.write("budgets: [{name: a}]\n", "planner.yaml")
+    base = repo.commit()
+    Path(repo.root / "planner.yaml").write_text(POLICY, encoding="utf-8")
+    review = repo.review("--base", base)
+    assert review["findings"] == []
+    assert "base planner.yaml has errors: missing required key 'figure' in budgets[0]" in review["notes"]
