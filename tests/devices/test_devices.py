@@ -38,7 +38,7 @@ def test_no_two_devices_share_a_name() -> None:
     assert {entry["source"] for entry in CATALOGUE["devices"]} == set(CATALOGUE["sources"])
 
 
-def test_a_device_is_an_amount_of_memory_and_of_nothing_else() -> None:
+def test_a_device_name_is_an_amount_of_memory_only() -> None:
     amount = quantity.parse("H100-80gb", "bytes", bare=False)
     assert (amount.text, int(amount.value)) == ("H100-80GB-SXM", 81_559 * 2**20)
     assert quantity.spelled_out(amount) == "H100-80GB-SXM (79.65 GiB, 85,520,809,984 bytes)"
@@ -49,5 +49,5 @@ def test_a_device_is_an_amount_of_memory_and_of_nothing_else() -> None:
         quantity.parse("h100", "parameters")
 
 
-def test_the_classes_of_devices_that_specs_name_are_in_the_catalogue() -> None:
+def test_device_classes_of_specs_are_in_the_device_catalog() -> None:
     assert [devices.find(name) is not None for name in ("a100", "h100", "cpu")] == [True, True, False]

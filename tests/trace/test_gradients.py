@@ -1,4 +1,4 @@
-"""What each operator keeps and costs, with each of its inputs needing a gradient or not: as PyTorch does it on a GPU that is not there."""
+"""Saved bytes and FLOPs of each operator, for inputs with and without gradients, compared with PyTorch on a fake GPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from planner.trace.unsupported import UnsupportedError
 
 pytest.importorskip("torch", reason="the extra torch is not installed")
 import torch
-from torch.nn import functional as F  # noqa: N812 - the name that every PyTorch program gives it
+from torch.nn import functional as F  # noqa: N812 - its usual name in PyTorch programs
 
 from planner.verify import fake_cuda
 from planner.verify.allocations import AllocationTracker
@@ -37,7 +37,7 @@ MODEL = Model(64, 64, n, d, 1, (Run(1, (Layer(Attention(H, H, h), FeedForward(d)
 
 @dataclass(frozen=True)
 class Case:
-    """An operator: the shapes of its inputs that may need gradients, how we trace it, and how PyTorch runs it."""
+    """An operator: shapes of the inputs that may need gradients, our trace of it, and PyTorch's call."""
 
     shapes: tuple[tuple[int, ...], ...]
     ours: Callable[..., Tensor]
@@ -122,7 +122,7 @@ def combinations() -> Iterator[tuple[str, tuple[bool, ...]]]:
 
 
 def ours(case: Case, needs: tuple[bool, ...]) -> tuple[bool, int, int, int]:
-    """Trace the operator; return whether its output needs a gradient, bytes kept, FLOPs forward and backward."""
+    """Trace the operator; return whether its output needs a gradient, saved bytes, FLOPs forward and backward."""
     precision = "fp32" if case.dtype == "float32" else "bf16"
     device = "a100" if case.device == "cuda" else "cpu"
     t = new_tape(MODEL, Training(B, n, precision=precision, gradient_dtype="bf16" if precision == "bf16" else "fp32", device=device))  # type: ignore[arg-type] # names of devices
@@ -160,12 +160,12 @@ def theirs(case: Case, needs: tuple[bool, ...]) -> tuple[bool, int, int, int]:
 @pytest.mark.parametrize(
     ("name", "needs"), list(combinations()), ids=lambda value: value if isinstance(value, str) else "".join("01"[need] for need in value)
 )
-def test_an_operator_honours_which_inputs_need_gradients(name: str, needs: tuple[bool, ...]) -> None:
+def test_an_operator_respects_which_inputs_need_gradients(name: str, needs: tuple[bool, ...]) -> None:
     assert ours(CASES[name], needs) == theirs(CASES[name], needs)
 
 
 @pytest.mark.parametrize("trains", [True, False])
-def test_autocast_makes_one_copy_of_a_weight_that_trains_and_one_for_each_reader_of_a_frozen_one(trains: bool) -> None:
+def test_autocast_casts_a_trained_weight_once_and_a_frozen_one_for_each_use(trains: bool) -> None:
     t = new_tape(MODEL, Training(B, n, precision="bf16-autocast"))
     x, w = t.tensor(ROWS, "bfloat16"), t.tensor((d, d), "float32", needs_grad=trains)
     w.parts[0][0].leaf = True
@@ -183,7 +183,7 @@ def test_autocast_makes_one_copy_of_a_weight_that_trains_and_one_for_each_reader
     assert sum(entry.bytes for entry in saved_for_backward(t.nodes).entries) == sum(storage.nbytes() for storage in saved.values())
 
 
-def test_equal_layers_are_refused_where_only_the_first_reads_what_needs_no_gradient() -> None:
+def test_repeated_layers_are_rejected_if_only_the_first_has_an_input_without_gradient() -> None:
     t = new_tape(MODEL, Training(B, n, precision="fp32"))
     x, w = t.tensor(ROWS, "float32", needs_grad=False), t.tensor((d, d), "float32")
     with pytest.raises(UnsupportedError, match="without gradient"):

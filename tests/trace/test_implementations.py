@@ -1,4 +1,4 @@
-"""Implementations and classes: every name has an answer, and what a spec leaves open follows one rule."""
+"""Implementations and model classes: every name has an entry, and one rule chooses the class if a spec names none."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STEP = Training(2, 8, precision="fp32")
 
 def model(layer: Layer = PLAIN, **settings: object) -> Model:
     given = {"positions": layer.positions, "norm": layer.norm} | settings
-    return Model(60, 64, 16, 32, 2, (Run(2, (layer,)),), **given)  # type: ignore[arg-type] # settings are the record's own fields
+    return Model(60, 64, 16, 32, 2, (Run(2, (layer,)),), **given)  # type: ignore[arg-type] # settings are fields of the record
 
 
 def planned(one: Model, implementation: Implementation) -> Plan:
@@ -45,7 +45,7 @@ def planned(one: Model, implementation: Implementation) -> Plan:
     return plan(Spec("model", "model.yaml", one, (scenario,)), scenario)
 
 
-def test_every_name_of_the_language_has_its_entry() -> None:
+def test_every_name_has_an_entry() -> None:
     assert set(IMPLEMENTATIONS) == set(get_args(Implementation))
     assert set(CLASSES) == set(get_args(ModelType))
 
@@ -53,7 +53,7 @@ def test_every_name_of_the_language_has_its_entry() -> None:
 @pytest.mark.parametrize("implementation", get_args(Implementation))
 @pytest.mark.parametrize("activation", get_args(Activation))
 @pytest.mark.parametrize("gated", [True, False])
-def test_every_implementation_runs_every_activation(implementation: Implementation, activation: Activation, gated: bool) -> None:
+def test_every_implementation_supports_every_activation(implementation: Implementation, activation: Activation, gated: bool) -> None:
     layer = replace(PLAIN, feed_forward=FeedForward(64, gated, activation))
     assert planned(model(layer), implementation).memory.activations_by_component["feed_forward"] > 0
 
@@ -67,13 +67,13 @@ def test_every_implementation_runs_every_activation(implementation: Implementati
         (replace(PLAIN, positions=ROPE, norm=RMS), "llama"),
     ],
 )
-def test_the_class_that_stands_for_a_model_follows_from_positions_projection_and_norm(layer: Layer, derived: ModelType) -> None:
+def test_the_default_class_depends_on_positions_projection_and_norm(layer: Layer, derived: ModelType) -> None:
     assert modeled_class(model(layer)) == derived
     assert modeled_class(model(layer, model_type="gemma2")) == "gemma2"
 
 
-def test_a_class_that_is_named_decides_what_runs() -> None:
-    # GPT-2 takes the softmax of 16-bit scores as they are; Llama casts them to float32 first, and keeps the copy of the probabilities:
+def test_a_named_class_determines_the_operators() -> None:
+    # GPT-2 computes the softmax of 16-bit scores; Llama casts them to float32 first, and saves the probabilities in float32, too:
     # 2 layers · B·H·n² = 2·4·8² probabilities · 4 bytes more.
     training = replace(STEP, implementation="transformers-eager", precision="bf16", gradient_dtype="bf16")
 
@@ -85,9 +85,9 @@ def test_a_class_that_is_named_decides_what_runs() -> None:
 
 
 @pytest.mark.parametrize("implementation", get_args(Implementation))
-def test_buffers_are_those_of_the_modules(implementation: Implementation) -> None:
+def test_buffers_equal_those_of_the_modules(implementation: Implementation) -> None:
     # nanoGPT holds a causal mask of context_length² in each layer; transformers two copies of rotary_dim/2 float32 frequencies, and the
-    # scale of the embedding; a router's correction is a float32 buffer of a number for each expert wherever there is one.
+    # scale of the embedding; a router's correction bias is always a float32 buffer with one number per expert.
     latent = LatentAttention(4, 16, 8, 8, 8)
     experts = Experts(6, 2, 16, scoring="sigmoid", correction_bias="buffer")
     layers = (replace(PLAIN, positions=ROPE, norm=RMS), Layer(None, None, (latent,), experts, positions=ROPE, norm=RMS))
@@ -102,7 +102,7 @@ def test_buffers_are_those_of_the_modules(implementation: Implementation) -> Non
 @pytest.mark.parametrize(
     ("settings", "padding"),
     [
-        # Rows of the token table that stand for no token: 50,304 - 50,257 = 47, each of the table's own width.
+        # Rows of the token embedding that are padding: 50,304 - 50,257 = 47, each as wide as the table.
         ({"embedding_dim": 512}, 47 * 512),  # 24,064
         ({}, 47 * 1024),
         ({"tied_head": False}, 2 * 47 * 1024),
@@ -110,7 +110,7 @@ def test_buffers_are_those_of_the_modules(implementation: Implementation) -> Non
         ({"head_bias": True}, 47 * 1024 + 47),
     ],
 )
-def test_padding_is_read_off_the_tables(settings: dict[str, object], padding: int) -> None:
+def test_padding_has_the_width_of_the_tables(settings: dict[str, object], padding: int) -> None:
     layer = Layer(Attention(16, 16, 64), FeedForward(4096))
-    padded = Model(50257, 50304, 64, 1024, 2, (Run(2, (layer,)),), **settings)  # type: ignore[arg-type] # the record's own fields
+    padded = Model(50257, 50304, 64, 1024, 2, (Run(2, (layer,)),), **settings)  # type: ignore[arg-type] # fields of the record
     assert planned(padded, "pytorch").parameters.padding_params == padding

@@ -1,4 +1,4 @@
-"""Sparse attention: what the indexer of DeepSeek-V3.2 and GLM-5 computes, and over how many keys attention runs."""
+"""Sparse attention: FLOPs of the indexer of DeepSeek-V3.2 and GLM-5, and of attention over the keys it selects."""
 
 from __future__ import annotations
 
@@ -51,25 +51,25 @@ def projections(n: int, *, indexer: bool) -> int:
         (131_072, 2 * 131_072 * 2048 - 2048**2),  # 3 % of the square
     ],
 )
-def test_attention_runs_over_the_keys_that_are_chosen(plan_model: PlanModel, n: int, pairs: int) -> None:
+def test_attention_runs_over_the_selected_keys(plan_model: PlanModel, n: int, pairs: int) -> None:
     scores = 2 * INDEX_HEADS * INDEX_DIM * n**2  # of the indexer: all keys
     attention = 2 * H * (NOPE + ROPE + V_DIM) * pairs
     assert attention_flops(plan_model, n, indexer=INDEXER) == projections(n, indexer=True) + scores + attention
     assert attention_flops(plan_model, n, "matmul-causal", indexer=INDEXER) == projections(n, indexer=True) + scores // 2 + attention // 2
 
 
-def test_a_layer_that_shares_a_choice_has_no_indexer_and_as_many_keys(plan_model: PlanModel) -> None:
+def test_a_layer_that_shares_a_selection_has_no_indexer_and_as_many_keys(plan_model: PlanModel) -> None:
     attention = 2 * H * (NOPE + ROPE + V_DIM) * (2 * 4096 * 2048 - 2048**2)
     assert attention_flops(plan_model, 4096, selected_keys=2048) == projections(4096, indexer=False) + attention
     assert attention_flops(plan_model, 4096) == projections(4096, indexer=False) + 2 * H * (NOPE + ROPE + V_DIM) * 4096**2
 
 
-def test_what_is_not_known_of_the_indexer_is_named(plan_model: PlanModel) -> None:
+def test_parts_of_the_indexer_that_are_not_counted_are_listed(plan_model: PlanModel) -> None:
     plan = plan_model(MODEL | {"latent_attention": LATENT | {"indexer": INDEXER}}, sequence_length=16)
     assert any("indexer" in line for line in plan.not_counted)
 
 
-def test_the_indexer_costs_what_transformers_computes(plan_model: PlanModel) -> None:
+def test_flops_of_the_indexer_equal_those_of_transformers(plan_model: PlanModel) -> None:
     torch = pytest.importorskip("torch", reason="the extra torch is not installed")
     pytest.importorskip("transformers", reason="transformers is not installed")
     from torch.utils.flop_counter import FlopCounterMode
@@ -86,7 +86,7 @@ def test_the_indexer_costs_what_transformers_computes(plan_model: PlanModel) -> 
         tables = torch.zeros(1, n, rope), torch.zeros(1, n, rope)
         with FlopCounterMode(display=False) as counter:
             module(x, queries, tables, mask, None)
-    of_heads = 2 * n * n * heads  # the sum over heads, a product there and none in the kernel that the authors ship
+    of_heads = 2 * n * n * heads  # the sum over heads, a matrix product there but not in the authors' kernel
 
     sizes = {"d_model": hidden, "n_heads": 2, "vocab_size": 64, "context_length": n}
     latent = {"q_rank": q_rank, "kv_rank": 12, "nope_dim": 8, "rope_dim": rope, "v_dim": 8}

@@ -1,4 +1,4 @@
-"""The kernel that PyTorch 2.13 picks for fused attention: sdp_utils.cpp for CUDA, sdp_utils_cpp.cpp for the CPU."""
+"""The kernel that PyTorch 2.13 selects for fused attention: sdp_utils.cpp for CUDA, sdp_utils_cpp.cpp for the CPU."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def kernels(nodes: tuple[Node, ...]) -> Iterator[str]:
     [
         ({}, {}, ["flash_attention"]),
         ({}, FP32, ["efficient_attention"]),
-        ({"positions": "alibi"}, {}, ["efficient_attention"]),  # flash takes no mask
+        ({"positions": "alibi"}, {}, ["efficient_attention"]),  # flash supports no mask
         ({"n_kv_heads": 2}, {}, ["flash_attention"]),
-        ({"n_kv_heads": 2}, FP32, ["matmul", "matmul"]),  # the memory-efficient kernel takes no groups
+        ({"n_kv_heads": 2}, FP32, ["matmul", "matmul"]),  # the memory-efficient kernel supports no grouped queries
         ({"n_kv_heads": 2, "positions": "alibi"}, {}, ["matmul", "matmul"]),
         ({"head_dim": 20}, {}, ["flash_attention"]),  # padded to 24
         ({"head_dim": 20}, FP32, ["efficient_attention"]),  # 80 bytes, a multiple of 16
-        ({"head_dim": 20, "positions": "alibi"}, {}, ["matmul", "matmul"]),  # 40 bytes, none
-        ({"head_dim": 264}, {}, ["efficient_attention"]),  # flash ends at 256
+        ({"head_dim": 20, "positions": "alibi"}, {}, ["matmul", "matmul"]),  # 40 bytes, not a multiple
+        ({"head_dim": 264}, {}, ["efficient_attention"]),  # flash supports up to 256
         ({}, {"device": "h100"}, ["cudnn_attention"]),
         ({"positions": "alibi"}, {"device": "h100"}, ["cudnn_attention"]),
-        ({"head_dim": 136}, {"device": "h100"}, ["flash_attention"]),  # cuDNN ends at 128
-        ({}, {"device": "h100", "dropout": Fraction(1, 10)}, ["flash_attention"]),  # cuDNN drops out in sixteenths
+        ({"head_dim": 136}, {"device": "h100"}, ["flash_attention"]),  # cuDNN supports up to 128
+        ({}, {"device": "h100", "dropout": Fraction(1, 10)}, ["flash_attention"]),  # cuDNN has dropout in sixteenths
         ({}, {"device": "h100", "dropout": Fraction(1, 8)}, ["cudnn_attention"]),
         ({}, FP32 | {"device": "h100"}, ["efficient_attention"]),
         ({}, {"device": "cpu"}, ["flash_attention_for_cpu"]),
@@ -55,10 +55,10 @@ def kernels(nodes: tuple[Node, ...]) -> Iterator[str]:
         ({}, {"attention_kernel": "efficient"}, ["efficient_attention"]),
     ],
 )
-def test_the_kernel_that_is_picked(sizes: dict[str, int], training: dict[str, str], picked: list[str]) -> None:
-    assert list(kernels(trace(model(**sizes), replace(PLAIN, **training)).nodes)) == picked  # type: ignore[arg-type] # names stand with values
+def test_the_selected_kernel(sizes: dict[str, int], training: dict[str, str], picked: list[str]) -> None:
+    assert list(kernels(trace(model(**sizes), replace(PLAIN, **training)).nodes)) == picked  # type: ignore[arg-type] # names match their values
 
 
-def test_a_kernel_that_does_not_take_the_inputs_is_refused() -> None:
+def test_a_kernel_that_does_not_support_its_inputs_is_rejected() -> None:
     with pytest.raises(UnsupportedError, match="the flash attention kernel does not support these inputs; choose one of: math, efficient"):
         trace(model(), replace(PLAIN, precision="fp32", gradient_dtype="fp32", attention_kernel="flash"))

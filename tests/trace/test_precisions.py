@@ -1,4 +1,4 @@
-"""One recipe per precision: what the trace reads, what the model states count, and what PyTorch holds."""
+"""One recipe per precision, for the trace and the model states, compared with papers and PyTorch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_precision_has_a_recipe() -> None:
 
 @pytest.mark.parametrize("implementation", get_args(Implementation))
 @pytest.mark.parametrize("precision", get_args(Precision))
-def test_the_weights_that_are_read_are_those_that_are_counted(precision: Precision, implementation: Implementation) -> None:
+def test_the_trace_reads_weights_in_the_dtype_that_is_counted(precision: Precision, implementation: Implementation) -> None:
     weight, master, gradient, moment = KNOWN[precision]
     read = {BYTES[stored.tensor.dtype] for stored in trace(model(2), training(precision, implementation)).parameters}
     figures = planned(precision, implementation)
@@ -63,12 +63,12 @@ def kept_by_a_layer(precision: Precision) -> int:
 
 
 @pytest.mark.parametrize("precision", ["bf16-master", "bf16"])
-def test_a_fused_layer_in_16_bits_keeps_what_the_paper_says(precision: Precision) -> None:
+def test_saved_bytes_of_a_fused_layer_in_16_bits(precision: Precision) -> None:
     # Korthikanti et al. 2022 (arXiv:2205.05198), equation 1: s·b·h·(34 + 5·a·s/h).
     assert kept_by_a_layer(precision) == 34 * n * B * d + 5 * H * n * n * B
 
 
 @pytest.mark.parametrize("precision", ["bf16-autocast", "fp16-autocast"])
-def test_a_fused_layer_under_autocast_keeps_copies_of_its_weights_beside(precision: Precision) -> None:
-    # The same, and a copy in 16 bits of each of the layer's 12·h² weights that a product reads.
+def test_saved_bytes_of_a_fused_layer_under_autocast_include_cast_weights(precision: Precision) -> None:
+    # The same, plus 16-bit casts of the layer's 12·h² weights in matrix products.
     assert kept_by_a_layer(precision) == 34 * n * B * d + 5 * H * n * n * B + 2 * 12 * d * d

@@ -1,4 +1,4 @@
-"""Layers that predict further tokens: computed like any other, a line of their own, in the totals only where a setting says so."""
+"""Multi-token prediction layers: traced like any other layer, reported separately, in the totals only on request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def added(plan: Plan) -> Prediction[int]:
     return plan.prediction
 
 
-def test_what_deepseek_v3_publishes() -> None:
+def test_published_sizes_of_deepseek_v3() -> None:
     # README_WEIGHTS.md of deepseek-ai/DeepSeek-V3: 671B in the main model; the module has 11.5B parameters of its own beside the shared
     # embedding and head of 0.9B each, and activates 2.4B with those two; README.md: 14B of module weights are stored.
     plan = planner.plan(planner.load(DEEPSEEK))
@@ -47,7 +47,7 @@ def test_flops_by_hand() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_totals_hold_it_where_the_setting_says_so(plan_model: PlanModel, count: int) -> None:
+def test_totals_include_it_on_request(plan_model: PlanModel, count: int) -> None:
     model = SMALL | {"prediction": {"count": count}}
     without, counted = plan_model(model, batch_size=2), plan_model(model, batch_size=2, **IN_TOTALS)
     more = added(without)
@@ -62,10 +62,9 @@ def test_totals_hold_it_where_the_setting_says_so(plan_model: PlanModel, count: 
     assert without.memory.peak_bytes == plan_model(SMALL, batch_size=2).memory.peak_bytes
 
 
-def test_the_layer_keeps_what_any_layer_keeps(plan_model: PlanModel) -> None:
-    # In fp32, beside what the layer itself keeps: the embedded tokens, the joined vectors, what the layer makes and its norm; statistics
-    # of three norms; log-probabilities, and the total weight of the loss; ids and targets moved on by one. The last hidden states are
-    # kept already.
+def test_saved_bytes_of_the_layer(plan_model: PlanModel) -> None:
+    # In fp32, beside the layer itself: embedded tokens, concatenated vectors, the layer's output and its norm; statistics of three norms;
+    # log-probabilities and the total weight of the loss; ids and targets shifted by one. The last hidden states are saved already.
     def kept(**model: object) -> int:
         training = {"batch_size": 2, "sequence_length": 16, "precision": "fp32"}
         plan = plan_model(SMALL | model, **training, **(IN_TOTALS if "prediction" in model else {}))
@@ -78,5 +77,5 @@ def test_the_layer_keeps_what_any_layer_keeps(plan_model: PlanModel) -> None:
     assert kept(prediction={}) - kept() == a_layer + around
 
 
-def test_it_is_named_that_nothing_holds_it_to_measurements(plan_model: PlanModel) -> None:
+def test_it_is_listed_as_not_measured(plan_model: PlanModel) -> None:
     assert any("prediction" in line for line in plan_model(SMALL | {"prediction": {}}, **IN_TOTALS).not_counted)

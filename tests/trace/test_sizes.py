@@ -1,4 +1,4 @@
-"""Sizes as symbols: arithmetic, text and values agree with what integers do."""
+"""Symbolic sizes: arithmetic, text and values agree with those of integers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from planner.trace.sizes import (
 
 B, n, d = symbol("B"), symbol("n"), symbol("d_model")
 
-# Each pairs a size over symbols with the same arithmetic over integers.
+# Each pairs a symbolic size with the same arithmetic on integers.
 FORMULAS: list[Callable[[Size, Size, Size], Size]] = [
     lambda B, n, d: 2 * B * n * d * d + 4,
     lambda B, n, d: (B + n) * (d - 3) - n,
@@ -45,7 +45,7 @@ SIZES = st.integers(min_value=1, max_value=10**12)
 
 @pytest.mark.parametrize("formula", FORMULAS)
 @given(b=SIZES, length=SIZES, width=SIZES)
-def test_a_formula_is_worth_what_integers_come_to(formula: Callable[..., Size], b: int, length: int, width: int) -> None:
+def test_a_formula_has_the_value_of_the_same_arithmetic_on_integers(formula: Callable[..., Size], b: int, length: int, width: int) -> None:
     assert evaluate(formula(B, n, d), {"B": b, "n": length, "d_model": width}) == formula(b, length, width)
 
 
@@ -57,14 +57,14 @@ def test_arrays_are_exact_past_int64(formula: Callable[..., Size], points: list[
     assert [int(value) for value in over.evaluate(formula(B, n, d))] == [formula(*point) for point in points]
 
 
-def test_arrays_stay_fast_integers_where_nothing_can_pass_int64() -> None:
+def test_arrays_stay_int64_if_nothing_can_exceed_it() -> None:
     over = Points({"B": np.array([1, 8]), "n": np.array([1024, 2**20])})
     assert over.evaluate(B * n * n).dtype == np.int64
     assert over.evaluate(B * n * n * n).dtype == object
     assert list(over.evaluate(B * n * n * n)) == [2**30, 2**63]
 
 
-def test_equal_sizes_are_equal_whatever_the_order_they_were_made_in() -> None:
+def test_equal_sizes_are_equal_in_any_order_of_construction() -> None:
     assert B * n + n * B == 2 * n * B
     assert (B + n) * (B - n) == B * B - n * n
     assert hash(B * n) == hash(n * B)
@@ -72,12 +72,12 @@ def test_equal_sizes_are_equal_whatever_the_order_they_were_made_in() -> None:
     assert B - B == 0
 
 
-def test_division_is_exact_where_every_term_holds_the_divisor() -> None:
+def test_division_is_exact_if_every_term_contains_the_divisor() -> None:
     assert (6 * B * n * d + 4 * B) // (2 * B) == 3 * n * d + 2
     assert text((B * n) // d) == "⌊B·n / d_model⌋"
 
 
-def test_text_is_a_formula() -> None:
+def test_the_text_of_a_size_is_a_formula() -> None:
     assert text(2 * B * n * d * d + 4) == "2·B·d_model²·n + 4"
     assert text(B - 3 * n) == "B - 3·n"
     assert text(ceil_div(n, 32) * 32) == "32·⌈n / 32⌉"
@@ -96,7 +96,7 @@ def test_no_operator_can_branch_on_a_symbol() -> None:
         bool(B - 1)
 
 
-def test_structure_is_asked_of_what_a_symbol_stands_for() -> None:
+def test_structure_depends_only_on_symbols_with_a_fixed_value() -> None:
     head_dim = symbol("head_dim", 20)
     assert structure(2 * head_dim + 1) == 41
     assert structure(64) == 64

@@ -1,4 +1,4 @@
-"""One forward pass, three readings: integers, symbols with the integers put in, and arrays say the same."""
+"""Integers, symbols evaluated at integers, and arrays give the same metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner import spec as specs_room
+from planner import spec as spec_package
 from planner.capacity import explain, plan, step_formulas
 from planner.explore.sweep import METRICS
 from planner.spec.records import Scenario, Spec
@@ -22,7 +22,7 @@ BATCHES, LENGTHS = [8, 1, 3, 1], [64, 1, 33, 64]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_formulas_with_the_numbers_put_in_are_the_figures(seed: int) -> None:
+def test_evaluated_formulas_equal_the_metrics(seed: int) -> None:
     spec = drawn(seed)
     figures = plan(spec, spec.scenarios[0])
     totals = {line.figure: line.value for line in explain(spec, spec.scenarios[0]) if line.is_total}
@@ -37,7 +37,7 @@ def test_formulas_with_the_numbers_put_in_are_the_figures(seed: int) -> None:
 
 
 def assert_swept_as_planned(spec: Spec) -> None:
-    """Compare every metric of a sweep, at each of its points, with the plan made there; None where a plan has none."""
+    """Compare every metric of a sweep with the plan at each of its points; None if the plan has no value."""
     training = spec.scenarios[0].training
     over = step_formulas(spec, spec.scenarios[0]).at(np.array(BATCHES), np.array(LENGTHS), *METRICS.values())
     for place, (batch_size, sequence_length) in enumerate(zip(BATCHES, LENGTHS, strict=True)):
@@ -47,7 +47,7 @@ def assert_swept_as_planned(spec: Spec) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_sweep_is_the_plan_at_each_of_its_points(seed: int) -> None:
+def test_a_sweep_equals_the_plan_at_each_point(seed: int) -> None:
     assert_swept_as_planned(drawn(seed))
 
 
@@ -64,14 +64,14 @@ def test_a_sweep_is_the_plan_at_each_of_its_points(seed: int) -> None:
     ],
 )
 @pytest.mark.parametrize("settings", [(), ("recompute=full", "round_allocations=true"), ("optimizer=muon", "gradient_accumulation=3")])
-def test_published_models_of_many_parts_are_swept_as_planned(name: str, settings: tuple[str, ...]) -> None:
+def test_sweeps_of_published_models_equal_their_plans(name: str, settings: tuple[str, ...]) -> None:
     overrides = [f"training.{setting}" for setting in settings]
-    (spec,), problems = specs_room.read([str(CATALOG / f"{name}.yaml")], overrides)
+    (spec,), problems = spec_package.read([str(CATALOG / f"{name}.yaml")], overrides)
     assert not problems
     assert_swept_as_planned(spec)
 
 
-def test_no_sum_wraps_and_none_is_rounded_past_64_bits() -> None:
+def test_sums_are_exact_beyond_64_bits() -> None:
     B = symbol("B")
     points = Points({"B": np.array([1, 2**40, 2**62])})
     sizes: tuple[Size, ...] = (3 * B, maximum(B * B, 2 * B + 5), maximum(4 * B - 2, 3 * B + 7), maximum(B * B, maximum(B, 9)) // 7 - B)
