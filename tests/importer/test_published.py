@@ -1,4 +1,4 @@
-"""Published models: their config.json means what their weights hold, component by component."""
+"""Published models: the parameters from config.json equal those of the weights, per component."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from planner.importer.write import spec_text
 
 PlanModel = Callable[..., Plan]
 
-# 263 published models: config.json, parameters, those that a token uses, and parameters by module. The transformers 5.24 class built on the
-# meta device, corrected where the class does not hold what the published weights hold.
+# 263 published models: config.json, total and active parameters, and parameters by module, from the transformers 5.24 class built on the
+# meta device, corrected where the class differs from the published weights.
 PUBLISHED = [
     json.loads(line) for line in (Path(__file__).parent.parent / "data" / "published.jsonl").read_text(encoding="utf-8").splitlines()
 ]
 MODULES = {"embeddings": "embedding", "positions": "position", "mlp": "feed_forward", "norms": "norm"}
 SAYABLE = [row for row in PUBLISHED if row["hf_config"]["model_type"] not in REFUSED]
 
-# The table tells modules by their name, and Kimi Linear calls both of its mixers self_attn: its latent attention (6 layers of 29,114,368)
-# stands under ssm there.
+# The table sorts modules by name, and Kimi Linear calls both of its mixers self_attn: its latent attention (6 layers of 29,114,368) is
+# under ssm there.
 NAMED_ALIKE = {"moonshotai/Kimi-Linear-48B-A3B-Instruct": 6 * (2304 * 6144 + 2304 * 576 + 512 * 8192 + 4096 * 2304)}
 
 
 @pytest.mark.parametrize("row", SAYABLE, ids=lambda row: row["name"])
-def test_a_published_model_counts_its_parameters(row: Mapping[str, Any], plan_model: PlanModel) -> None:
+def test_a_published_model_has_its_published_parameters(row: Mapping[str, Any], plan_model: PlanModel) -> None:
     imported = read_huggingface(row["hf_config"])
     parameters = plan_model(imported.model, **imported.training).parameters
     assert parameters.total == row["params_total"]
@@ -44,19 +44,19 @@ def test_a_published_model_counts_its_parameters(row: Mapping[str, Any], plan_mo
     assert parameters.correction_biases == row["router_bias_buffers"]
 
 
-def test_nearly_all_published_models_can_be_said() -> None:
+def test_nearly_all_published_models_are_supported() -> None:
     assert len(PUBLISHED) == 263
     assert len(SAYABLE) == 258
     assert {row["hf_config"]["model_type"] for row in SAYABLE} <= set(SUPPORTED)
 
 
 @pytest.mark.parametrize("row", [row for row in PUBLISHED if row not in SAYABLE], ids=lambda row: row["name"])
-def test_what_a_spec_cannot_say_is_refused_with_the_reason(row: Mapping[str, Any]) -> None:
+def test_an_unsupported_model_is_rejected_with_the_reason(row: Mapping[str, Any]) -> None:
     with pytest.raises(UnsupportedConfigError, match=re.escape(REFUSED[row["hf_config"]["model_type"]])):
         read_huggingface(row["hf_config"])
 
 
-# Parameters of the multi-token-prediction block as the release stores it, with its copy of the token table and the head.
+# Parameters of the multi-token prediction block as released, with its copies of the token embedding and the LM head.
 @pytest.mark.parametrize(
     ("name", "right"),
     [
@@ -65,7 +65,7 @@ def test_what_a_spec_cannot_say_is_refused_with_the_reason(row: Mapping[str, Any
         ("zai-org/GLM-4.5-Air", 3_616_573_568),
     ],
 )
-def test_multi_token_prediction_is_a_line_of_its_own(name: str, right: int, plan_model: PlanModel) -> None:
+def test_multi_token_prediction_is_reported_separately(name: str, right: int, plan_model: PlanModel) -> None:
     row = next(row for row in PUBLISHED if row["name"] == name)
     more = plan_model(read_huggingface(row["hf_config"]).model).prediction
     assert more is not None
@@ -73,7 +73,7 @@ def test_multi_token_prediction_is_a_line_of_its_own(name: str, right: int, plan
 
 
 @pytest.mark.parametrize("row", SAYABLE, ids=lambda row: row["name"])
-def test_a_spec_is_written_so_that_it_reads_back_the_same(row: Mapping[str, Any], tmp_path: Path) -> None:
+def test_a_written_spec_reads_back_the_same(row: Mapping[str, Any], tmp_path: Path) -> None:
     import planner
 
     imported = read_huggingface(row["hf_config"])

@@ -1,4 +1,4 @@
-"""What cannot be read with certainty is refused by name, in one short line."""
+"""Settings that cannot be read with certainty are rejected by name, in one short line."""
 
 from __future__ import annotations
 
@@ -99,24 +99,24 @@ def without(config: Config, key: str) -> Config:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_read_with_certainty_is_refused_by_name(config: Config, message: str) -> None:
+def test_uncertain_settings_are_rejected_by_name(config: Config, message: str) -> None:
     with pytest.raises(UnsupportedConfigError) as refused:
         from_huggingface(config)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_a_refusal_stays_short_whatever_the_file_holds() -> None:
+def test_an_error_stays_short_for_any_file() -> None:
     with pytest.raises(UnsupportedConfigError) as refused:
         from_huggingface(LLAMA | {"mystery_layers": ["x" * 10_000] * 10_000})
     assert len(str(refused.value)) < 300
 
 
-def test_a_key_that_cannot_be_about_the_model_is_only_listed() -> None:
+def test_an_unknown_key_unrelated_to_the_model_is_only_listed() -> None:
     assert read_huggingface(LLAMA | {"unsloth_version": "2025.1", "license": "mit"}).not_understood == ("unsloth_version", "license")
 
 
-def test_settings_of_generation_say_nothing_of_the_model() -> None:
+def test_settings_of_generation_are_ignored() -> None:
     generation = {"num_beams": 1, "num_return_sequences": 1, "top_k": 50, "top_p": 1.0, "no_repeat_ngram_size": 0, "max_length": 20}
     assert read_huggingface(LLAMA | generation).not_understood == ()
 
@@ -126,25 +126,25 @@ def test_layers_without_rotary_positions_become_a_repeated_group() -> None:
     assert model["layers"] == [{"count": 2, "layers": [{}, {}, {}, {"positions": "none"}]}, {"count": 1}]
 
 
-def test_the_first_dense_layers_become_a_run() -> None:
+def test_the_first_dense_layers_become_a_layer_group() -> None:
     assert from_huggingface(DEEPSEEK | {"num_hidden_layers": 9})["layers"] == [{"count": 3, "experts": "none"}, {"count": 6}]
 
 
-def test_a_window_as_long_as_the_context_is_none() -> None:
+def test_a_window_as_long_as_the_context_is_omitted() -> None:
     mistral = {"model_type": "mistral", **KV, "max_position_embeddings": 64, "sliding_window": 32}
     assert from_huggingface(mistral)["attention"]["window"] == 32
     assert "window" not in from_huggingface(mistral | {"sliding_window": 64})["attention"]
 
 
-def test_the_rotated_part_of_a_head_is_read_from_either_place() -> None:
+def test_rotary_dim_is_read_from_either_key() -> None:
     neox = {"model_type": "gpt_neox", **HF, "hidden_size": 96}
     assert from_huggingface(neox)["positions"] == {"type": "rope", "rotary_dim": 4}
     assert from_huggingface(neox | {"rotary_pct": 0.5})["positions"] == {"type": "rope", "rotary_dim": 8}
     assert from_huggingface(neox | {"rope_parameters": {"partial_rotary_factor": 1.0}})["positions"] == "rope"
 
 
-def test_a_composite_config_is_read_by_its_text_part_and_says_so() -> None:
-    # Gemma 3 4B leaves out of its text part what is its class's default.
+def test_the_text_part_of_a_composite_config_is_read_with_a_note() -> None:
+    # The text part of Gemma 3 4B omits defaults of its class.
     text = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34, "sliding_window": 1024}
     imported = read_huggingface({"model_type": "gemma3", "text_config": text, "vision_config": {"hidden_size": 1152}})
     assert imported.model["n_heads"] == 8
@@ -164,7 +164,7 @@ TWINS = [json.loads(line) for line in (Path(__file__).parent.parent / "data" / "
 
 @st.composite
 def configs(draw: st.DrawFn) -> Config:
-    """Draw a small config with some of its values, or of the keys that some class knows, replaced by anything."""
+    """Draw a small config in which some values, or keys known to some class, are replaced by anything."""
     config = draw(st.sampled_from(TWINS))
     keys = [
         *config,
@@ -182,6 +182,6 @@ def configs(draw: st.DrawFn) -> Config:
 
 
 @given(configs())
-def test_whatever_a_config_holds_it_is_read_or_refused(config: Config) -> None:
+def test_any_config_is_read_or_rejected(config: Config) -> None:
     with contextlib.suppress(UnsupportedConfigError):
         assert from_huggingface(config)["d_model"] > 0

@@ -1,4 +1,4 @@
-"""The rows of the importer: what a type's keys mean, which it knows, and where each setting of a spec came from."""
+"""The rows of the importer: the known keys of a type, their meaning, and the origin of each setting of a spec."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MINIMAL: dict[str, Any] = {
 CONFIG: Config = {"vocab_size": 97, "hidden_size": 48, "num_hidden_layers": 2}
 
 
-def test_a_row_yields_settings_with_the_keys_they_came_from() -> None:
+def test_a_row_yields_settings_with_their_source_keys() -> None:
     imported = read(row(MINIMAL), CONFIG, "made-up")
     assert imported.model == {"vocab_size": 97, "context_length": 99, "d_model": 48, "n_layers": 2}
     assert imported.origins == {"vocab_size": ("vocab_size",), "d_model": ("hidden_size",), "n_layers": ("num_hidden_layers",),
@@ -39,13 +39,13 @@ def test_a_row_yields_settings_with_the_keys_they_came_from() -> None:
     assert imported.defaults == {"context_length"}
 
 
-def test_code_that_reads_a_key_it_does_not_declare_fails_loudly() -> None:
+def test_reading_an_undeclared_key_is_an_error() -> None:
     half_made = row(MINIMAL, {"d_ff": code(lambda c: c.value("intermediate_size"))})
     with pytest.raises(LookupError, match="made-up does not declare intermediate_size"):
         read(half_made, CONFIG, "made-up")
 
 
-def test_a_later_part_of_a_row_is_laid_on_top() -> None:
+def test_a_later_part_of_a_row_overrides_earlier_ones() -> None:
     base = row(MINIMAL, only={"bias": False}, ignored={"a factor": "scale other"})
     more = row(base, {"d_model": 64, "n_layers": None}, only={"bias": True}, ignored={"terms of the loss": "other"})
     assert (more.settings["d_model"], more.settings["n_layers"], more.only) == (64, None, {"bias": True})
@@ -59,9 +59,9 @@ def test_a_key_is_a_single_word(name: str) -> None:
     assert all(key and " " not in key for key in (*read_from, *one.only, *one.ignored))
 
 
-# A size of a spec is what the keys beside it say: a hundredfold, they change it, or the model is refused.
+# A source key determines its size: multiplied by a hundred, it changes the size, or the model is rejected.
 @pytest.mark.parametrize("config", TWINS, ids=lambda config: config["model_type"])
-def test_the_keys_beside_a_size_are_those_it_came_from(config: Config) -> None:
+def test_a_size_depends_on_its_source_keys(config: Config) -> None:
     imported = read_huggingface(config)
     for setting in SIZES:
         for key in imported.origins.get(setting, ()):
@@ -75,10 +75,10 @@ def test_the_keys_beside_a_size_are_those_it_came_from(config: Config) -> None:
 
 
 @pytest.mark.parametrize("config", TWINS, ids=lambda config: config["model_type"])
-def test_every_key_of_a_configuration_that_was_read_is_beside_a_setting_or_says_nothing(config: Config) -> None:
+def test_comments_name_only_known_keys_of_the_type(config: Config) -> None:
     known = read_keys(FAMILIES[config["model_type"]])
     named = {key for keys in read_huggingface(config).origins.values() for key in keys}
-    assert named <= set(known), "a comment names no other key than the type is said to know"
+    assert named <= set(known), "a comment names a key that the type does not know"
 
 
 def test_comments_name_the_keys_of_each_line() -> None:
@@ -89,7 +89,7 @@ def test_comments_name_the_keys_of_each_line() -> None:
     assert "    # layer_types, sliding_window" in lines
 
 
-def test_a_size_that_the_file_lacks_says_so() -> None:
+def test_a_size_missing_in_the_file_is_marked_as_a_default() -> None:
     config = {**TWINS[0], "model_type": "qwen3", "num_attention_heads": 6, "num_key_value_heads": 2}
     config.pop("head_dim", None)
     text = spec_text(read_huggingface({key: config[key] for key in (
@@ -100,7 +100,7 @@ def test_a_size_that_the_file_lacks_says_so() -> None:
     assert "  context_length: 32768  # not in the config; default for this model_type" in text
 
 
-# transformers 5.24, Qwen3Config and Qwen3Attention: biases on request, head_dim 128, windows from layer 28 on where they are switched on.
+# transformers 5.24, Qwen3Config and Qwen3Attention: optional biases, head_dim 128, optional windows from layer 28 on.
 def test_the_keys_of_a_type_can_be_listed() -> None:
     listed = {line.split()[0]: " ".join(line.split()[1:]) for line in keys_text("qwen3").splitlines()}
     assert listed["hidden_size"] == "required d_model"
@@ -120,13 +120,13 @@ def test_a_key_with_one_supported_value_and_one_that_is_ignored_are_listed() -> 
     assert "the type's class does not read it: " in text
 
 
-def test_all_types_are_listed_with_those_that_are_not_supported() -> None:
+def test_supported_and_unsupported_types_are_listed() -> None:
     lines = keys_text("all").splitlines()
     assert lines[: len(SUPPORTED)] == list(SUPPORTED)
     assert sum("is not supported: it " in line for line in lines) == len(REFUSED)
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_every_type_can_be_listed(name: str) -> None:
+def test_the_keys_of_every_type_can_be_listed(name: str) -> None:
     text = keys_text(name)
     assert all(f"\n  {key} " in text for key in (*read_keys(ROWS[name]), *ROWS[name].only))

@@ -1,4 +1,4 @@
-"""The configurations of Megatron-LM, LitGPT and nanoGPT become the same models as their published ones."""
+"""Configurations of Megatron-LM, LitGPT and nanoGPT have the published parameter counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.work import at_most
 
 PlanModel = Callable[..., Plan]
 
-# What Megatron-LM's own example says for Llama 3 8B (examples/llama/train_llama3_8b_fp8.sh), and the vocabulary.
+# Megatron-LM's example for Llama 3 8B (examples/llama/train_llama3_8b_fp8.sh), plus the vocabulary.
 LLAMA3 = """\
 torchrun --nproc_per_node 8 pretrain_gpt.py \\
     --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 \\
@@ -102,17 +102,17 @@ def total(imported: Imported, plan_model: PlanModel) -> int:
     ],
     ids=["megatron-command", "megatron-printed", "megatron-experts", "megatron-latent", "litgpt", "nanogpt"],
 )
-def test_a_configuration_of_a_trainer_counts_the_published_model(text: str, file: str, right: int, plan_model: PlanModel) -> None:
+def test_a_configuration_of_a_trainer_has_the_published_parameters(text: str, file: str, right: int, plan_model: PlanModel) -> None:
     assert total(read_config(text, file), plan_model) == right
 
 
-def test_megatron_says_how_it_trains() -> None:
+def test_training_settings_are_read_from_megatron() -> None:
     imported = read_config(LLAMA3, "run.sh")
     assert imported.training == {"batch_size": 1, "sequence_length": 8192, "precision": "bf16-master", "recompute": "full"}
     assert "rotary_base" in imported.not_understood
 
 
-def test_megatron_pads_the_vocabulary_for_each_rank() -> None:
+def test_megatron_pads_the_vocabulary_per_rank() -> None:
     imported = read_config(LLAMA3.replace("128256", "50257") + " --tensor-model-parallel-size 4", "run.sh")
     assert imported.model["pad_vocab_to_multiple_of"] == 512
 
@@ -141,7 +141,7 @@ def test_megatron_pads_the_vocabulary_for_each_rank() -> None:
         ("name: x\nmodel: {n_layers: 3}\n", "x.yaml", "is it already a spec?"),
     ],
 )
-def test_what_is_no_such_configuration_is_told_in_one_line(text: str, file: str, message: str) -> None:
+def test_an_invalid_configuration_is_reported_in_one_line(text: str, file: str, message: str) -> None:
     with pytest.raises(UnsupportedConfigError) as refused:
         read_config(text, file)
     assert message in str(refused.value)

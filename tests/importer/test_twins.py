@@ -1,4 +1,4 @@
-"""A small config.json of each type means what the class of transformers builds from it: with what it says, and said in full."""
+"""A small config.json of each type has the parameters of its transformers class, as is and with all defaults written out."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from planner.importer.types import SUPPORTED
 PlanModel = Callable[..., Plan]
 Config = dict[str, Any]
 
-# Odd small sizes, so that no two matrices have the same; with little said, to lean on the class's defaults, and with each switch turned.
+# Odd small sizes, different for all matrices; with few keys, so that the class's defaults apply, and with each switch flipped.
 FILE = Path(__file__).parent.parent / "data" / "twins.jsonl"
 CONFIGS: list[Config] = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
 TWINS = {model_type: list(configs) for model_type, configs in groupby(CONFIGS, key=lambda config: config["model_type"])}
-# Published with code of their own; kimi_k2 is DeepSeek-V3 and two are MiniMax under other names.
+# Published with their own code; kimi_k2 is DeepSeek-V3, and two are MiniMax under other names.
 WITHOUT_CLASS = {"baichuan", "deepseek", "internlm", "internlm2", "kimi_k2", "minicpm", "minimax_m1", "minimax_text_01", "orion", "qwen"}
-# Text models that transformers builds only beside a vision model.
+# Text models that transformers only builds together with a vision model.
 PARTS = {
     "glm4v_moe_text": "Glm4vMoeTextModel",
     "qwen2_5_vl_text": "Qwen2_5_VLTextModel",
@@ -36,7 +36,7 @@ NOT_AUTOMATIC = {"mistral4": "Mistral4ForCausalLM"}  # the text model of another
 
 @pytest.mark.parametrize("model_type", TWINS)
 @pytest.mark.filterwarnings("ignore")  # transformers' own
-def test_a_config_means_what_its_class_builds(model_type: str, plan_model: PlanModel) -> None:
+def test_a_config_has_the_parameters_of_its_class(model_type: str, plan_model: PlanModel) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
 
@@ -56,14 +56,14 @@ def test_a_config_means_what_its_class_builds(model_type: str, plan_model: PlanM
         assert counted(hf_config.to_dict()) == right, config
 
 
-def test_every_type_is_tried_against_transformers_or_has_no_class() -> None:
+def test_every_type_is_compared_with_transformers_or_has_no_class() -> None:
     assert set(TWINS) | WITHOUT_CLASS | set(PARTS) == set(SUPPORTED)
     assert not set(TWINS) & WITHOUT_CLASS
 
 
 @pytest.mark.parametrize("model_type", PARTS)
 @pytest.mark.filterwarnings("ignore")  # transformers' own
-def test_a_text_part_means_what_its_class_builds_and_a_head(model_type: str, plan_model: PlanModel) -> None:
+def test_a_text_part_has_the_parameters_of_its_class_and_an_lm_head(model_type: str, plan_model: PlanModel) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     small = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 97}
