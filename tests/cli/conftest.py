@@ -32,7 +32,7 @@ Planner = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in a folder of its own with one good spec."""
+    """Work in an empty folder with one valid spec."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "specs").mkdir()
     (tmp_path / "specs" / "tiny.yaml").write_text(TINY, encoding="utf-8")
@@ -40,8 +40,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def planner(home: Path, capsys: pytest.CaptureFixture[str]) -> Planner:  # noqa: ARG001 - the command runs there
-    """Run the command in this process; gives the exit code, standard output and standard error."""
+def planner(home: Path, capsys: pytest.CaptureFixture[str]) -> Planner:  # noqa: ARG001 - the command runs in it
+    """Run the command in this process; return exit code, standard output and standard error."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
         code = main(arguments)

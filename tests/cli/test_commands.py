@@ -14,11 +14,11 @@ from planner.cli.command import Command
 Planner = Callable[..., tuple[int, str, str]]
 
 
-def test_validate_says_on_standard_error_that_all_is_well(planner: Planner) -> None:
+def test_validate_reports_valid_specs_on_standard_error(planner: Planner) -> None:
     assert planner("validate", "specs") == (0, "", "planner: 1 spec is valid\n")
 
 
-def test_validate_finds_what_is_wrong(home: Path, planner: Planner) -> None:
+def test_validate_reports_errors(home: Path, planner: Planner) -> None:
     (home / "specs" / "bad.yaml").write_text("name: bad\nmodel: {vocab_size: no}\n", encoding="utf-8")
     code, out, err = planner("validate", "specs")
     assert (code, out) == (1, "")
@@ -29,7 +29,7 @@ def test_validate_reports_a_missing_file_as_a_failure(planner: Planner) -> None:
     assert planner("validate", "nowhere.yaml")[0] == 2
 
 
-def test_schema_is_the_schema(planner: Planner) -> None:
+def test_schema_prints_the_json_schema(planner: Planner) -> None:
     code, out, err = planner("schema")
     assert (code, err) == (0, "")
     assert json.loads(out)["$schema"] == "http://json-schema.org/draft-07/schema#"
@@ -44,7 +44,7 @@ def test_show_prints_a_tree(planner: Planner) -> None:
     assert "│  ├─ n_kv_heads               4           default" in lines
 
 
-def test_show_takes_a_scenario(planner: Planner) -> None:
+def test_show_accepts_a_scenario(planner: Planner) -> None:
     code, out, _ = planner("show", "specs/tiny.yaml", "--scenario", "short")
     assert code == 0
     assert out.splitlines()[0] == "tiny, scenario short (specs/tiny.yaml)"
@@ -55,14 +55,14 @@ def test_show_takes_a_scenario(planner: Planner) -> None:
     )
 
 
-def test_show_takes_shapes_tensors_and_settings(planner: Planner) -> None:
+def test_show_accepts_shapes_tensors_and_settings(planner: Planner) -> None:
     code, out, _ = planner("show", "specs/tiny.yaml", "--shapes", "--tensors", "--set", "training.batch_size=5")
     assert code == 0
     assert "(5, 10, 200)" in out
     assert "model.layers.N.mlp.up_proj.weight" in out
 
 
-def test_show_explains_each_figure(planner: Planner) -> None:
+def test_show_explains_each_metric(planner: Planner) -> None:
     code, out, _ = planner("show", "specs/tiny.yaml", "--explain")
     assert code == 0
     lines = out.splitlines()
@@ -71,7 +71,7 @@ def test_show_explains_each_figure(planner: Planner) -> None:
     assert "params_total = 114,944 params" in lines
 
 
-def test_show_is_about_one_spec(home: Path, planner: Planner) -> None:
+def test_show_needs_exactly_one_spec(home: Path, planner: Planner) -> None:
     text = (home / "specs" / "tiny.yaml").read_text(encoding="utf-8")
     (home / "specs" / "two.yaml").write_text(text.replace("name: tiny", "name: two"), encoding="utf-8")
     assert planner("show", "specs") == (2, "", "planner: show accepts one spec; specs contains 2\n")
@@ -85,14 +85,14 @@ def test_version_and_help(planner: Planner) -> None:
     assert "exit codes:" in out
 
 
-def test_every_file_that_runs_is_in_the_table() -> None:
+def test_every_command_file_is_in_the_table() -> None:
     modules = [importlib.import_module(f"planner.cli.{path.stem}") for path in Path(commands.__file__).parent.glob("*.py")]
     runs = [module for module in modules if hasattr(module, "add_arguments")]
     assert sorted(map(str, runs)) == sorted(map(str, commands.COMMANDS.values()))
 
 
 @pytest.mark.parametrize(("name", "command"), commands.COMMANDS.items())
-def test_every_command_explains_itself(planner: Planner, name: str, command: Command) -> None:
+def test_every_command_has_help_and_examples(planner: Planner, name: str, command: Command) -> None:
     code, out, err = planner(name, "--help")
     assert (code, err) == (0, "")
     assert command.__doc__
@@ -101,7 +101,7 @@ def test_every_command_explains_itself(planner: Planner, name: str, command: Com
 
 
 @pytest.mark.parametrize("arguments", [(), ("rnu",), ("--nope",), ("show",), ("show", "a", "b")])
-def test_usage_errors_are_exit_code_2(planner: Planner, arguments: tuple[str, ...]) -> None:
+def test_usage_errors_exit_with_2(planner: Planner, arguments: tuple[str, ...]) -> None:
     code, out, err = planner(*arguments)
     assert (code, out) == (2, "")
     assert err.startswith("usage: planner")

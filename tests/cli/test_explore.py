@@ -32,19 +32,21 @@ def test_sweep_writes_csv_a_pivot_and_a_chart(home: Path, planner: Planner) -> N
     assert out.splitlines()[2].split() == ["n_layers", "B", "=", "1", "B", "=", "2"]
 
 
-def test_sweep_says_what_is_wrong_and_writes_nothing(home: Path, planner: Planner) -> None:
+def test_sweep_reports_errors_and_writes_nothing(home: Path, planner: Planner) -> None:
     assert planner("sweep", "specs/tiny.yaml", "--set", "training.batch_size=3..1")[0] == 2
-    assert planner("sweep", "specs/tiny.yaml", "--set", "training.sequence_length=1..33")[0] == 2  # the table of positions has 32 rows
+    assert (
+        planner("sweep", "specs/tiny.yaml", "--set", "training.sequence_length=1..33")[0] == 2
+    )  # the learned position embedding has 32 rows
     assert planner("sweep", "nowhere.yaml", "--set", "training.batch_size=1")[0] == 2
     code, _, err = planner("sweep", "specs/tiny.yaml", "--set", "model.n_heads=4,5")
-    assert (code, "n_heads" in err) == (2, True)  # what the command line says is wrong
+    assert (code, "n_heads" in err) == (2, True)  # an error in the command line
     assert planner("sweep", "specs/tiny.yaml", "--set", "training.batch_size=1", "--figure", "peak")[2].startswith(
         "planner: sweep: unknown metric 'peak'; choose from params_total"
     )
     assert not (home / "reports").exists()
 
 
-def test_a_bar_shows_on_a_terminal_once_it_has_taken_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_progress_bar_appears_on_a_terminal_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -61,7 +63,7 @@ def test_a_bar_shows_on_a_terminal_once_it_has_taken_a_second(monkeypatch: pytes
     assert terminal.getvalue() == f"\r\x1b[K[{'#' * 10}{' ' * 30}] 2 of 8"
 
 
-def test_fit_finds_nothing_where_the_weights_do_not_fit(planner: Planner) -> None:
+def test_fit_finds_nothing_if_the_weights_do_not_fit(planner: Planner) -> None:
     # 114,944 parameters take 4 + 4 + 8 bytes each under autocast: 1.8 MB
     assert planner("fit", "specs/tiny.yaml", "--memory", "1MB", "--for", "batch_size")[0] == 1
     code, out, _ = planner("fit", "specs/tiny.yaml", "--memory", "1GiB", "--format", "json")
@@ -79,14 +81,14 @@ def test_fit_finds_nothing_where_the_weights_do_not_fit(planner: Planner) -> Non
     )
 
 
-def test_compare_takes_scenarios(planner: Planner) -> None:
+def test_compare_accepts_scenarios(planner: Planner) -> None:
     code, out, _ = planner("compare", "specs/tiny.yaml")
     assert code == 0
     assert out.splitlines()[0].split() == ["tiny", "tiny", "·", "short"]
     assert planner("compare", "specs/tiny.yaml", "--scenario", "long")[0] == 2
 
 
-def test_size_proposes_shapes(planner: Planner) -> None:
+def test_size_suggests_model_configurations(planner: Planner) -> None:
     code, out, _ = planner("size", "--params", "7e9", "--like", "llama")
     assert code == 0
     assert out.splitlines()[0].split()[:3] == ["d_model", "layers", "heads"]
@@ -94,7 +96,7 @@ def test_size_proposes_shapes(planner: Planner) -> None:
     assert planner("size", "--like", "llama")[0] == 2
 
 
-def test_json_is_printed_by_every_command_that_reads_specs(planner: Planner) -> None:
+def test_every_command_that_reads_specs_can_print_json(planner: Planner) -> None:
     assert json.loads(planner("validate", "specs", "--format", "json")[1]) == {"valid": ["specs/tiny.yaml"], "problems": []}
     code, out, err = planner("validate", "nowhere.yaml", "--format", "json")
     assert (code, err, json.loads(out)["problems"][0]["code"]) == (2, "", "not-found")
@@ -112,12 +114,12 @@ def test_json_is_printed_by_every_command_that_reads_specs(planner: Planner) -> 
     assert [row[0] for row in swept["rows"]] == [1, 2]
 
 
-def test_schema_csv_is_the_data_package(home: Path, planner: Planner) -> None:
+def test_schema_csv_prints_the_data_package(home: Path, planner: Planner) -> None:
     planner("run", "specs", "--format", "csv")
     assert planner("schema", "csv")[1] == (home / "reports" / "datapackage.json").read_text(encoding="utf-8")
 
 
-def test_a_workbook_without_xlsxwriter_is_a_clear_failure(home: Path, planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_xlsxwriter_is_a_clear_error(home: Path, planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
     find = util.find_spec
     monkeypatch.setattr("planner.report.workbook.find_spec", lambda name: None if name == "xlsxwriter" else find(name))
     assert planner("run", "specs", "--format", "xlsx") == (
@@ -137,7 +139,7 @@ def test_a_workbook_is_written_and_checked(home: Path, planner: Planner) -> None
 
 
 def completed(script: str, *words: str) -> list[str]:
-    """Ask bash what it would complete the last word to."""
+    """Return bash's completions of the last word."""
     line = " ".join(f"'{word}'" for word in words)
     ask = f'{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _planner; printf "%s\\n" "${{COMPREPLY[@]}}"'
     made = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True)
@@ -151,11 +153,11 @@ def test_bash_completes_commands_options_and_choices(planner: Planner) -> None:
     assert completed(script, "planner", "fit", "--m") == ["--memory"]
     assert completed(script, "planner", "fit", "--for", "n") == ["n_layers"]
     assert set(SHELLS) <= set(completed(script, "planner", "completion", ""))
-    assert completed(script, "planner", "run", "x") == []  # then bash completes files
+    assert completed(script, "planner", "run", "x") == []  # so that bash completes files
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_every_command_is_completed(planner: Planner, shell: str) -> None:
+def test_completion_knows_every_command(planner: Planner, shell: str) -> None:
     code, out, err = planner("completion", shell)
     assert (code, err) == (0, "")
     assert not [command for command in COMMANDS if command not in out]
@@ -170,7 +172,7 @@ def test_fish_completes_choices(home: Path, planner: Planner) -> None:
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="completion in zsh: needs zsh")
-def test_zsh_takes_the_script(home: Path, planner: Planner) -> None:
+def test_zsh_accepts_the_script(home: Path, planner: Planner) -> None:
     (home / "planner.zsh").write_text(planner("completion", "zsh")[1], encoding="utf-8")
     command = ["zsh", "-fc", "autoload -Uz compinit; compinit -D; source ./planner.zsh; echo $_comps[planner]"]
     made = subprocess.run(command, capture_output=True, text=True, check=True, cwd=home)

@@ -22,7 +22,7 @@ PARAMS = "1235814400"
 
 @pytest.fixture
 def config(home: Path) -> Path:
-    """Put a config.json into a folder named as a model."""
+    """Write a config.json into a folder with the model's name."""
     path = home / "llama-3.2-1b" / "config.json"
     path.parent.mkdir()
     path.write_text(json.dumps(LLAMA), encoding="utf-8")
@@ -62,7 +62,7 @@ model:
     assert PARAMS in (home / "reports" / "capacity.csv").read_text(encoding="utf-8")
 
 
-def test_a_folder_and_standard_input_are_read_too(planner: Planner, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_and_standard_input_can_be_imported(planner: Planner, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = planner("import", str(config.parent))
     assert (code, out.splitlines()[2]) == (0, "name: llama-3.2-1b")
     with config.open(encoding="utf-8") as stream:
@@ -71,7 +71,7 @@ def test_a_folder_and_standard_input_are_read_too(planner: Planner, config: Path
     assert (code, out.splitlines()[2:4]) == (0, ["name: other", 'source: "a paper"'])
 
 
-def test_a_spec_that_is_there_is_kept(planner: Planner, config: Path, home: Path) -> None:
+def test_an_existing_spec_is_never_overwritten(planner: Planner, config: Path, home: Path) -> None:
     before = (home / "specs" / "tiny.yaml").read_text(encoding="utf-8")
     code, _, err = planner("import", str(config), "-o", "specs/tiny.yaml")
     assert (code, "--force to overwrite" in err) == (2, True)
@@ -98,7 +98,7 @@ def test_a_spec_that_is_there_is_kept(planner: Planner, config: Path, home: Path
     ],
     ids=["missing", "type", "unknown", "no-top-k", "impossible", "truncated", "text", "empty", "huge", "binary"],
 )
-def test_bad_configurations_are_refused_in_a_line(content: str | bytes, message: str, planner: Planner, home: Path) -> None:
+def test_bad_configurations_are_reported_in_one_line(content: str | bytes, message: str, planner: Planner, home: Path) -> None:
     (home / "config.json").write_bytes(content.encode() if isinstance(content, str) else content)
     for command in ("import", "validate"):
         code, out, err = planner(command, "config.json")
@@ -107,24 +107,24 @@ def test_bad_configurations_are_refused_in_a_line(content: str | bytes, message:
         assert err.startswith(("planner: config.json: ", "config.json"))
 
 
-def test_a_config_that_is_not_there_is_no_finding(planner: Planner) -> None:
+def test_a_missing_config_exits_with_2(planner: Planner) -> None:
     assert planner("import", "nowhere/config.json")[0] == 2
 
 
-def test_run_takes_a_config_as_it_is(planner: Planner, config: Path, home: Path) -> None:
+def test_run_accepts_a_config_directly(planner: Planner, config: Path, home: Path) -> None:
     assert planner("run", str(config), "--set", "training.sequence_length=128")[0] == 0
     row = (home / "reports" / "capacity.csv").read_text(encoding="utf-8").splitlines()[1]
     assert row.startswith("llama-3.2-1b,")
     assert PARAMS in row
 
 
-def test_a_json_file_that_is_a_spec_stays_one(planner: Planner, home: Path) -> None:
+def test_a_json_file_can_be_a_spec(planner: Planner, home: Path) -> None:
     model = {"vocab_size": 200, "context_length": 32, "d_model": 64, "n_layers": 2, "n_heads": 4}
     (home / "spec.json").write_text(json.dumps({"name": "from-json", "model": model}), encoding="utf-8")
     assert planner("validate", "spec.json")[0] == 0
 
 
-def test_list_finds_a_model_by_a_part_of_its_name(planner: Planner) -> None:
+def test_list_finds_a_model_by_part_of_its_name(planner: Planner) -> None:
     code, out, _ = planner("list", "llama-3-8b")
     assert code == 0
     assert out.splitlines()[1].split() == ["catalog/llama-3-8b", "8.030", "B", "8.030", "B", "meta-llama/Meta-Llama-3-8B"]
@@ -135,11 +135,11 @@ def test_list_finds_a_model_by_a_part_of_its_name(planner: Planner) -> None:
     assert "llama-3-8b" in err
 
 
-def test_a_proposal_starts_from_a_model_of_the_catalogue(planner: Planner, home: Path) -> None:
+def test_a_spec_can_extend_a_model_of_the_catalog(planner: Planner, home: Path) -> None:
     spec = home / "specs" / "mine.yaml"
     spec.write_text("name: mine\nextends: catalog/llama-3-8b\nmodel: {n_layers: 40}\n", encoding="utf-8")
     assert planner("run", "specs/mine.yaml")[0] == 0
-    # 8,030,261,248 and 8 more layers of 218,112,000
+    # 8,030,261,248 plus 8 more layers of 218,112,000
     assert str(8_030_261_248 + 8 * 218_112_000) in (home / "reports" / "capacity.csv").read_text(encoding="utf-8")
     spec.write_text("name: mine\nextends: catalog/llama-3-9b\n", encoding="utf-8")
     code, _, err = planner("run", "specs/mine.yaml")

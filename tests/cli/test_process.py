@@ -1,4 +1,4 @@
-"""What only shows in a process of its own: imports, pipes, signals, encodings."""
+"""Behavior that needs a separate process: imports, pipes, signals, encodings."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_command_imports_only_what_it_needs(arguments: str, allowed: set[str])
     assert HEAVY & set(result.stdout.splitlines()[-1].split()) <= allowed
 
 
-def test_import_planner_is_light() -> None:
+def test_import_planner_imports_no_slow_packages() -> None:
     result = run("-c", "import sys, planner; print(*sys.modules)")
     assert not HEAVY & set(result.stdout.split())
     assert "planner.spec" not in result.stdout.split()
@@ -59,9 +59,9 @@ def test_the_package_runs_as_a_module_and_reads_standard_input() -> None:
 
 @pytest.mark.parametrize("arguments", [["run", "specs"], ["schema"], ["show", "specs/tiny.yaml"]])
 @pytest.mark.usefixtures("home")
-def test_a_reader_that_goes_away_is_no_error(arguments: list[str]) -> None:
+def test_a_closed_pipe_is_not_an_error(arguments: list[str]) -> None:
     read, write = os.pipe()
-    os.close(read)  # nobody reads
+    os.close(read)  # no reader
     with os.fdopen(write) as closed:
         process = subprocess.run(
             [sys.executable, "-m", "planner", *arguments],
@@ -74,11 +74,11 @@ def test_a_reader_that_goes_away_is_no_error(arguments: list[str]) -> None:
     assert process.returncode == 141
     assert "Error" not in process.stderr
     if arguments[0] == "run":
-        assert Path("reports/capacity.csv").exists()  # the work was done before the table
+        assert Path("reports/capacity.csv").exists()  # written before the table is printed
 
 
 @pytest.mark.usefixtures("home")
-def test_an_interrupt_is_quiet_and_leaves_no_report() -> None:
+def test_an_interrupt_prints_nothing_and_writes_no_report() -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "planner", "run", "-"],
         stdin=subprocess.PIPE,
@@ -96,7 +96,7 @@ def test_an_interrupt_is_quiet_and_leaves_no_report() -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_closed_streams_are_no_error() -> None:
+def test_closed_streams_are_not_an_error() -> None:
     command = f"{sys.executable} -m planner run specs"
     for closed in (">&-", "2>&-", ">&- 2>&-"):
         result = subprocess.run(
@@ -107,7 +107,7 @@ def test_closed_streams_are_no_error() -> None:
 
 @pytest.mark.parametrize(("environment", "color"), [({}, True), ({"NO_COLOR": "1"}, False)])
 @pytest.mark.usefixtures("home")
-def test_color_is_for_terminals_unless_no_color_is_set(environment: dict[str, str], color: bool) -> None:
+def test_terminals_get_color_unless_no_color_is_set(environment: dict[str, str], color: bool) -> None:
     ours, theirs = os.openpty()
     inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     with os.fdopen(ours, "rb", buffering=0) as terminal, os.fdopen(theirs, "wb") as its_end:
@@ -126,7 +126,7 @@ def test_color_is_for_terminals_unless_no_color_is_set(environment: dict[str, st
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk: needs /dev/full")
 @pytest.mark.usefixtures("home")
-def test_a_full_disk_behind_standard_output_is_a_failure() -> None:
+def test_a_full_disk_behind_standard_output_is_an_error() -> None:
     with Path("/dev/full").open("w") as full:
         process = subprocess.run(
             [sys.executable, "-m", "planner", "schema"],
@@ -142,14 +142,14 @@ def test_a_full_disk_behind_standard_output_is_a_failure() -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_a_terminal_without_unicode_gets_the_table_all_the_same() -> None:
+def test_the_table_is_printed_on_a_terminal_without_unicode() -> None:
     result = run("-m", "planner", "show", "specs/tiny.yaml", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert result.returncode == 0, result.stderr
     assert "\\u251c\\u2500 embedding" in result.stdout
 
 
 @pytest.mark.usefixtures("home")
-def test_without_docstrings_the_commands_run_and_their_help_reports_what_is_missing() -> None:
+def test_without_docstrings_commands_run_and_help_says_why_it_is_empty() -> None:
     every_help = "from planner.cli import commands, main; raise SystemExit(any([main([name, '--help']) for name in commands.COMMANDS]))"
     for arguments in (("-m", "planner", "--help"), ("-c", every_help), ("-m", "planner", "show", "specs/tiny.yaml", "--explain")):
         result = run("-OO", *arguments)

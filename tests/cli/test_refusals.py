@@ -1,4 +1,4 @@
-"""What the trace cannot say is refused by every command: in one line, with exit code 2, and nothing written."""
+"""Every command rejects unsupported settings in one line, exits with 2 and writes nothing."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from planner import cli
 
 
 @pytest.mark.parametrize("command", ["show", "run", "compare", "fit", "verify"])
-def test_what_the_trace_cannot_say_is_refused_in_one_line(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # Flash attention takes heads of at most 256 (PyTorch 2.13, sdp_utils.cpp: check_flash_attention_head_dim_size).
+def test_unsupported_settings_are_rejected_in_one_line(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # Flash attention supports heads up to 256 wide (PyTorch 2.13, sdp_utils.cpp: check_flash_attention_head_dim_size).
     spec = tmp_path / "wide.yaml"
     written = (Path(__file__).parents[2] / "specs" / "gpt2-small.yaml").read_text(encoding="utf-8")
     written = written.replace("n_heads: 12", "n_heads: 12\n  head_dim: 320").replace("training:", "training:\n  attention_kernel: flash")

@@ -43,7 +43,7 @@ def test_formats_and_the_directory_can_be_chosen(home: Path, planner: Planner) -
     assert not (home / "reports").exists()
 
 
-def test_the_same_input_gives_the_same_bytes_however_it_is_named(home: Path, planner: Planner) -> None:
+def test_the_same_input_gives_the_same_bytes_under_any_path(home: Path, planner: Planner) -> None:
     other = (home / "specs" / "tiny.yaml").read_text(encoding="utf-8").replace("name: tiny", "name: also-tiny")
     (home / "specs" / "zz.yaml").write_text(other, encoding="utf-8")
     reports = []
@@ -64,7 +64,7 @@ def test_a_second_run_changes_nothing(home: Path, planner: Planner) -> None:
     assert {path: path.stat().st_mtime_ns for path in (home / "reports").iterdir()} == before
 
 
-def test_check_is_quiet_when_reports_are_up_to_date_and_names_what_is_not(home: Path, planner: Planner) -> None:
+def test_check_lists_only_outdated_reports(home: Path, planner: Planner) -> None:
     code, out, err = planner("run", "specs", "--check")
     assert (code, out) == (1, "")
     assert err.splitlines() == [
@@ -87,7 +87,7 @@ def test_check_is_quiet_when_reports_are_up_to_date_and_names_what_is_not(home: 
     assert (home / "reports" / "capacity.md").read_bytes() == b"edited\n"
 
 
-def test_all_errors_of_all_specs_are_told_and_nothing_is_written(home: Path, planner: Planner) -> None:
+def test_all_errors_of_all_specs_are_reported_and_nothing_is_written(home: Path, planner: Planner) -> None:
     text = (home / "specs" / "tiny.yaml").read_text(encoding="utf-8")
     (home / "specs" / "bad.yaml").write_text(text.replace("name: tiny", "name: bad").replace("d_model", "d_modl"), encoding="utf-8")
     (home / "specs" / "worse.yaml").write_text("name: worse\nmodel: [\n", encoding="utf-8")
@@ -99,7 +99,7 @@ def test_all_errors_of_all_specs_are_told_and_nothing_is_written(home: Path, pla
     assert not (home / "reports").exists()
 
 
-def test_a_claim_that_fails_is_told_at_its_place_and_nothing_is_written(home: Path, planner: Planner) -> None:
+def test_a_failed_expected_value_is_reported_at_its_location_and_nothing_is_written(home: Path, planner: Planner) -> None:
     path = home / "specs" / "tiny.yaml"
     path.write_text(path.read_text(encoding="utf-8").replace("114944", "114943"), encoding="utf-8")
     code, out, err = planner("run", "specs")
@@ -113,7 +113,7 @@ def test_a_claim_that_fails_is_told_at_its_place_and_nothing_is_written(home: Pa
     assert not (home / "reports").exists()
 
 
-def test_under_set_the_values_hold_and_the_claims_do_not(home: Path, planner: Planner) -> None:
+def test_with_set_expected_values_are_not_checked(home: Path, planner: Planner) -> None:
     code, out, err = planner("run", "specs", "--set", "model.n_layers=1", "--set", "training.batch_size=7")
     assert code == 0
     assert "planner: skipping expect checks because --set is given\n" in err
@@ -137,7 +137,7 @@ def test_under_set_the_values_hold_and_the_claims_do_not(home: Path, planner: Pl
         [],
     ],
 )
-def test_what_the_tool_cannot_do_is_exit_code_2_and_a_message(home: Path, planner: Planner, arguments: list[str]) -> None:
+def test_a_failure_exits_with_2_and_a_message(home: Path, planner: Planner, arguments: list[str]) -> None:
     (home / "empty").mkdir()
     code, out, err = planner("run", *arguments)
     assert (code, out) == (2, "")
@@ -146,13 +146,13 @@ def test_what_the_tool_cannot_do_is_exit_code_2_and_a_message(home: Path, planne
     assert not (home / "reports").exists()
 
 
-def test_a_directory_that_cannot_be_made_is_exit_code_2(home: Path, planner: Planner) -> None:
+def test_a_directory_that_cannot_be_created_exits_with_2(home: Path, planner: Planner) -> None:
     (home / "reports").write_bytes(b"")
     assert planner("run", "specs") == (2, "", "planner: cannot write reports: File exists; no files were changed\n")
     assert planner("run", "specs", "--output", "reports/deep")[0] == 2
 
 
-def test_a_report_that_is_a_directory_is_refused(home: Path, planner: Planner) -> None:
+def test_a_directory_in_place_of_a_report_is_an_error(home: Path, planner: Planner) -> None:
     (home / "reports" / "capacity.md").mkdir(parents=True)
     code, out, err = planner("run", "specs")
     assert (code, out) == (2, "")
@@ -173,7 +173,7 @@ def test_unicode_names_and_names_like_formulas(home: Path, planner: Planner) -> 
     assert "&#61;模型&#124;🤖" in (home / "reports" / "capacity.md").read_text(encoding="utf-8")
 
 
-def test_a_bug_is_exit_code_2_and_told_as_one(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_exits_with_2_and_is_reported_as_one(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
     def bug(*_: object) -> None:
         raise AssertionError("two and two make five")
 
