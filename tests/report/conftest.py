@@ -1,4 +1,4 @@
-"""A plan made by hand, so that the right values stand here as arithmetic and no other room is needed."""
+"""A plan made by hand: its values are the arithmetic in these comments, and no other package is needed."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def planned(spec: Spec, plan: Plan) -> Planned:
 
 @pytest.fixture
 def without_tokens(plan: Plan) -> Plan:
-    """Plan the same model from a spec that does not say how long it is trained."""
+    """Plan the same model from a spec without training tokens."""
     count = replace(MATMUL, train_total=None)
     flops = replace(plan.flops, chosen=count, by_convention=(count,))
     return replace(plan, name="untold", train_tokens=None, training=replace(plan.training, tokens=None), flops=flops)

@@ -14,7 +14,7 @@ from planner.capacity.figures import Plan
 from planner.report import csv as report_csv
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS
 
-# The columns that others rely on, in their order; more may follow.
+# Columns that users rely on, in this order; more may follow.
 PROMISED = (
     "model,scenario,spec,params_total,params_active,params_embedding,params_position,params_attention,params_feed_forward,params_norm,"
     "params_head,params_other,batch_size,sequence_length,precision,optimizer,recompute,implementation,weights_bytes,master_weights_bytes,"
@@ -34,26 +34,26 @@ TINY_ROW = (
 )
 
 
-def test_every_column_says_what_it_is() -> None:
+def test_every_column_has_a_description() -> None:
     names = [column.name for column in COLUMNS]
     assert len(set(names)) == len(names)
     assert all(column.description for column in COLUMNS)
     assert all(bool(column.unit) == (column.kind == "integer") for column in COLUMNS)
 
 
-def test_the_promised_columns_come_first_then_a_row_of_exact_integers_beyond_64_bits(plan: Plan) -> None:
+def test_the_first_columns_are_fixed_and_integers_are_exact_beyond_64_bits(plan: Plan) -> None:
     header, row, end = report_csv.capacity([plan]).split("\n")
     assert header == f"{PROMISED},{APPENDED}"
     assert row == TINY_ROW
     assert end == ""
 
 
-def test_missing_is_empty(without_tokens: Plan) -> None:
+def test_missing_values_are_empty(without_tokens: Plan) -> None:
     (row,) = csv.DictReader(io.StringIO(report_csv.capacity([without_tokens])))
     assert [name for name, cell in row.items() if not cell] == ["train_tokens", "train_flops", "train_gflop"]
 
 
-def test_components_are_tidy_and_sum_to_the_figures(plan: Plan) -> None:
+def test_components_are_tidy_and_add_up_to_the_totals(plan: Plan) -> None:
     rows = list(csv.DictReader(io.StringIO(report_csv.components([plan]))))
     assert tuple(rows[0]) == COMPONENT_COLUMNS == ("model", "scenario", "group", "component", "quantity", "unit")
     sums = {group: sum(int(row["quantity"]) for row in rows if row["group"] == group) for group in {row["group"] for row in rows}}
@@ -69,7 +69,7 @@ def test_components_are_tidy_and_sum_to_the_figures(plan: Plan) -> None:
     assert {row["unit"] for row in rows} == {"parameters", "bytes", "FLOP"}
 
 
-def test_text_is_quoted_and_read_back_by_csv_and_by_pandas(plan: Plan) -> None:
+def test_quoted_text_is_read_back_by_csv_and_pandas(plan: Plan) -> None:
     name = 'two "words", 模型\nand a line 🤖'
     text = report_csv.capacity([replace(plan, name=name)])
     (row,) = csv.DictReader(io.StringIO(text, newline=""))
@@ -80,7 +80,7 @@ def test_text_is_quoted_and_read_back_by_csv_and_by_pandas(plan: Plan) -> None:
     assert int(frame["peak_bytes"][0]) == 24_672
 
 
-def test_only_line_feeds_end_lines(plan: Plan) -> None:
+def test_lines_end_with_line_feeds(plan: Plan) -> None:
     assert "\r" not in report_csv.capacity([plan]) + report_csv.components([plan])
 
 
@@ -88,7 +88,7 @@ def test_only_line_feeds_end_lines(plan: Plan) -> None:
     "text",
     ["=1+1", "+1", "-1", "@SUM(1)", "\tx", "\rx", "\n=1", "  =1", "\u00a0=1", "＝1", "a;=1", "a;\n-1", "'=1", "x\t=1"],
 )
-def test_nothing_that_a_spreadsheet_would_run_starts_a_cell(text: str) -> None:
+def test_no_cell_starts_like_a_formula(text: str) -> None:
     safe = report_csv.safe(text)
     for cell in safe.replace("\t", ";").replace("\n", ";").replace("\r", ";").split(";"):
         assert cell.lstrip()[:1] not in set("=+-@＝＋－＠")
@@ -96,22 +96,22 @@ def test_nothing_that_a_spreadsheet_would_run_starts_a_cell(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["gpt2-small", "llama-3.2-1b", "a=b", "specs/x.yaml", "it's", ""])
-def test_plain_text_stays_as_it_is(text: str) -> None:
+def test_plain_text_is_unchanged(text: str) -> None:
     assert report_csv.safe(text) == text
 
 
 @given(st.text(alphabet="a'=+-@; \t\r\n＝"))
-def test_making_safe_can_be_undone(text: str) -> None:
+def test_escaping_of_formulas_can_be_undone(text: str) -> None:
     assert report_csv.original(report_csv.safe(text)) == text
 
 
-def test_formulas_are_made_safe_in_every_text_column(plan: Plan) -> None:
+def test_formulas_are_escaped_in_every_text_column(plan: Plan) -> None:
     evil = replace(plan, name="=cmd|' /C calc'!A0", scenario="@x", spec_path="-x.yaml")
     (row,) = csv.DictReader(io.StringIO(report_csv.capacity([evil])))
     assert (row["model"], row["scenario"], row["spec"]) == ("'=cmd|' /C calc'!A0", "'@x", "'-x.yaml")
 
 
-def test_every_figure_names_its_method_and_what_a_spec_states_has_none() -> None:
+def test_every_metric_has_a_method_and_settings_of_the_spec_have_none() -> None:
     stated = {"batch_size", "sequence_length", "train_tokens"}
     for column in COLUMNS:
         figure = column.kind == "integer" and column.name not in stated

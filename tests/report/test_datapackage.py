@@ -1,4 +1,4 @@
-"""datapackage.json tells the CSV files as frictionless, pandas and LibreOffice read them."""
+"""datapackage.json describes the CSV files; frictionless, pandas and LibreOffice read them correctly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = ("=cmd()", "sep-10", "@tag", "plain", 'a, "b"; c', "+1")
 
 @pytest.fixture
 def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Write the CSV files of models with names that spreadsheets like to misread; the first one is huge."""
+    """Write the CSV files of models with names that spreadsheets misread; the first model is huge."""
     monkeypatch.chdir(tmp_path)
     models = []
     for number, name in enumerate(NAMES):
@@ -46,14 +46,14 @@ def test_the_package_has_the_columns_of_the_files() -> None:
     assert {field["type"] for field in capacity["schema"]["fields"]} == {"string", "integer"}
 
 
-def test_frictionless_finds_every_cell_as_told(reports: Path) -> None:
+def test_frictionless_finds_every_cell_valid(reports: Path) -> None:
     command = [sys.executable, "-m", "frictionless", "validate", "datapackage.json", "--json"]
     found = subprocess.run(command, capture_output=True, text=True, cwd=reports, check=False)
     report = json.loads(found.stdout)
     assert (found.returncode, report["valid"], report["stats"]["tasks"]) == (0, True, 2), found.stdout + found.stderr
 
 
-def test_frictionless_would_tell_a_wrong_cell(reports: Path) -> None:
+def test_frictionless_reports_a_wrong_cell(reports: Path) -> None:
     path = reports / "capacity.csv"
     path.write_text(path.read_text(encoding="utf-8").replace(",114944,", ",114.9k,", 1), encoding="utf-8")
     found = subprocess.run(
@@ -62,7 +62,7 @@ def test_frictionless_would_tell_a_wrong_cell(reports: Path) -> None:
     assert found.returncode == 1
 
 
-def test_pandas_reads_the_files_as_they_are(reports: Path) -> None:
+def test_pandas_reads_the_files(reports: Path) -> None:
     frame = pd.read_csv(reports / "capacity.csv", dtype={"train_flops": object})
     assert [report_csv.original(name) for name in frame["model"].astype(str)] == list(NAMES)
     assert frame["params_total"].tolist() == [114_944] * len(NAMES)  # 200·64 + 32·64 + 2·(12·64² + 13·64) + 2·64
@@ -70,8 +70,8 @@ def test_pandas_reads_the_files_as_they_are(reports: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("soffice") is None, reason="the CSV files in LibreOffice: needs libreoffice-calc-nogui")
-def test_libreoffice_reads_every_cell_and_runs_none(reports: Path, tmp_path: Path) -> None:
-    """As its dialog proposes ("detect special numbers" is off), saved anew with all digits: the same but for what doubles cannot hold."""
+def test_libreoffice_reads_every_cell_and_runs_no_formula(reports: Path, tmp_path: Path) -> None:
+    """Import with the dialog's defaults ("detect special numbers" is off), save with all digits: equal up to the precision of doubles."""
     profile = f"-env:UserInstallation={(tmp_path / 'profile').as_uri()}"
     form = "csv:Text - txt - csv (StarCalc):44,34,76,1,,0,false,false,false"
     command = [

@@ -1,4 +1,4 @@
-"""Reports when things go wrong from outside: a full disk, a killed run, two runs at once."""
+"""Reports after outside failures: a full disk, a killed run, two concurrent runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 def start(folder: Path, specs: str, preexec: Callable[[], None] | None = None) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "planner", "run", specs, "--format", "csv,md,json"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(  # the limit is the child's own
+    return subprocess.Popen(  # the limit applies to the child only
         command,
         cwd=folder,
         env=environment,
@@ -50,12 +50,12 @@ def reports(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (folder / "reports").iterdir()}
 
 
-def test_a_full_disk_leaves_the_old_reports_whole(folder: Path) -> None:
+def test_a_full_disk_leaves_the_old_reports_intact(folder: Path) -> None:
     assert finish(start(folder, "one")) == 0
     before = reports(folder)
 
     def nearly_full() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # of a file: the CSV fits, the JSON does not
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # file size: the CSV fits, the JSON does not
 
     run = start(folder, "two", nearly_full)
     _, errors = run.communicate()
@@ -64,7 +64,7 @@ def test_a_full_disk_leaves_the_old_reports_whole(folder: Path) -> None:
     assert reports(folder) == before
 
 
-def test_a_run_that_is_interrupted_leaves_old_reports_or_new_ones(folder: Path) -> None:
+def test_an_interrupted_run_leaves_all_old_or_all_new_reports(folder: Path) -> None:
     assert finish(start(folder, "one")) == 0
     before = reports(folder)
     assert finish(start(folder, "two")) == 0
@@ -79,7 +79,7 @@ def test_a_run_that_is_interrupted_leaves_old_reports_or_new_ones(folder: Path) 
         assert reports(folder) in (before, after)
 
 
-def test_two_runs_at_once_do_not_mix(folder: Path) -> None:
+def test_concurrent_runs_do_not_mix(folder: Path) -> None:
     assert finish(start(folder, "one")) == 0
     one = reports(folder)
     assert finish(start(folder, "two")) == 0

@@ -25,7 +25,7 @@ def rendered(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Give the words that a reader sees, without zero-width spaces."""
+    """Return the visible text, without zero-width spaces."""
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", rendered(text))).replace("\u200b", "").split())
 
 
@@ -58,27 +58,27 @@ def test_the_breakdown_shows_sums_shares_operators_and_conventions(planned: Plan
         assert line in lines
 
 
-def test_bytes_that_differ_from_tensor_to_tensor_have_no_sum(planned: Planned) -> None:
+def test_bytes_per_parameter_that_differ_between_tensors_have_no_sum(planned: Planned) -> None:
     states = planned.plans[0].memory.states
     assert byte_sum(states) == "4 + 4 + 8 = 16"
     assert byte_sum([*states[:3], replace(states[3], bytes_per_param=None)]) == "4 + 4 + varies"
     assert byte_sum(states[:2]) == "4"
 
 
-def test_a_scenario_tells_what_it_changes(planned: Planned) -> None:
+def test_a_scenario_lists_its_changes(planned: Planned) -> None:
     base = planned.plans[0]
     long = replace(base, scenario="long", training=replace(base.training, sequence_length=4))
     report = markdown.report([Planned(planned.spec, (base, long))])
     assert "#### Training: changes from base\n\n| setting | value |  |\n| --- | --- | --- |\n| sequence_length | 4 |  |\n\n" in report
 
 
-def test_the_text_of_a_spec_does_nothing_but_show_itself(planned: Planned) -> None:
+def test_text_of_a_spec_is_shown_literally(planned: Planned) -> None:
     spec = replace(planned.spec, name=EVIL, description=EVIL, sources=(EVIL, "https://a.b/ <i>"), path=EVIL)
     spec = replace(spec, scenarios=(Scenario(EVIL, planned.plans[0].training),))
     plan = replace(planned.plans[0], name=EVIL, scenario=EVIL, spec_path=EVIL)
     plain, evil = (rendered(markdown.report([model])) for model in (planned, Planned(spec, (plan,))))
     counts = [Counter(re.findall(r"</?[a-z0-9]+", text)) for text in (plain, evil)]
-    assert counts[0] - counts[1] == {"<a": 1, "</a": 1}  # the plain report's source is a link
+    assert counts[0] - counts[1] == {"<a": 1, "</a": 1}  # the source in the plain report is a link
     assert not counts[1] - counts[0]
     assert "@octocat" not in evil
     assert "#712" not in evil
@@ -86,7 +86,7 @@ def test_the_text_of_a_spec_does_nothing_but_show_itself(planned: Planned) -> No
 
 
 @given(st.text(alphabet="ab1 .)(&;<>|`*_~[]!#@$\\-+=:\n\t\"'é模"))
-def test_escaped_text_reads_as_the_text_it_was(text: str) -> None:
+def test_escaped_text_renders_as_the_original(text: str) -> None:
     escaped = markdown.escape(text)
     assert "\n" not in escaped
     assert visible(f"- {escaped}") == " ".join(text.split())
@@ -95,7 +95,7 @@ def test_escaped_text_reads_as_the_text_it_was(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["# a", "- a", "+ a", "1. a", "12) a", "===", "---", "    a", "> a", "| a |", "* a", "#"])
-def test_nothing_at_the_start_of_a_line_is_markup(text: str) -> None:
+def test_text_at_the_start_of_a_line_is_never_markup(text: str) -> None:
     assert rendered(markdown.escape(text)).startswith("<p>")
     assert visible(markdown.escape(text)) == text.strip()
 

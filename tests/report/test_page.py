@@ -1,4 +1,4 @@
-"""The page as text: what it says without a script, in how many bytes, and what it does with hostile specs."""
+"""The page as text: its content without scripts, its size, and hostile specs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def number(text: str) -> int:
     return int(text.replace(",", ""))
 
 
-def test_a_small_model_is_told_in_figures_that_a_reader_can_check(planned: Planned) -> None:
+def test_metrics_of_a_small_model_equal_arithmetic_by_hand(planned: Planned) -> None:
     read = Reader(page.report([planned]))  # the plan made by hand in conftest.py
     rows = {row[0]: row[1:] for row in table(read, "Parameters and FLOPs")}
     assert rows["embedding"][:2] == ["416", "40.5 %"]  # 416 / 1028
@@ -93,7 +93,7 @@ def test_a_small_model_is_told_in_figures_that_a_reader_can_check(planned: Plann
     assert memory["A100-80GB-SXM"] == ["85,197,848,576", "79.35 GiB"]  # nvidia-smi: 81251MiB; 81,251 · 2²⁰
 
 
-def test_gpt2_small_has_the_head_that_would_cost_38_million_more() -> None:
+def test_gpt2_small_shows_38_million_parameters_for_an_untied_head() -> None:
     read = Reader(page.report([planned("gpt2-small")]))
     rows = {row[0]: row[1:] for row in table(read, "Parameters and FLOPs")}
     assert number(rows["sum"][0]) == 124_439_808  # Radford et al. 2019, as released
@@ -102,7 +102,7 @@ def test_gpt2_small_has_the_head_that_would_cost_38_million_more() -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2-small", "llama-3-8b", "gpt3-175b"])
-def test_every_figure_equals_the_csv(name: str) -> None:
+def test_every_metric_equals_the_csv(name: str) -> None:
     model = planned(name)
     read = Reader(page.report([model]))
     quantity = {
@@ -116,19 +116,19 @@ def test_every_figure_equals_the_csv(name: str) -> None:
     memories = [rows for caption, tables in read.tables.items() if caption.startswith("Training memory") for rows in tables]
     assert len(memories) == len(capacities)
     for line, rows in zip(capacities, memories, strict=True):
-        told = {re.sub(",? .*", "", row[0]): number(row[1]) for row in rows}
-        assert told["weights"] == int(line["weights_bytes"])
-        assert told["gradients"] == int(line["gradients_bytes"])
-        assert told["optimizer"] == int(line["optimizer_bytes"])
-        assert told["logits"] == int(line["logits_bytes"])
-        assert told["activations"] + told["logits"] == int(line["activations_bytes"])
-        assert told["peak"] == int(line["peak_bytes"])
+        listed = {re.sub(",? .*", "", row[0]): number(row[1]) for row in rows}
+        assert listed["weights"] == int(line["weights_bytes"])
+        assert listed["gradients"] == int(line["gradients_bytes"])
+        assert listed["optimizer"] == int(line["optimizer_bytes"])
+        assert listed["logits"] == int(line["logits_bytes"])
+        assert listed["activations"] + listed["logits"] == int(line["activations_bytes"])
+        assert listed["peak"] == int(line["peak_bytes"])
     for line, rows in zip(capacities, read.tables["Training FLOPs per token"], strict=True):
         (chosen,) = (number(row[1]) for row in rows if row[0].endswith("(chosen)"))
         assert chosen == int(line["train_flops_per_token"])
 
 
-def test_a_router_in_float32_is_not_told_as_two_bytes_a_parameter() -> None:
+def test_a_router_in_float32_is_not_shown_with_two_bytes_per_parameter() -> None:
     spec = planner.load(ROOT / "specs" / "catalog" / "deepseek_v3" / "kimi-k2-instruct.yaml")
     read = Reader(page.report([Planned(spec, planner.plans(spec)[:1])]))
     rows = {row[0]: row[1:] for row in table(read, "Training memory")}
@@ -137,7 +137,7 @@ def test_a_router_in_float32_is_not_told_as_two_bytes_a_parameter() -> None:
     assert number(rows["gradients, 4·params"][0]) == 4 * 1_026_408_209_408
 
 
-def test_a_budget_takes_the_place_of_the_device() -> None:
+def test_a_budget_replaces_the_device() -> None:
     model = planned("gpt2-small")
     budgets = (
         BudgetLimit("one-gpu", "base", "peak_bytes", "max", 40 * 10**9, "error"),
@@ -148,7 +148,7 @@ def test_a_budget_takes_the_place_of_the_device() -> None:
     assert not any(name.startswith(("A100", "budget other")) for name in rows)
 
 
-def test_each_formula_is_on_the_page_once_and_every_link_leads_somewhere() -> None:
+def test_each_formula_is_on_the_page_once_and_every_link_has_a_target() -> None:
     text = page.report([planned("gpt2-small"), planned("gpt2-medium"), planned("llama-3-8b")])
     ids = re.findall(r" id=(\w+)", text)
     assert len(ids) == len(set(ids))
@@ -156,7 +156,7 @@ def test_each_formula_is_on_the_page_once_and_every_link_leads_somewhere() -> No
     assert text.count("<b>params_embedding</b> = V·d_model\n") == 1
 
 
-def test_every_picture_has_a_title_and_a_description_and_stands_in_a_table() -> None:
+def test_every_picture_has_a_title_and_a_description_and_is_in_the_caption_of_a_table() -> None:
     text = page.report([planned("gpt2-small")])
     pictures = re.findall(r"<svg.*?</svg>", text)
     assert len(pictures) == 4
@@ -164,7 +164,7 @@ def test_every_picture_has_a_title_and_a_description_and_stands_in_a_table() -> 
     assert len(re.findall(r"<caption>[^<]*<svg", text)) == len(pictures)
 
 
-def test_what_a_spec_says_is_shown_and_does_nothing(tmp_path: Path) -> None:
+def test_text_of_a_spec_is_shown_literally(tmp_path: Path) -> None:
     import yaml
 
     spec = yaml.safe_load((ROOT / "specs" / "gpt2-small.yaml").read_text(encoding="utf-8"))
@@ -189,7 +189,7 @@ def test_only_a_web_address_is_a_link() -> None:
     assert link("https://a.org/?x=<b>") == "https://a.org/?x=&lt;b&gt;"
 
 
-def test_the_page_names_what_runs_and_asks_for_nothing() -> None:
+def test_the_page_allows_only_its_own_style_and_script_and_requests_nothing() -> None:
     import base64
     import hashlib
 
@@ -219,13 +219,13 @@ def test_fifty_models_stay_under_200_kilobytes_with_all_but_the_longest_formulas
     assert text.count("Shapes from token ids to logits</a>") == 50
 
 
-def test_the_same_models_give_the_same_bytes_and_html_comes_only_when_asked_for() -> None:
+def test_the_page_is_reproducible_and_only_written_on_request() -> None:
     model = planned("gpt2-small")
     assert files([model], ["html"]) == files([model], ["html"])
     assert "capacity.html" not in files([model], ["csv", "md", "json"])
 
 
-def test_points_of_a_curve_are_doublings_around_the_chosen_one() -> None:
+def test_points_of_a_curve_double_around_the_current_one() -> None:
     assert _around(1024, 1024) == [64, 128, 256, 512, 1024]
     assert _around(8, None) == [2, 4, 8, 16, 32]
     assert _around(1, None) == [1, 2, 4, 8, 16]
@@ -243,7 +243,7 @@ SIGHT = {
 
 
 def lab(color: str, sight: tuple[tuple[float, ...], ...]) -> tuple[float, float, float]:
-    """CIE 1976 L*a*b* (D65) of what an eye makes of an sRGB colour."""
+    """Return the CIE 1976 L*a*b* (D65) coordinates of an sRGB color as seen with a color vision deficiency."""
     parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     seen = [min(1, max(0, sum(factor * part for factor, part in zip(row, linear, strict=True)))) for row in sight]
@@ -255,7 +255,7 @@ def lab(color: str, sight: tuple[tuple[float, ...], ...]) -> tuple[float, float,
 
 @pytest.mark.parametrize("sight", SIGHT)
 @pytest.mark.parametrize("palette", ["p", "m", "c"])
-def test_colour_blind_people_tell_the_parts_apart(sight: str, palette: str) -> None:
+def test_colors_are_distinguishable_with_color_vision_deficiency(sight: str, palette: str) -> None:
     colours = re.findall(rf"\.{palette}\d+{{--c:(#\w{{6}})", page.sheet())
     assert len(colours) == {"p": 11, "m": 7, "c": 5}[palette]
     for one, other in combinations(colours, 2):
@@ -263,7 +263,7 @@ def test_colour_blind_people_tell_the_parts_apart(sight: str, palette: str) -> N
         assert apart > 10, (one, other)  # a difference of 2.3 is just noticeable
 
 
-def test_plans_show_themselves_in_notebooks() -> None:
+def test_plans_are_displayed_in_notebooks() -> None:
     plans = planned("llama-3-8b").plans
     (alone,) = Reader(plans[0]._repr_html_()).tables["Training FLOPs per token"]
     assert len(alone) == len(plans[0].flops.by_convention)
@@ -274,7 +274,7 @@ def test_plans_show_themselves_in_notebooks() -> None:
     assert "## llama-3-8b, scenario full-recompute" in together._repr_markdown_()
 
 
-def test_a_curve_is_what_plans_at_its_points_say() -> None:
+def test_a_curve_equals_the_plans_at_its_points() -> None:
     from dataclasses import replace
 
     from planner import capacity
@@ -295,7 +295,7 @@ def test_a_curve_is_what_plans_at_its_points_say() -> None:
         assert over_B == kept(batch_size=number(B))
 
 
-def test_nothing_of_the_page_is_imported_until_asked_for() -> None:
+def test_the_page_is_imported_only_on_request() -> None:
     import subprocess
     import sys
 
@@ -307,7 +307,7 @@ def test_nothing_of_the_page_is_imported_until_asked_for() -> None:
         assert run.stdout.splitlines()[-1] == imported
 
 
-def test_places_on_a_picture_are_to_the_nearest_step() -> None:
+def test_coordinates_of_a_picture_are_rounded_to_the_nearest_step() -> None:
     from planner.report import units
 
     assert [units.along(part, 3, 100) for part in (0, 1, 2, 3)] == [0, 33, 67, 100]
@@ -317,7 +317,7 @@ def test_places_on_a_picture_are_to_the_nearest_step() -> None:
     assert [units.power_of_two(1 << power) for power in (0, 9, 10, 35, 41)] == ["1 B", "512 B", "1 KiB", "32 GiB", "2,048 GiB"]
 
 
-def test_the_formula_of_forward_flops_by_component_is_worth_what_the_csv_says() -> None:
+def test_the_formula_of_forward_flops_by_component_equals_the_csv() -> None:
     from planner import capacity
 
     spec = planner.load(ROOT / "specs" / "gpt2-small.yaml")

@@ -1,4 +1,4 @@
-"""The page in headless Chromium, from a file: nothing fails, nothing is asked for, the first table sorts and filters, bars are true."""
+"""The page in headless Chromium, from a file: no errors, no requests, sorting and filtering of the first table, lengths of bars."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMES = (
     "gpt3-175b",
     "llama-3-8b",
     "mistral-7b",
-)  # the last has no tokens, so no FLOPs of a whole training
+)  # the last has no tokens, so no total training FLOPs
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +54,13 @@ def browser(models: list[Planned], tmp_path_factory: pytest.TempPathFactory) -> 
     driver.quit()
 
 
-def names(browser: Any) -> list[str]:  # noqa: ANN401 - selenium is not there everywhere
+def names(browser: Any) -> list[str]:  # noqa: ANN401 - selenium may not be installed
     script = "return [...document.querySelectorAll('.n tr')].slice(1).filter(row => !row.hidden).map(row => row.cells[0].textContent)"
     shown: list[str] = browser.execute_script(script)
     return shown
 
 
-def test_nothing_fails_and_no_request_leaves_the_file(browser: Any) -> None:  # noqa: ANN401
+def test_the_page_has_no_errors_and_sends_no_requests(browser: Any) -> None:  # noqa: ANN401
     assert browser.get_log("browser") == []
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     asked = {event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"}
@@ -68,7 +68,7 @@ def test_nothing_fails_and_no_request_leaves_the_file(browser: Any) -> None:  # 
     assert len(asked) == 1
 
 
-def test_the_first_table_sorts_by_the_figures_of_the_csv(browser: Any, models: list[Planned]) -> None:  # noqa: ANN401
+def test_the_first_table_sorts_by_exact_values(browser: Any, models: list[Planned]) -> None:  # noqa: ANN401
     rows = list(csv.DictReader(io.StringIO(capacity([plan for model in models for plan in model.plans]))))
     title = {id(row): row["model"] if row["scenario"] == "base" else f"{row['model']} · {row['scenario']}" for row in rows}
     columns = {"parameters": "params_total", "activations": "activations_bytes", "train FLOPs": "train_flops", "model": "model"}
@@ -82,7 +82,7 @@ def test_the_first_table_sorts_by_the_figures_of_the_csv(browser: Any, models: l
             by_title = {title[id(row)]: key(row) for row in known}
             shown = names(browser)
             assert [by_title[name] for name in shown if name in by_title] == right
-            assert shown[len(right) :] == [title[id(row)] for row in rows if not row[column]]  # what says nothing comes last
+            assert shown[len(right) :] == [title[id(row)] for row in rows if not row[column]]  # empty cells come last
             state = browser.execute_script("return document.querySelector('[aria-sort]').ariaSort")
             assert state == ("descending" if down else "ascending")
 
@@ -95,7 +95,7 @@ def test_the_first_table_filters(browser: Any) -> None:  # noqa: ANN401
     assert len(names(browser)) == 8
 
 
-def test_each_bar_is_as_long_as_its_figure(browser: Any, models: list[Planned]) -> None:  # noqa: ANN401
+def test_the_length_of_each_bar_is_proportional_to_its_value(browser: Any, models: list[Planned]) -> None:  # noqa: ANN401
     plans = [model.plans[0] for model in models]
     quantities = list(csv.DictReader(io.StringIO(components(plans))))
     script = """
@@ -123,7 +123,7 @@ def test_each_bar_is_as_long_as_its_figure(browser: Any, models: list[Planned]) 
 
 @pytest.mark.parametrize("width", [1280, 400])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_is_no_wider_than_the_window_and_follows_its_scheme(browser: Any, width: int, scheme: str) -> None:  # noqa: ANN401
+def test_the_page_is_no_wider_than_the_window_and_follows_its_color_scheme(browser: Any, width: int, scheme: str) -> None:  # noqa: ANN401
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False})
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
@@ -131,13 +131,13 @@ def test_the_page_is_no_wider_than_the_window_and_follows_its_scheme(browser: An
     assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(22, 24, 27)"}[scheme]
 
 
-def test_print_shows_what_is_folded(browser: Any) -> None:  # noqa: ANN401
+def test_folded_sections_are_printed(browser: Any) -> None:  # noqa: ANN401
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": []})
     height = browser.execute_script("return document.querySelector('details ol').getBoundingClientRect().height")
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen"})
     assert height > 0
 
 
-def test_a_name_leads_to_its_formula(browser: Any) -> None:  # noqa: ANN401
+def test_a_name_links_to_its_formula(browser: Any) -> None:  # noqa: ANN401
     browser.execute_script("document.querySelector('th.p0 a').click()")
     assert "params_embedding = V·d_model" in browser.execute_script("return document.querySelector(':target').textContent")

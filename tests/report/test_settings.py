@@ -1,4 +1,4 @@
-"""What the reports say about a spec is all that the spec language can say."""
+"""Reports show every setting of the spec language."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ from planner.spec.records import (
     ShortConvolution,
 )
 
-# Settings that are told in the value of another one: vocab_size: 50257, padded to 50304; tokens, which steps come to; and layers, which
-# only a model of several kinds of layer has.
-TOLD_ELSEWHERE = {"model.pad_vocab_to_multiple_of", "training.steps", "model.layers"}
+# Settings shown in the value of another one: vocab_size: 50257, padded to 50304; tokens for steps; and layers, shown only for models with
+# several kinds of layers.
+SHOWN_ELSEWHERE = {"model.pad_vocab_to_multiple_of", "training.steps", "model.layers"}
 
 GATED_ROPE = Layer(Attention(2, 1, 2), FeedForward(8, gated=True), positions=Positions("rope", rotary_dim=2))
 
 
 def loud(record: Any) -> Any:  # noqa: ANN401 - any record
-    """Return the record with all that is shown only where it is not the default at another value."""
+    """Return the record with other values for all fields that are hidden at their default."""
     hints = get_type_hints(type(record), {**vars(records), "Node": object})
     quiet = {field.name: field.default for field, key in keys(type(record)) if key.quiet and held(type(record), field)}
     return replace(record, **{name: another(hints[name], default) for name, default in quiet.items()})
@@ -88,7 +88,7 @@ def with_layers(plan: Plan, *runs: Run) -> Mapping[str, Any]:
     return settings.model(replace(plan.model, runs=runs))
 
 
-def test_every_setting_of_the_spec_language_is_told_and_no_other(plan: Plan) -> None:
+def test_every_setting_of_the_spec_language_is_shown_and_no_other(plan: Plan) -> None:
     once = replace(
         loud(plan.model),
         per_layer_embedding=PerLayerEmbedding(50, 8),
@@ -97,49 +97,49 @@ def test_every_setting_of_the_spec_language_is_told_and_no_other(plan: Plan) -> 
     )
     layers = (GATED_ROPE, EVERY_SWITCH, *(Layer(None, None, mixers=(mixer,)) for mixer in MIXERS))
     uniform = [settings.model(plan.model), settings.model(once), *(with_layers(plan, Run(3, (layer,))) for layer in layers)]
-    told = {f"model.{key}" for values in uniform for key in values} | {f"training.{key}" for key in settings.training(loud(plan.training))}
-    assert told == {key for key in leaves() if key.startswith(("model.", "training."))} - TOLD_ELSEWHERE
+    shown = {f"model.{key}" for values in uniform for key in values} | {f"training.{key}" for key in settings.training(loud(plan.training))}
+    assert shown == {key for key in leaves() if key.startswith(("model.", "training."))} - SHOWN_ELSEWHERE
 
 
-def test_values_are_written_as_a_spec_writes_them(plan: Plan) -> None:
-    told = settings.model(plan.model) | settings.training(plan.training)
-    assert told["vocab_size"] == "100, padded to 104"
-    assert told["head.tied"] == "true"
-    assert told["dropout"] == "0.1"
-    assert told["tokens"] == str(10**20)
+def test_values_are_written_as_in_a_spec(plan: Plan) -> None:
+    shown = settings.model(plan.model) | settings.training(plan.training)
+    assert shown["vocab_size"] == "100, padded to 104"
+    assert shown["head.tied"] == "true"
+    assert shown["dropout"] == "0.1"
+    assert shown["tokens"] == str(10**20)
     assert settings.training(replace(plan.training, tokens=None))["tokens"] == "not given"
 
 
-def test_layers_that_differ_are_told_run_by_run(plan: Plan) -> None:
+def test_layers_that_differ_are_shown_per_layer_group(plan: Plan) -> None:
     (run,) = plan.model.runs
     (layer,) = run.layers
     wide = replace(layer, feed_forward=FeedForward(32))
-    told = with_layers(plan, Run(1, (layer,)), Run(5, (layer, wide)))
-    assert told["layers"] == "1 × {d_ff: 16}, 5 × [{d_ff: 16}, {d_ff: 32}]"
-    assert "d_ff" not in told
-    assert told["n_heads"] == "2"
+    shown = with_layers(plan, Run(1, (layer,)), Run(5, (layer, wide)))
+    assert shown["layers"] == "1 × {d_ff: 16}, 5 × [{d_ff: 16}, {d_ff: 32}]"
+    assert "d_ff" not in shown
+    assert shown["n_heads"] == "2"
     assert "layers" not in with_layers(plan, Run(1, (layer,)), Run(2, (layer,)))
 
 
-def test_what_only_some_layers_have_is_told_run_by_run(plan: Plan) -> None:
+def test_parts_of_only_some_layers_are_shown_per_layer_group(plan: Plan) -> None:
     (layer,) = plan.model.runs[0].layers
     gated = replace(layer, feed_forward=FeedForward(16, gated=True))
-    told = with_layers(plan, Run(1, (layer,)), Run(2, (gated,)))
-    assert told["layers"] == "1 × {feed_forward.type: plain}, 2 × {feed_forward.type: gated}"
-    assert told["feed_forward.bias.gate"] == "true"  # of all layers that have a gate
+    shown = with_layers(plan, Run(1, (layer,)), Run(2, (gated,)))
+    assert shown["layers"] == "1 × {feed_forward.type: plain}, 2 × {feed_forward.type: gated}"
+    assert shown["feed_forward.bias.gate"] == "true"  # of all layers that have a gate
 
 
-def test_plain_models_are_not_told_of_parts_that_they_lack(plan: Plan) -> None:
-    told = " ".join(settings.model(plan.model))
-    assert not any(part in told for part in ("mixer", "experts", "mamba", "window", "softcap", "extra", "prediction"))
+def test_missing_parts_of_plain_models_are_not_shown(plan: Plan) -> None:
+    shown = " ".join(settings.model(plan.model))
+    assert not any(part in shown for part in ("mixer", "experts", "mamba", "window", "softcap", "extra", "prediction"))
 
 
-def test_mixers_are_told_where_one_of_them_is_not_attention(plan: Plan) -> None:
+def test_mixers_are_shown_if_one_of_them_is_not_attention(plan: Plan) -> None:
     (layer,) = plan.model.runs[0].layers
     convolution = replace(layer, attention=None, mixers=(ShortConvolution(4, 3),))
-    told = with_layers(plan, Run(2, (layer, convolution)), Run(1, (replace(layer, attention=None),)))
-    assert told["layers"] == "2 × [{mixer: attention}, {mixer: short_convolution}], 1 × {mixer: none}"
-    assert (told["n_heads"], told["short_convolution.d_conv"]) == ("2", "3")
+    shown = with_layers(plan, Run(2, (layer, convolution)), Run(1, (replace(layer, attention=None),)))
+    assert shown["layers"] == "2 × [{mixer: attention}, {mixer: short_convolution}], 1 × {mixer: none}"
+    assert (shown["n_heads"], shown["short_convolution.d_conv"]) == ("2", "3")
     both = replace(layer, mixers=(ShortConvolution(4, 3),))
     assert with_layers(plan, Run(3, (both,)))["mixer"] == "[attention, short_convolution]"
 
@@ -147,29 +147,29 @@ def test_mixers_are_told_where_one_of_them_is_not_attention(plan: Plan) -> None:
 def test_dense_layers_among_layers_of_experts(plan: Plan) -> None:
     (layer,) = plan.model.runs[0].layers
     sparse = replace(layer, feed_forward=None, experts=Experts(4, 2, 8))
-    told = with_layers(plan, Run(1, (layer,)), Run(2, (sparse,)))
-    assert told["layers"] == "1 × {experts: none}, 2 × {}"
-    assert (told["d_ff"], told["experts.top_k"]) == ("16", "2")
+    shown = with_layers(plan, Run(1, (layer,)), Run(2, (sparse,)))
+    assert shown["layers"] == "1 × {experts: none}, 2 × {}"
+    assert (shown["d_ff"], shown["experts.top_k"]) == ("16", "2")
 
 
-def test_a_switch_of_some_layers_is_told_of_the_others_too(plan: Plan) -> None:
+def test_a_switch_of_some_layers_is_shown_for_the_others_too(plan: Plan) -> None:
     (layer,) = plan.model.runs[0].layers
-    told = with_layers(plan, Run(1, (replace(layer, attention=Attention(2, 2, 2, window=3)),)), Run(2, (layer,)))
-    assert told["layers"] == "1 × {attention.window: 3}, 2 × {attention.window: none}"
+    shown = with_layers(plan, Run(1, (replace(layer, attention=Attention(2, 2, 2, window=3)),)), Run(2, (layer,)))
+    assert shown["layers"] == "1 × {attention.window: 3}, 2 × {attention.window: none}"
 
 
-def test_the_heads_of_latent_attention_are_the_layers(plan: Plan) -> None:
-    told = with_layers(plan, Run(3, (Layer(None, FeedForward(16), mixers=(LatentAttention(4, 8, 6, 4, 6),)),)))
-    assert (told["n_heads"], told["latent_attention.q_rank"]) == ("4", "none")
-    assert "latent_attention.n_heads" not in told
+def test_the_heads_of_latent_attention_are_shown_as_those_of_the_layer(plan: Plan) -> None:
+    shown = with_layers(plan, Run(3, (Layer(None, FeedForward(16), mixers=(LatentAttention(4, 8, 6, 4, 6),)),)))
+    assert (shown["n_heads"], shown["latent_attention.q_rank"]) == ("4", "none")
+    assert "latent_attention.n_heads" not in shown
 
 
-def test_extra_tensors_are_told_where_they_are(plan: Plan) -> None:
+def test_extra_tensors_are_shown_for_the_model_or_the_layer(plan: Plan) -> None:
     (layer,) = plan.model.runs[0].layers
     own = replace(plan.model, runs=(Run(3, (replace(layer, extra=(Extra("y", (2, 3), "attention", 1),)),)),))
-    told = settings.model(replace(own, extra=(Extra("x", (3,), "other"),)))
-    assert told["extra"] == "[{name: x, shape: [3], component: other, uses: 0}]"
-    assert told["layers"] == "3 × {extra: [{name: y, shape: [2, 3], component: attention, uses: 1}]}"
+    shown = settings.model(replace(own, extra=(Extra("x", (3,), "other"),)))
+    assert shown["extra"] == "[{name: x, shape: [3], component: other, uses: 0}]"
+    assert shown["layers"] == "3 × {extra: [{name: y, shape: [2, 3], component: attention, uses: 1}]}"
 
 
 @pytest.mark.parametrize(
@@ -180,6 +180,6 @@ def test_extra_tensors_are_told_where_they_are(plan: Plan) -> None:
         ("transformers-eager", "llama", "transformers-eager (modules of llama)"),
     ],
 )
-def test_what_runs_is_named(plan: Plan, implementation: Implementation, named: ModelType | None, kernels: str) -> None:
+def test_the_modeled_implementation_is_shown(plan: Plan, implementation: Implementation, named: ModelType | None, kernels: str) -> None:
     model, training = replace(plan.model, model_type=named), replace(plan.training, implementation=implementation)
     assert breakdown.kernels(replace(plan, model=model, training=training)) == kernels

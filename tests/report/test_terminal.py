@@ -23,7 +23,7 @@ def test_the_overview_has_a_row_per_plan_and_fits_80_columns(plan: Plan) -> None
     assert max(map(len, overview([plan], width=80).splitlines())) <= 80
 
 
-def test_on_a_narrow_terminal_a_name_gives_way_and_a_number_never(plan: Plan) -> None:
+def test_on_a_narrow_terminal_names_are_shortened_and_numbers_never(plan: Plan) -> None:
     plans = [plan, replace(plan, name="a-model-with-a-name-that-is-rather-long")]
     lines = overview(plans, width=80).splitlines()
     assert max(map(len, lines)) == 80
@@ -38,11 +38,11 @@ def test_columns_line_up_under_wide_and_combining_characters() -> None:
     assert list(table(("name", "n"), "lr", [("模型", "1"), ("e\u0301", "22")])) == ["name   n", "模型   1", "e\u0301     22"]
 
 
-def test_no_headings_no_line_for_them() -> None:
+def test_without_headings_there_is_no_line_for_them() -> None:
     assert list(table(("", ""), "lr", [("a", "1")])) == ["a  1"]
 
 
-def test_text_cannot_steer_the_terminal() -> None:
+def test_text_cannot_send_control_characters_to_the_terminal() -> None:
     assert printable("a\x1b[2Jb\nc\u202ed\x9be") == "a\ufffd[2Jb c\ufffdd\ufffde"
     assert printable("模型 👩‍🔬") == "模型 👩‍🔬"
 
@@ -51,7 +51,7 @@ def test_text_cannot_steer_the_terminal() -> None:
     ("environment", "color"),
     [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
 )
-def test_color_is_for_terminals_without_no_color(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], color: bool) -> None:
+def test_terminals_get_color_unless_no_color_is_set(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], color: bool) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     for name, value in environment.items():

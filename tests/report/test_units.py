@@ -22,7 +22,7 @@ from planner.report import units
         (10**16, "10,000 T"),
     ],
 )
-def test_counts_have_four_digits_and_a_billion_is_b(value: int, text: str) -> None:
+def test_counts_have_four_digits_and_b_for_a_billion(value: int, text: str) -> None:
     assert units.count(value) == text
 
 
@@ -35,7 +35,7 @@ def test_counts_have_four_digits_and_a_billion_is_b(value: int, text: str) -> No
         (2**30 - 1, "1.000 GiB"),
         (10 * 2**30 - 1, "10.00 GiB"),  # 9.99999… needs a decimal less
         (6_493_654_220_800, "6,048 GiB"),  # 405,853,388,800 · 16 / 2³⁰ = 6047.7
-        (2**80, "1,125,899,906,842,624 GiB"),  # 2⁵⁰, with no float on the way
+        (2**80, "1,125,899,906,842,624 GiB"),  # 2⁵⁰, without floats
     ],
 )
 def test_memory_is_in_powers_of_1024_up_to_gib(value: int, text: str) -> None:
@@ -56,7 +56,7 @@ def test_giga_rounds_to_the_nearest_beyond_any_float() -> None:
 @pytest.mark.parametrize(
     ("part", "whole", "text"),
     [
-        (38_597_376, 124_412_160, "31.0 %"),  # GPT-2 small's token table
+        (38_597_376, 124_412_160, "31.0 %"),  # GPT-2 small's token embedding
         (38_400, 124_412_160, "0.03 %"),  # its norms
         (1, 1000, "0.1 %"),
         (1, 20_000, "0.01 %"),
@@ -66,7 +66,7 @@ def test_giga_rounds_to_the_nearest_beyond_any_float() -> None:
         (0, 0, "0 %"),
     ],
 )
-def test_shares_never_hide_what_is_there(part: int, whole: int, text: str) -> None:
+def test_shares_of_small_parts_are_never_shown_as_zero(part: int, whole: int, text: str) -> None:
     assert units.share(part, whole) == text
 
 

@@ -1,4 +1,4 @@
-"""On a terminal of 80 columns what show prints fits, and no number is broken or lost."""
+"""The output of show fits a terminal of 80 columns, and no number is broken or lost."""
 
 from __future__ import annotations
 

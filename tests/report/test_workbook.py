@@ -1,4 +1,4 @@
-"""capacity.xlsx: its formulas give what the planner gives, at any inputs, as LibreOffice calculates them."""
+"""capacity.xlsx: its formulas, calculated by LibreOffice, equal the planner's results for any inputs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ Sheets = Mapping[str, list[list[str]]]
 
 
 def calculated(book: Path) -> Sheets:
-    """Calculate a workbook that holds no values in LibreOffice, and return every sheet's cells with all their digits."""
-    form = "csv:Text - txt - csv (StarCalc):44,34,76,1,,0,false,false,false,false,false,-1"  # UTF-8, cells not as shown, every sheet
+    """Calculate a workbook without stored values in LibreOffice, and return the cells of every sheet with all digits."""
+    form = "csv:Text - txt - csv (StarCalc):44,34,76,1,,0,false,false,false,false,false,-1"  # UTF-8, unformatted cells, every sheet
     profile = f"-env:UserInstallation={(book.parent / 'profile').as_uri()}"
     folder = book.parent / f"calculated-{book.stem}"
     command = ["soffice", profile, "--headless", "--convert-to", form, "--outdir", str(folder), str(book)]
@@ -63,7 +63,7 @@ def changed(made: bytes, path: Path, changes: Mapping[int, Mapping[str, int]]) -
 
 
 def same(given: str, expected: object) -> bool:
-    """Whether a cell is what the planner says; beyond 2⁵³ as close as a double is."""
+    """Whether a cell equals the planner's result, beyond 2⁵³ up to the precision of a double."""
     if expected is None:
         return given == ""
     if not isinstance(expected, int):
@@ -83,12 +83,12 @@ CASES = (
 
 
 @needs_libreoffice
-def test_other_inputs_give_what_the_planner_gives(tmp_path: Path) -> None:
-    """Integer by integer: every cell of Capacity and of Components, of dense models, of experts, windows and state spaces."""
+def test_other_inputs_give_the_results_of_the_planner(tmp_path: Path) -> None:
+    """Compare every cell of Capacity and Components, for dense models, experts, windows and state spaces."""
     models = planned(*(planner.load(ROOT / path) for path, _ in CASES))
     rows, number = {}, 2
     for model, (_, changes) in zip(models, CASES, strict=True):
-        for _ in model.plans:  # every scenario of the model alike
+        for _ in model.plans:  # in every scenario
             rows[number] = changes
             number += 1
     sheets = calculated(changed(workbook.workbook(models), tmp_path / "book.xlsx", rows))
@@ -106,7 +106,7 @@ def test_other_inputs_give_what_the_planner_gives(tmp_path: Path) -> None:
                 for step, key in (("B", "batch_size"), ("n", "sequence_length"))
             ):
                 components = components[len(list(component_rows(before))) :]
-                continue  # the scenario has a batch or a length of its own, which --set leaves alone
+                continue  # the scenario sets its own batch or length, which --set does not change
             wrong = [
                 (column.name, given, value) for column, given, value in zip(COLUMNS, line, row(plan), strict=True) if not same(given, value)
             ]
@@ -121,7 +121,7 @@ def test_other_inputs_give_what_the_planner_gives(tmp_path: Path) -> None:
 
 @needs_libreoffice
 def test_quotients_are_exact_where_a_double_rounds_them_to_the_next_integer(tmp_path: Path) -> None:
-    """Python's integers say what is right; LibreOffice's own INT((2⁵³ - 1) / 512) is one too many."""
+    """The right values are Python's integers; LibreOffice's own INT((2⁵³ - 1) / 512) is one too high."""
     pairs = [
         (EXACT - 1, 512),
         (EXACT - 1, 4096),
@@ -146,7 +146,7 @@ def test_quotients_are_exact_where_a_double_rounds_them_to_the_next_integer(tmp_
 
 
 def test_every_formula_is_stored_with_its_value(tmp_path: Path) -> None:
-    """What a viewer shows that does not calculate is the report."""
+    """A viewer that does not calculate shows the report."""
     models = planned(planner.load(ROOT / "specs/gpt2-small.yaml"))
     (tmp_path / "book.xlsx").write_bytes(workbook.workbook(models))
     values = openpyxl.load_workbook(tmp_path / "book.xlsx", data_only=True)
@@ -172,14 +172,14 @@ class Calculator:
         self.made: dict[tuple[str, str], int] = {}
 
     def cell(self, sheet: str, name: str) -> int:
-        """Return what a cell comes to."""
+        """Return the value of a cell."""
         if (sheet, name) not in self.made:
             held = self.sheets[sheet][name].value
             self.made[sheet, name] = self.formula(sheet, held) if isinstance(held, str) else int(held)
         return self.made[sheet, name]
 
     def formula(self, sheet: str, text: str) -> int:
-        """Calculate a formula: references become calls, and a quotient only stands inside INT."""
+        """Calculate a formula: references become calls; quotients only occur inside INT."""
         refers = re.sub(
             r"(?:(\w+)!)?\$?([A-Z]{1,3})\$?(\d+)", lambda found: f"cell('{found[1] or sheet}', '{found[2]}{found[3]}')", text[1:]
         )
@@ -188,8 +188,8 @@ class Calculator:
         return value
 
 
-def test_every_formula_comes_to_the_value_beside_it(tmp_path: Path) -> None:
-    """Of every spec in the folder specs, and of one whose optimizer and allocator round."""
+def test_every_formula_gives_its_stored_value(tmp_path: Path) -> None:
+    """For every spec in the folder specs, and one with rounding in optimizer and allocator."""
     paths = sorted((ROOT / "specs").glob("*.yaml"))
     rounding = ["training.round_allocations=true", "training.optimizer=adamw-8bit"]
     specs, problems = specs_room.read(paths)
@@ -230,7 +230,7 @@ SMALL = {"vocab_size": 200, "context_length": 32, "d_model": 64, "n_heads": 4}
 
 
 @needs_libreoffice
-def test_runs_of_layers_have_their_counts_as_inputs(load: Callable[[dict[str, Any]], Spec], tmp_path: Path) -> None:
+def test_counts_of_layer_groups_are_inputs(load: Callable[[dict[str, Any]], Spec], tmp_path: Path) -> None:
     def model(first: int, last: int) -> dict[str, Any]:
         return {"name": "runs", "model": SMALL | {"layers": [{"count": first, "d_ff": 100}, {"count": last, "n_kv_heads": 1}]}}
 
@@ -241,7 +241,7 @@ def test_runs_of_layers_have_their_counts_as_inputs(load: Callable[[dict[str, An
 
 
 @needs_libreoffice
-def test_inputs_that_no_spec_may_have_are_told(load: Callable[[dict[str, Any]], Spec], tmp_path: Path) -> None:
+def test_invalid_inputs_are_reported(load: Callable[[dict[str, Any]], Spec], tmp_path: Path) -> None:
     made = workbook.workbook(planned(load({"name": "learned", "model": SMALL | {"n_layers": 2}})))
     good = calculated(changed(made, tmp_path / "good.xlsx", {2: {"n": 32, "d_model": 128}}))["Inputs"]
     assert good[1][good[0].index("to mend")] == ""
@@ -252,7 +252,7 @@ def test_inputs_that_no_spec_may_have_are_told(load: Callable[[dict[str, Any]], 
 
 
 @needs_libreoffice
-def test_extra_tensors_do_not_follow_and_that_is_told(load: Callable[[dict[str, Any]], Spec], tmp_path: Path) -> None:
+def test_extra_tensors_do_not_follow_the_inputs_and_this_is_stated(load: Callable[[dict[str, Any]], Spec], tmp_path: Path) -> None:
     extra = [{"name": "scale", "shape": ["d_model"], "component": "norm"}]
     made = workbook.workbook(planned(load({"name": "extra", "model": SMALL | {"n_layers": 2, "extra": extra}})))
     kept = calculated(changed(made, tmp_path / "kept.xlsx", {2: {"n": 7}}))["Inputs"]

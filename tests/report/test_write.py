@@ -16,20 +16,20 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def test_files_are_written_into_a_new_directory_and_nothing_else_is_left(tmp_path: Path) -> None:
+def test_files_are_written_into_a_new_directory_without_leftovers(tmp_path: Path) -> None:
     directory = tmp_path / "deep" / "reports"
     write(directory, NEW)
     assert contents(directory) == NEW
 
 
-def test_files_are_replaced_and_neighbours_stay(tmp_path: Path) -> None:
+def test_files_are_replaced_and_other_files_stay(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_bytes(b"mine")
     write(tmp_path, OLD)
     write(tmp_path, NEW)
     assert contents(tmp_path) == {**NEW, "mine.txt": b"mine"}
 
 
-def test_a_file_that_is_up_to_date_is_not_touched(tmp_path: Path) -> None:
+def test_an_up_to_date_file_is_not_touched(tmp_path: Path) -> None:
     write(tmp_path, NEW)
     os.utime(tmp_path / "a.csv", ns=(1, 1))
     write(tmp_path, NEW)
@@ -50,7 +50,7 @@ def test_new_files_follow_the_umask_and_replaced_ones_keep_their_mode(tmp_path: 
 
 @pytest.mark.parametrize("failure", [OSError("disk on fire"), KeyboardInterrupt()])
 @pytest.mark.parametrize("at", [0, 1, 2])
-def test_when_one_file_cannot_take_its_place_all_stay_as_they_were(
+def test_if_one_file_cannot_be_replaced_all_stay_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException, at: int
 ) -> None:
     write(tmp_path, OLD)
@@ -69,7 +69,7 @@ def test_when_one_file_cannot_take_its_place_all_stay_as_they_were(
     assert contents(tmp_path) == OLD
 
 
-def test_a_directory_made_for_a_report_that_fails_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_created_for_a_failed_report_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_path: Path, _content: bytes) -> int:
         raise OSError(28, "No space left on device")
 
@@ -79,7 +79,7 @@ def test_a_directory_made_for_a_report_that_fails_is_taken_away(tmp_path: Path, 
     assert not (tmp_path / "reports").exists()
 
 
-def test_a_directory_where_a_file_should_be_is_refused_and_nothing_changes(tmp_path: Path) -> None:
+def test_a_directory_in_place_of_a_file_is_an_error_and_nothing_changes(tmp_path: Path) -> None:
     write(tmp_path, OLD)
     (tmp_path / "c.json").mkdir()
     with pytest.raises(IsADirectoryError):
@@ -88,14 +88,14 @@ def test_a_directory_where_a_file_should_be_is_refused_and_nothing_changes(tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "b.md", "c.json"]
 
 
-def test_a_file_where_the_directory_should_be_is_refused(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "reports").write_bytes(b"")
     with pytest.raises(FileExistsError):
         write(tmp_path / "reports", NEW)
     assert (tmp_path / "reports").read_bytes() == b""
 
 
-def test_outdated_names_each_missing_and_outdated_file(tmp_path: Path) -> None:
+def test_outdated_lists_each_missing_and_outdated_file(tmp_path: Path) -> None:
     assert outdated(tmp_path / "nowhere", OLD) == {tmp_path / "nowhere" / name: "missing" for name in OLD}
     write(tmp_path, OLD)
     assert outdated(tmp_path, OLD) == {}
