@@ -1,4 +1,4 @@
-"""One thread is faster than two on matrices this small, and the tests may share the machine."""
+"""Use one thread: faster than two on matrices this small, and the machine may be shared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""planner verify: what it prints, and that only equality passes."""
+"""planner verify: its output, and that only equality passes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_everything_agrees_in_every_scenario(tiny: Path, capsys: pytest.CaptureF
     assert all(row["difference"] == 0 for row in rows if row["check"] in ("parameters", "kept", "flops", "optimizer"))
 
 
-def test_a_difference_is_a_finding_and_named(tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_difference_is_a_finding(tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     right = capacity.plan
 
     def wrong(spec: Spec, scenario: Scenario) -> Plan:
@@ -61,12 +61,12 @@ def test_a_difference_is_a_finding_and_named(tiny: Path, capsys: pytest.CaptureF
     assert "| tiny | parameters | model.embed_tokens.weight &#91;62, 32&#93;, tensors | 1 | 0 | &#43;1 | DIFFERS |" in lines
 
 
-def test_what_cannot_be_built_is_named_and_never_passes(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_that_cannot_be_built_are_listed_and_never_pass(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["verify", str(tiny), "--kept", "--set", "training.implementation=megatron"]) == 2
     assert "implementation megatron" in capsys.readouterr().err
 
 
-def test_prediction_layers_are_named_and_never_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prediction_layers_are_listed_and_never_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "predicts.yaml"
     sizes = "{vocab_size: 61, context_length: 16, d_model: 32, n_layers: 2, n_heads: 4, prediction: {}}"
     path.write_text(f"name: predicts\nmodel: {sizes}\ntraining: {{count_prediction: true}}\n", encoding="utf-8")
@@ -75,13 +75,13 @@ def test_prediction_layers_are_named_and_never_pass(tmp_path: Path, capsys: pyte
     assert cli.main(["verify", str(path), "--set", "training.count_prediction=false"]) == 0
 
 
-def test_a_missing_torch_is_named(tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_torch_is_reported(tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
     assert cli.main(["verify", str(tiny)]) == 2
     assert "pip install 'modelplan[torch]'" in capsys.readouterr().err
 
 
-def test_an_old_torch_is_named(tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_torch_is_reported(tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.__version__", "2.4.1+cu121")
     assert cli.main(["verify", str(tiny)]) == 2
     assert "PyTorch 2.4.1+cu121 is too old" in capsys.readouterr().err
@@ -113,14 +113,14 @@ def test_a_scaled_down_copy_keeps_every_switch() -> None:
         "optimizer=lion",
     ],
 )
-def test_every_figure_of_a_step_agrees(setting: str, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_metric_of_a_step_agrees(setting: str, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if setting == "optimizer=lion":
         pytest.importorskip("lion_pytorch", reason="lion-pytorch is not installed")
     assert cli.main(["verify", str(tiny), "--kept", "--flops", "--step", "--set", f"training.{setting}"]) == 0
     assert " 0 different." in capsys.readouterr().out
 
 
-def test_another_statement_of_the_model_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_class_of_transformers_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
     spec = tmp_path / "gpt2.yaml"
     spec.write_text(SPEC.replace("name: tiny", "name: gpt2"), encoding="utf-8")
@@ -128,7 +128,7 @@ def test_another_statement_of_the_model_agrees(tmp_path: Path, capsys: pytest.Ca
     assert "4 values compared with PyTorch for 1 model: 4 equal" in capsys.readouterr().out
 
 
-def test_a_model_that_no_class_says_is_named(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_without_a_class_is_reported(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["verify", str(tiny), "--against", "transformers", "--set", "model.embedding_norm=true"]) == 2
     assert "no equivalent transformers class" in capsys.readouterr().err
 
@@ -159,7 +159,7 @@ CONFIGS = {  # small odd sizes: experts with latent attention, a hybrid of atten
 
 @pytest.mark.parametrize("kind", CONFIGS)
 @pytest.mark.filterwarnings("ignore")  # transformers' own
-def test_any_config_is_held_to_its_own_class(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_any_config_is_compared_with_its_own_class(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"model_type": kind, **CONFIGS[kind]}), encoding="utf-8")
@@ -176,7 +176,7 @@ def test_a_config_of_another_model_is_a_difference(tiny: Path, tmp_path: Path, c
     assert "total, Mamba2ForCausalLM" in capsys.readouterr().out
 
 
-EXPERTS = {  # heads that share keys; widths are multiples of 8, which grouped products in 16 bits need
+EXPERTS = {  # grouped queries; widths are multiples of 8, as grouped matrix products in 16 bits require
     "mixtral": {
         "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "vocab_size": 97,
         "intermediate_size": 40, "num_local_experts": 5, "num_experts_per_tok": 2, "max_position_embeddings": 64,
@@ -198,7 +198,9 @@ EXPERTS = {  # heads that share keys; widths are multiples of 8, which grouped p
 @pytest.mark.parametrize(("batch", "length"), [(3, 37), (1, 8), (2, 1)])
 @pytest.mark.parametrize("kind", EXPERTS)
 @pytest.mark.filterwarnings("ignore")  # transformers' own
-def test_experts_are_held_to_their_class(kind: str, batch: int, length: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_experts_are_compared_with_their_class(
+    kind: str, batch: int, length: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"model_type": kind, **EXPERTS[kind]}), encoding="utf-8")
@@ -208,7 +210,7 @@ def test_experts_are_held_to_their_class(kind: str, batch: int, length: int, tmp
 
 
 @pytest.mark.filterwarnings("ignore")  # transformers' own
-def test_what_pytorch_does_not_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_pytorch_cannot_run_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"model_type": "mixtral", **EXPERTS["mixtral"], "intermediate_size": 36}), encoding="utf-8")

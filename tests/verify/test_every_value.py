@@ -1,4 +1,4 @@
-"""Every value that a spec can give a key can be built: one that is stated and has no module fails here, not in front of a user."""
+"""Every allowed value of a key can be built: a value in the schema without a module fails here, not at a user's."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ from planner.verify import families, optimizers, parts
         (optimizers.KERNELS, records.OptimizerKernel),
     ],
 )
-def test_a_table_by_the_values_of_a_key_has_them_all(table: dict[str, object], names: object) -> None:
+def test_a_table_has_an_entry_for_every_value_of_its_key(table: dict[str, object], names: object) -> None:
     assert set(table) == set(get_args(names))

@@ -1,4 +1,4 @@
-"""The measuring itself is measured: its figures equal those that others took of plain GPT-2, and each other."""
+"""The measurements themselves: they equal independent measurements of plain GPT-2, and each other."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LARGE_OF_TRANSFORMERS = ("0ea28f7e", "c41f2450")
 
 
 def first_of_each_kind(rows: Iterable[dict[str, str]]) -> list[dict[str, str]]:
-    """Keep one small case of each class, precision, attention, loss and kernel."""
+    """Return one small case of each class, precision, attention, loss and kernel."""
     kinds: dict[tuple[str, ...], dict[str, str]] = {}
     for row in rows:
         kinds.setdefault(tuple(row[key] for key in ("family", "prec", "attn", "loss", "opt", "keep_logits")), row)
@@ -72,7 +72,7 @@ def test_parameters_of_gpt2_small() -> None:
 
 
 @pytest.mark.parametrize("row", chosen(), ids=lambda row: f"{row['case']}-{row['family']}-{row['device']}-{row['prec']}-{row['attn']}")
-def test_every_figure_of_a_measured_case(row: dict[str, str]) -> None:
+def test_every_metric_of_a_measured_case(row: dict[str, str]) -> None:
     if row["family"] != "nano":
         pytest.importorskip("transformers", reason="transformers is not installed")
     ours = measure(model_of(row), training_of(row))
@@ -94,9 +94,7 @@ def test_every_figure_of_a_measured_case(row: dict[str, str]) -> None:
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize("implementation", ["pytorch", "pytorch-eager"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16-autocast", "fp16-autocast", "bf16"])
-def test_what_is_kept_is_what_stays_alive(
-    precision: Precision, implementation: Implementation, recompute: Recompute, device: Device
-) -> None:
+def test_saved_tensors_stay_allocated(precision: Precision, implementation: Implementation, recompute: Recompute, device: Device) -> None:
     training = replace(
         STEP, precision=precision, implementation=implementation, recompute=recompute, dropout=Fraction(1, 10), device=device
     )
@@ -106,7 +104,7 @@ def test_what_is_kept_is_what_stays_alive(
     assert ours.after_forward_bytes - ours.start_bytes == ours.saved_bytes - inputs + loss
 
 
-def test_a_row_per_kept_storage() -> None:
+def test_a_row_per_saved_storage() -> None:
     rows = {(row.path, row.function): row for row in measure(PLAIN, STEP).kept}
     assert rows["model.layers.0.mlp", "gelu"].shape == (2, 9, 128)
     assert rows["model.layers.0.mlp", "gelu"].bytes == 2 * 9 * 128 * 4
@@ -120,27 +118,27 @@ GQA = replace(ATTENTION, n_heads=4, n_kv_heads=2, qkv="separate")
 
 def changed(**changes: object) -> Model:
     """Return the plain model with another layer."""
-    layer = replace(LAYER, **changes)  # type: ignore[arg-type] # names and values stand together below
+    layer = replace(LAYER, **changes)  # type: ignore[arg-type] # names match their values below
     return replace(PLAIN, runs=(Run(1, (layer,)),), positions=layer.positions, norm=layer.norm)
 
 
 def kernel_of(model: Model, precision: Precision, device: Device = "a100", attention_kernel: AttentionKernel = "auto") -> set[str]:
-    """Name what fused attention kept, by shape: the kernel shows in it."""
+    """Return the shapes that fused attention saved, which depend on its kernel."""
     kept = measure(model, replace(STEP, precision=precision, device=device, attention_kernel=attention_kernel)).kept
     return {f"{row.dtype} {row.shape}" for row in kept if row.function == "scaled_dot_product_attention"}
 
 
-def test_the_kernels_that_a_gpu_picks() -> None:
-    # Flash keeps its statistics by row, and 16 bytes of random state; the memory-efficient kernel pads rows to 32.
+def test_the_kernels_that_a_gpu_selects() -> None:
+    # Flash saves statistics per row and 16 bytes of RNG state; the memory-efficient kernel pads rows to 32.
     assert "float32 (2, 4, 9)" in kernel_of(PLAIN, "bf16")
     assert "float32 (2, 4, 32)" in kernel_of(PLAIN, "fp32")
-    # Grouped heads: flash takes them, the memory-efficient kernel does not, and plain products keep the probabilities.
+    # Grouped queries: flash supports them, the memory-efficient kernel does not, and plain products save the probabilities.
     assert "float32 (2, 4, 9)" in kernel_of(changed(attention=GQA), "bf16")
     assert "float32 (2, 4, 9, 9)" in kernel_of(changed(attention=GQA), "fp32")
-    # The H100's class takes cuDNN's kernel before flash.
+    # An H100-class device prefers cuDNN's kernel to flash.
     assert "float32 (2, 4, 9, 1)" in kernel_of(PLAIN, "bf16", device="h100")
     assert "float32 (2, 4, 9, 9)" in kernel_of(PLAIN, "fp32", attention_kernel="math")
-    # Heads that are no multiple of 8 wide are padded for flash.
+    # Heads are padded to a multiple of 8 for flash.
     odd = replace(ATTENTION, head_dim=6)
     assert "bfloat16 (2, 4, 9, 8)" in kernel_of(changed(attention=odd), "bf16")
 
@@ -168,7 +166,7 @@ SWITCHES: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize("implementation", ["pytorch", "pytorch-eager"])
 @pytest.mark.parametrize("switch", SWITCHES)
-def test_every_switch_trains_on_real_tensors_and_on_fake_ones(switch: str, implementation: Implementation) -> None:
+def test_every_switch_trains_on_real_and_fake_tensors(switch: str, implementation: Implementation) -> None:
     model = changed(**SWITCHES[switch])
     training = replace(STEP, precision="bf16-autocast", implementation=implementation)
     fake, real = measure(model, training), measure(model, replace(training, device="cpu"))
@@ -176,7 +174,7 @@ def test_every_switch_trains_on_real_tensors_and_on_fake_ones(switch: str, imple
     assert fake.start_bytes == real.start_bytes
 
 
-def test_a_model_that_cannot_be_built_is_named() -> None:
+def test_a_model_that_cannot_be_built_is_reported() -> None:
     from planner.verify.parts import UnbuildableError
 
     with pytest.raises(UnbuildableError, match="implementation megatron"):
@@ -201,27 +199,27 @@ def test_a_model_that_cannot_be_built_is_named() -> None:
         ({"extra": (Extra("x", (3,), "other"),)}, "extra"),
     ],
 )
-def test_a_part_that_cannot_be_built_is_named(part: dict[str, object], named: str) -> None:
+def test_a_part_that_cannot_be_built_is_reported(part: dict[str, object], named: str) -> None:
     from planner.verify.parts import UnbuildableError
 
     with pytest.raises(UnbuildableError, match=named):
         measure(changed(**part), STEP)
 
 
-def test_a_part_that_a_model_has_once_and_that_cannot_be_built_is_named() -> None:
+def test_a_part_of_the_whole_model_that_cannot_be_built_is_reported() -> None:
     from planner.verify.parts import UnbuildableError
 
     with pytest.raises(UnbuildableError, match="embedding_dim"):
         parameters(replace(PLAIN, embedding_dim=3))
 
 
-def test_a_kernel_that_does_not_take_the_inputs_is_refused() -> None:
+def test_a_kernel_that_does_not_support_its_inputs_is_rejected() -> None:
     with pytest.raises(CannotMeasureError, match="flash"):
         measure(PLAIN, replace(STEP, attention_kernel="flash"))  # float32
 
 
-def test_the_engine_counts_what_the_allocator_counts() -> None:
-    """PyTorch's own engine on real tensors, watched by its profiler: our walk along the graph must peak where it does."""
+def test_our_walk_peaks_like_pytorchs_own_engine() -> None:
+    """Run PyTorch's own engine on real tensors under its profiler: our walk along the graph must have the same peak."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -241,4 +239,4 @@ def test_the_engine_counts_what_the_allocator_counts() -> None:
         events = [event for event in watched.profiler.kineto_results.events() if event.name() == "[memory]"]
         live = accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns()))
         peak = ours.peak_bytes - ours.start_bytes
-        assert peak <= max(live) <= 1.01 * peak  # a kernel may take a little for itself
+        assert peak <= max(live) <= 1.01 * peak  # a kernel may allocate a little workspace

@@ -1,6 +1,6 @@
-"""Small models drawn at random, planned and measured in PyTorch: every byte and FLOP equal, peaks too.
+"""Small random models, planned and measured in PyTorch: every byte and FLOP is equal, peaks included.
 
-Other seeds: ``SEEDS=200:300 pytest tests/verify/test_random_shapes.py``. One that differs stays in the list once it agrees.
+Other seeds: ``SEEDS=200:300 pytest tests/verify/test_random_shapes.py``. Seeds that once differed stay in the list.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ pytest.importorskip("torch", reason="the extra torch is not installed")
 from planner.verify.step import measure
 
 FIRST, LAST = map(int, os.environ.get("SEEDS", "0:40").split(":"))
-FOUND = (80, 113)  # tensors that live on while a cap is put on them
+FOUND = (80, 113)  # tensors that stay allocated during soft-capping
 
 
 @pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")  # PyTorch's, where RMSNorm has no kernel
@@ -31,7 +31,7 @@ def test_a_random_shape(seed: int) -> None:
     a_pass = hardware.train_per_step // training.gradient_accumulation
     of_phases = {phase.phase: phase.peak_bytes for phase in ours.memory.phases}
     of_first_phases = {phase.phase: phase.peak_bytes for phase in ours.memory.first_step_phases}
-    # What the plan itself says that it leaves out of the update: no peak of it can be compared.
+    # The peak of the update cannot be compared if the plan lists parts of it as not counted.
     whole = not any("update" in line for line in ours.not_counted)
     assert {
         "parameters": ours.parameters.total,

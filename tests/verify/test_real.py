@@ -1,4 +1,4 @@
-"""Optimizers that really step, and the first loss: what they hold is what the planner says."""
+"""Real optimizer steps and the initial loss equal the plan."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PRECISIONS: tuple[tuple[Precision, GradientDtype], ...] = (
 
 @pytest.mark.parametrize(("precision", "gradient_dtype"), PRECISIONS)
 @pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd", "sgd-momentum", "adafactor", "muon", "lion", "adamw-8bit"])
-def test_an_optimizer_holds_what_the_planner_says(optimizer: Optimizer, precision: Precision, gradient_dtype: GradientDtype) -> None:
+def test_the_state_of_a_real_optimizer_equals_the_plan(optimizer: Optimizer, precision: Precision, gradient_dtype: GradientDtype) -> None:
     if optimizer in NEEDS and importlib.util.find_spec(NEEDS[optimizer]) is None:
         pytest.skip(f"{NEEDS[optimizer]} is not installed")
     training = Training(2, 9, precision=precision, gradient_dtype=gradient_dtype, optimizer=optimizer)
@@ -42,14 +42,14 @@ def test_an_optimizer_holds_what_the_planner_says(optimizer: Optimizer, precisio
     assert memory.gradients_bytes == measured.gradient_bytes
 
 
-def test_an_optimizer_whose_package_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_of_an_optimizer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "lion_pytorch", None)
     with pytest.raises(CannotMeasureError, match="lion-pytorch"):
         measure_optimizer(SMALL, Training(2, 9, optimizer="lion"))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16-autocast", "fp16-autocast", "bf16", "bf16-master"])
-def test_a_fresh_model_scores_like_one_that_knows_nothing(precision: Precision) -> None:
+def test_the_loss_of_a_new_model_is_ln_v(precision: Precision) -> None:
     measured = measure_loss(replace(SMALL, padded_vocab_size=256), Training(2, 9, precision=precision))
     assert measured.logits_shape == (2, 9, 256)
     assert measured.loss == pytest.approx(math.log(250), rel=0.02)
