@@ -16,16 +16,16 @@ def plans(*names: str) -> list[Plan]:
     return [planner.plan(planner.load(ROOT / "specs" / f"{name}.yaml")) for name in names]
 
 
-def test_candidates_stand_side_by_side_with_their_differences() -> None:
+def test_specs_are_side_by_side_with_their_differences() -> None:
     # 124,439,808 and 354,823,168 parameters (Hugging Face's counts of GPT-2): 2.8514 times as many, +185.1 %
     text = compare.text(plans("gpt2-small", "gpt2-medium"))
     line = next(line.split() for line in text.splitlines() if line.startswith("params_total"))
     assert line == ["params_total", "124.4", "M", "354.8", "M", "(+185.1", "%)"]
     assert [line.split() for line in text.splitlines() if line.startswith("model.d_model")] == [["model.d_model", "768", "1024"]]
-    assert "model.vocab_size" not in text  # they do not differ in it
+    assert "model.vocab_size" not in text  # the same for both
 
 
-def test_many_candidates_go_below_one_another_each_beside_the_first() -> None:
+def test_many_specs_are_compared_with_the_first_one_below_the_other() -> None:
     text = compare.text(plans("gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl"))
     assert all(len(line) <= 80 for line in text.splitlines())
     assert sum(line.split()[:1] == ["gpt2-small"] for line in text.splitlines()) > 1
@@ -41,22 +41,22 @@ def test_json_is_exact() -> None:
 
 
 def loss(fit: optimal.LossFit, N: float, D: float) -> float:
-    """Return what Hoffmann et al. 2022 fit to the loss, without its constant."""
+    """Return the loss fitted by Hoffmann et al. 2022, without its constant."""
     value: float = fit.A / N**fit.alpha + fit.B / D**fit.beta
     return value
 
 
 @pytest.mark.parametrize("fit", optimal.FITS, ids=lambda fit: fit.name)
 @pytest.mark.parametrize("params", [10**8, 7 * 10**9, 7 * 10**10])
-def test_optimal_tokens_are_where_the_loss_of_a_budget_is_lowest(fit: optimal.LossFit, params: int) -> None:
+def test_optimal_tokens_minimize_the_loss_of_a_compute_budget(fit: optimal.LossFit, params: int) -> None:
     tokens = optimal.tokens(fit, params)
     here = loss(fit, params, tokens)
     for factor in (0.9, 0.99, 1.01, 1.1):  # more parameters for fewer tokens, at the same 6·N·D
         assert loss(fit, params * factor, tokens / factor) > here
 
 
-def test_the_new_fit_says_about_twenty_tokens_for_each_parameter_of_chinchilla() -> None:
-    """Besiroglu et al. 2024 find their fit in line with 20 tokens a parameter for 70 B; Hoffmann et al.'s constants say far more."""
+def test_the_new_fit_gives_chinchilla_about_twenty_tokens_per_parameter() -> None:
+    """Besiroglu et al. 2024 find their fit in line with 20 tokens per parameter at 70 B; Hoffmann et al.'s constants give far more."""
     hoffmann, besiroglu = optimal.FITS
     assert 17 < optimal.tokens(besiroglu, 70 * 10**9) / (70 * 10**9) < 23
     assert optimal.tokens(hoffmann, 70 * 10**9) > 2 * optimal.tokens(besiroglu, 70 * 10**9)

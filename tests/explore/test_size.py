@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import planner
-from planner import spec as specs_room
+from planner import spec as spec_package
 from planner.explore import size
 from planner.spec.records import Spec
 
@@ -17,20 +17,20 @@ def like(name: str) -> Spec:
     return planner.load(size.path_of(name))
 
 
-def test_the_shape_of_llama_2_7b_comes_back_for_its_count() -> None:
+def test_the_count_of_llama_2_7b_gives_its_sizes() -> None:
     """6,738,415,616 parameters: d_model 4096, 32 layers, 32 heads of 128, d_ff 11008 (Touvron et al. 2023, its config.json)."""
     best, *_ = size.shapes(like("llama-2-7b"), 6_738_415_616, of="params")
     assert (best.d_model, best.n_layers, best.n_heads, best.head_dim, best.d_ff, best.off) == (4096, 32, 32, 128, 11008, 0)
 
 
 @pytest.mark.parametrize(("name", "target"), [("llama", 7 * 10**9), ("gpt2", 350 * 10**6), ("llama-2-70b", 30 * 10**9)])
-def test_proposals_are_specs_with_the_counts_that_they_say(name: str, target: int) -> None:
+def test_suggestions_are_valid_specs_with_the_reported_counts(name: str, target: int) -> None:
     path = size.path_of(name)
     found = size.shapes(planner.load(path), target, of="params")
     assert found == tuple(sorted(found, key=lambda shape: (abs(shape.off), shape.d_model)))
     for shape in found:
         keys = ("d_model", "n_layers", "n_heads", "n_kv_heads", "head_dim", "d_ff")
-        (spec,), problems = specs_room.read([path], [f"model.{key}={getattr(shape, key)}" for key in keys])
+        (spec,), problems = spec_package.read([path], [f"model.{key}={getattr(shape, key)}" for key in keys])
         assert not problems
         assert planner.plan(spec).parameters.total == shape.params_total == target + shape.off
         assert shape.d_model % 128 == shape.d_ff % 128 == shape.n_heads % shape.n_kv_heads == 0
@@ -38,27 +38,27 @@ def test_proposals_are_specs_with_the_counts_that_they_say(name: str, target: in
     assert abs(found[0].off) * 50 < target
 
 
-def test_a_budget_of_flops_is_met_at_twenty_tokens_a_parameter() -> None:
-    # 6·N·20·N = 1e21 for N = 2.9e9; attention's products take a little of it
+def test_a_flop_target_is_met_at_twenty_tokens_per_parameter() -> None:
+    # 6·N·20·N = 1e21 for N = 2.9e9, less a little for attention
     best, *_ = size.shapes(like("gpt2"), 10**21, of="flops")
     assert best.train_tokens == 20 * best.params_total
     assert 2.6e9 < best.params_total < 2.9e9
     assert abs(best.off) < 10**21 // 50
 
 
-def test_tokens_can_be_said() -> None:
+def test_tokens_can_be_given() -> None:
     # 6·N·D = 1e21 for D = 1e11: N = 1.67e9
     best, *_ = size.shapes(like("llama"), 10**21, of="flops", tokens=10**11)
     assert best.train_tokens == 10**11
     assert 1.3e9 < best.params_total < 1.75e9
 
 
-def test_a_name_that_is_none_is_told_with_what_there_is() -> None:
+def test_an_unknown_name_is_reported_with_the_known_ones() -> None:
     with pytest.raises(size.SizeError, match="gpt2, llama"):
         size.path_of("lama-2-7")
 
 
-def test_models_of_several_kinds_of_layer_are_refused() -> None:
+def test_a_reference_model_with_several_kinds_of_layers_is_rejected() -> None:
     with pytest.raises(size.SizeError, match="cannot be used as a reference"):
         size.shapes(like("deepseek-v3"), 7 * 10**9, of="params")
 
