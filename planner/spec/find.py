@@ -51,6 +51,7 @@ def _matches(pattern: str) -> Iterator[str]:
     before, found, after = f"/{pattern}".replace(os.sep, "/").partition("/**/")
     if not found:
         yield from glob.glob(pattern)  # noqa: PTH207 - the path as the user wrote it is kept
+        yield from glob.glob(pattern[:-2]) if pattern.endswith("/**") else ()  # noqa: PTH207 - the folder itself, with all below it
         return
     for start in glob.glob(f"{before[1:]}/") if before else [""]:  # noqa: PTH207 - as above
         for where, folders, _ in os.walk(start or "."):
