@@ -11,7 +11,7 @@ from planner.spec.catalogue import PREFIX, nearest, paths
 from planner.spec.find import SUFFIXES
 from planner.spec.nodes import Node, merge
 from planner.spec.problems import SpecError, quote
-from planner.spec.source import STDIN
+from planner.spec.source import STDIN, repositories
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,5 +84,4 @@ def _from_catalogue(written: Node, name: str) -> str:
 def _roots(folder: str) -> tuple[Path, ...]:
     """Return the folders below which a spec in ``folder`` may extend files: its own, the working directory, its repository."""
     own = Path(os.path.realpath(folder))
-    repository = next((parent for parent in (own, *own.parents) if (parent / ".git").exists()), own)
-    return own, Path.cwd().resolve(), repository
+    return own, Path.cwd().resolve(), *repositories(os.fspath(own))[:1]

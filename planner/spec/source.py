@@ -13,6 +13,7 @@ from planner.spec.records import Place
 
 STDIN = "<stdin>"  # the place of what is read from standard input
 LIMIT = 2**20  # bytes of a spec file
+_PACKAGE = Path(__file__).parent.parent
 
 
 def whole_file(file: str, code: str, message: str, hint: str = "") -> Problem:
@@ -25,10 +26,27 @@ def identity(file: str) -> str:
     return file if file == STDIN or "\0" in file else os.path.realpath(file)
 
 
+def repositories(folder: str) -> list[Path]:
+    """Return the real paths of the repositories around a folder, the innermost first."""
+    path = Path(os.path.abspath(folder))  # noqa: PTH100 - links are followed later, ".." never through them
+    return [Path(os.path.realpath(parent)) for parent in (path, *path.parents) if (parent / ".git").exists()]
+
+
+def leaves_repository(file: str) -> bool:
+    """Whether a path in a repository leads out of it through links, and out of the working directory, too.
+
+    The planner's own files may be links, into the cache of an installer.
+    """
+    real, path = os.path.realpath(file), os.path.abspath(file)  # noqa: PTH100 - as above
+    if real == path or Path(real).is_relative_to(Path.cwd().resolve()) or Path(path).is_relative_to(_PACKAGE):
+        return False
+    return not all(Path(real).is_relative_to(root) for root in repositories(os.path.dirname(path)))  # noqa: PTH120
+
+
 def read_source(file: str) -> Source:
     """Read a spec file, or standard input for ``<stdin>``.
 
-    Raises SpecError: the file is missing, a folder, too large or not UTF-8.
+    Raises SpecError: the file is missing, a folder, a link out of its repository, too large or not UTF-8.
     """
     return decode(file, _read_bytes(file))
 
@@ -42,6 +60,8 @@ def _read_bytes(file: str) -> bytes:
             data = sys.stdin.buffer.read(LIMIT + 1)
         else:
             path = Path(file)
+            if leaves_repository(file):
+                raise SpecError([whole_file(file, "outside", "is a link out of the repository", "name the file itself")])
             status = path.stat()
             if stat.S_ISDIR(status.st_mode):
                 raise SpecError([whole_file(file, "folder", "is a folder, not a spec file", "name a file in it")])

@@ -102,3 +102,30 @@ def test_slow_packages_are_imported_only_when_needed(write: Write, minimal: str,
         env={"PYTHONPATH": str(root)}, capture_output=True, check=True, text=True,
     )  # fmt: skip
     assert set(done.stdout.split()) == loaded
+
+
+@pytest.mark.parametrize("named", ["specs/link.yaml", "specs", "specs/*", "sub/secret.yaml", "sub"])
+def test_a_link_out_of_the_repository_is_not_read(write: Write, folder: Path, monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    write("hunter2: [\n", "outside/secret.yaml")
+    write("", "repo/.git/HEAD")
+    write("", "outside/.git/HEAD")  # a repository of its own is outside, too
+    (folder / "repo" / "specs").mkdir()
+    (folder / "repo" / "specs" / "link.yaml").symlink_to(folder / "outside" / "secret.yaml")
+    (folder / "repo" / "sub").symlink_to(folder / "outside")
+    monkeypatch.chdir(folder / "repo")
+    _, problems = spec.read([named])
+    assert {(problem.code, problem.message) for problem in problems} == {("outside", "is a link out of the repository")}
+    assert "hunter2" not in spec.render(problems)
+
+
+def test_links_inside_a_repository_and_the_working_directory_are_read(
+    write: Write, minimal: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("", "repo/.git/HEAD")
+    write(minimal, "repo/specs/x.yaml")
+    write(minimal.replace("small", "other"), "beside/y.yaml")
+    (folder / "repo" / "inside.yaml").symlink_to("specs/x.yaml")
+    (folder / "repo" / "beside.yaml").symlink_to(folder / "beside" / "y.yaml")
+    assert [one.name for one in spec.read(["repo/inside.yaml", "repo/beside.yaml"])[0]] == ["small", "other"]
+    monkeypatch.chdir(folder / "repo")
+    assert spec.load("inside.yaml").name == "small"
