@@ -36,7 +36,7 @@ Review = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def nobodys_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let git know nothing but what the test tells it."""
+    """Isolate git from the settings of the machine and the user."""
     for name in [name for name in os.environ if name.startswith(("GIT_", "GITHUB_", "MODELPLAN_"))]:
         monkeypatch.delenv(name)
     settings = tmp_path / "gitconfig"
@@ -48,13 +48,13 @@ def nobodys_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def git(folder: Path, *arguments: str) -> str:
     command = ["git", "-c", "protocol.file.allow=always", *arguments]
-    told = subprocess.run(command, cwd=folder, capture_output=True, text=True, encoding="utf-8", check=False)
-    assert told.returncode == 0, told.stderr
-    return told.stdout.strip()
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, encoding="utf-8", check=False)
+    assert run.returncode == 0, run.stderr
+    return run.stdout.strip()
 
 
 def spec(name: str = "tiny", **changes: str) -> str:
-    """Return the tiny spec with settings changed: ``n_layers="3"``."""
+    """Return the tiny spec with some settings changed, e.g. ``n_layers="3"``."""
     text = TINY.format(name=name)
     for key, value in changes.items():
         old = next(line for line in text.splitlines() if line.strip().startswith(f"{key}:"))
@@ -85,18 +85,18 @@ class Repo:
         return git(self.root, *arguments)
 
     def run(self, *arguments: str, folder: Path | None = None) -> tuple[int, str, str]:
-        """Run the command; gives the exit code, standard output and standard error."""
+        """Run the command; return exit code, standard output and standard error."""
         self.monkeypatch.chdir(folder or self.root)
         self.capsys.readouterr()
         code = main(arguments)
         return (code, *self.capsys.readouterr())
 
     def review(self, *arguments: str, folder: Path | None = None) -> Review:
-        """Return the review as JSON, whatever the exit code."""
+        """Return the review from JSON, for any exit code."""
         code, out, err = self.run("diff", "--format", "json", *arguments, folder=folder)
         assert code in (0, 1), err
-        told: Review = json.loads(out)
-        return told
+        review: Review = json.loads(out)
+        return review
 
     def states(self, *arguments: str) -> dict[str, str]:
         return {model["name"]: model["status"] for model in self.review(*arguments)["models"]}
@@ -127,7 +127,7 @@ def repo(make_repo: MakeRepo) -> Repo:
 
 
 def figures(review: Review, name: str = "tiny", scenario: str = "base") -> dict[str, Any]:
-    """Return the changes of a model's scenario by figure."""
+    """Return the changes of a model's scenario per metric."""
     model = next(model for model in review["models"] if model["name"] == name)
     row = next(row for row in model["rows"] if row["scenario"] == scenario)
     return {change["figure"]: change for change in row["changes"]}

@@ -1,6 +1,6 @@
 """The action's own steps, run as GitHub runs them: inputs through the environment, an event file, files for the summary and outputs.
 
-``gh`` is a double that keeps the comments of a pull request in a folder.
+``gh`` is a fake that stores the comments of a pull request in a folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent.parent
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 
 GH = r'''#!/usr/bin/env python3
-"""A double of gh api: comments are in $GH_STATE, and $GH_DENY refuses what it names."""
+"""A fake of gh api: comments are in $GH_STATE, and requests with method $GH_DENY are denied."""
 import json, os, sys
 from pathlib import Path
 
@@ -42,7 +42,7 @@ if os.environ.get("GH_DENY") == method:
 if method == "GET":
     assert path == "repos/owner/name/issues/7/comments?per_page=100", path
     half = len(comments) // 2
-    print(json.dumps(comments[:half]) + json.dumps(comments[half:]))  # older versions print an array a page
+    print(json.dumps(comments[:half]) + json.dumps(comments[half:]))  # older versions print one array per page
     sys.exit()
 body = json.loads(Path(arguments[arguments.index("--input") + 1]).read_text())["body"]
 if method == "POST":
@@ -77,7 +77,7 @@ class Runner:
         return calls.read_text(encoding="utf-8").splitlines() if calls.exists() else []
 
     def run(self, number: int = 1, attempt: int = 1, event: dict[str, Any] | None = None, **inputs: str) -> Outcome:
-        """Run every step that runs a script, as long as its condition holds."""
+        """Run every step that has a script and whose condition is true."""
         given = {name: str(each.get("default", "")) for name, each in ACTION["inputs"].items()}
         given |= {"token": "secret", "python": self.python} | {name.replace("_", "-"): value for name, value in inputs.items()}
         outcome = Outcome()
@@ -114,8 +114,8 @@ class Runner:
             outcome.errors += done.stderr
             outcome.code = outcome.code or done.returncode
             outcome.summary += files["GITHUB_STEP_SUMMARY"].read_text(encoding="utf-8").replace("\N{NO-BREAK SPACE}", " ")
-            told = files["GITHUB_OUTPUT"].read_text(encoding="utf-8").splitlines()
-            outcome.steps[step.get("id", "")] = dict(line.split("=", 1) for line in told)
+            outputs = files["GITHUB_OUTPUT"].read_text(encoding="utf-8").splitlines()
+            outcome.steps[step.get("id", "")] = dict(line.split("=", 1) for line in outputs)
         return outcome
 
     def pull_request(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class Runner:
 
 @dataclass
 class Outcome:
-    """What a run left behind."""
+    """Outputs of a run."""
 
     code: int = 0
     log: str = ""
@@ -134,7 +134,7 @@ class Outcome:
 
 
 def evaluate(value: str, inputs: dict[str, str], steps: dict[str, dict[str, str]]) -> str:
-    """Put in what GitHub's expressions stand for."""
+    """Replace GitHub's expressions with their values."""
 
     def one(match: re.Match[str]) -> str:
         path = match[1].split(".")
@@ -149,7 +149,7 @@ def evaluate(value: str, inputs: dict[str, str], steps: dict[str, dict[str, str]
 
 @pytest.fixture(scope="session")
 def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Make an interpreter that has the package installed, even when it runs isolated."""
+    """Create an interpreter that has the package installed, even in isolated mode."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     here = next(folder.rglob("site-packages"))
@@ -168,7 +168,7 @@ def runner(repo: Repo, tmp_path: Path, python: str) -> Runner:
     return Runner(repo, folder, python)
 
 
-def test_no_input_is_ever_part_of_a_scripts_text() -> None:
+def test_inputs_are_never_part_of_a_script() -> None:
     for step in ACTION["runs"]["steps"]:
         assert "${{" not in step.get("run", "")
     for script in (ROOT / "action").glob("*.sh"):
@@ -258,7 +258,7 @@ def test_when_it_comments(runner: Runner, mode: str, state: str, posted: bool) -
         assert runner.calls() == []
 
 
-def test_a_comment_that_is_there_is_kept_true_when_the_change_is_gone(runner: Runner) -> None:
+def test_an_existing_comment_is_updated_when_the_change_is_reverted(runner: Runner) -> None:
     runner.run(number=1)
     runner.repo.write(spec())
     runner.run(number=2)
@@ -280,20 +280,20 @@ def test_a_fork_without_permission_keeps_the_summary_and_does_not_fail(runner: R
 
 
 @pytest.mark.parametrize("event", [{}, {"ref": "refs/heads/main", "before": "0" * 40}])
-def test_a_run_for_no_pull_request_writes_the_summary_only(runner: Runner, event: dict[str, Any]) -> None:
+def test_a_run_without_pull_request_only_writes_the_summary(runner: Runner, event: dict[str, Any]) -> None:
     done = runner.run(event=event)
     assert (done.code, runner.calls()) == (0, [])
     assert "## Model capacity" in done.summary
 
 
-def test_a_push_is_compared_with_what_was_there_before(runner: Runner) -> None:
+def test_a_push_is_compared_with_the_commit_before(runner: Runner) -> None:
     before = runner.repo.git("rev-parse", "HEAD")
     runner.repo.write(spec(n_layers="4"))
     done = runner.run(event={"before": before})
     assert "164.9 k → 214.9 k" in done.summary
 
 
-def test_a_checkout_without_history_says_what_to_do(runner: Runner, tmp_path: Path) -> None:
+def test_a_checkout_without_history_gets_a_suggested_fix(runner: Runner, tmp_path: Path) -> None:
     base = runner.repo.git("rev-parse", "main")
     subprocess.run(
         ["git", "clone", "--quiet", "--depth", "1", "--branch", "change", f"file://{runner.repo.root}", "shallow"], cwd=tmp_path, check=True
@@ -310,7 +310,7 @@ EVIL = '"; touch caught; "$(touch caught)`touch caught`\n--output=md=caught\n-h\
 
 
 @pytest.mark.parametrize("name", ["specs", "base", "comment", "comment-id", "fail-on"])
-def test_an_input_is_text_whatever_it_says(runner: Runner, name: str) -> None:
+def test_an_input_is_never_executed(runner: Runner, name: str) -> None:
     inputs: dict[str, Any] = {name: EVIL}
     runner.run(**inputs)
     assert not list(runner.repo.root.rglob("caught*"))
@@ -328,14 +328,14 @@ def test_files_of_the_pull_request_are_never_run(runner: Runner) -> None:
     assert not (runner.repo.root / "caught").exists()
 
 
-def test_specs_are_named_one_a_line(runner: Runner) -> None:
+def test_specs_are_listed_one_per_line(runner: Runner) -> None:
     runner.repo.write(spec("with space", n_layers="5"), "more specs/a b.yaml")
     done = runner.run(specs="\nmore specs/a b.yaml\r\nspecs/*.yaml\n")
     assert "**with space**" in done.summary
     assert "**tiny**" in done.summary
 
 
-def test_the_interpreter_is_made_where_none_is_named(runner: Runner, tmp_path: Path) -> None:
+def test_an_interpreter_is_created_if_none_is_given(runner: Runner, tmp_path: Path) -> None:
     log = tmp_path / "installed"
     (runner.folder / "bin/python3").write_text(
         f'#!/usr/bin/env bash\necho "$@" >> {log}\nmkdir -p "$RUNNER_TEMP/modelplan/bin"\n'

@@ -1,4 +1,4 @@
-"""Which line moved which figure, checked against arithmetic on the tiny model."""
+"""Which line changed which metric, checked against arithmetic on the tiny model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from planner.spec.edits import ByName, Difference, differences
 
 from .conftest import LAYER_PARAMS, Repo, Review, figures, spec
 
-# Of a layer, 12·d² + 13·d; of the embedding, V·d + L·d; of the last norm, 2·d.
+# Parameters of a layer: 12·d² + 13·d; of the embeddings: V·d + L·d; of the last norm: 2·d.
 WIDTH = 64
 
 
@@ -16,20 +16,21 @@ def params(width: int, layers: int) -> int:
 
 
 def settings(review: Review, moves: list[dict[str, object]], name: str = "tiny") -> list[tuple[list[str], object]]:
-    """Name the settings of moves."""
+    """Return the settings and amount of each cause."""
     edits = next(model for model in review["models"] if model["name"] == name)["edits"]
     return [([edits[index]["setting"] for index in move["edits"]], move["by"]) for move in moves]  # type: ignore[attr-defined]
 
 
-def test_one_line_moved_everything(repo: Repo) -> None:
+def test_one_changed_line_causes_every_change(repo: Repo) -> None:
     repo.write(spec(n_layers="3"))
     review = repo.review()
+    assert "params_total" in figures(review)
     for change in figures(review).values():
         assert settings(review, change["moves"]) == [(["model.n_layers"], change["after"] - change["before"])]
         assert change["together"] == 0
 
 
-def test_edits_that_do_not_meet_share_a_figure_between_them(repo: Repo) -> None:
+def test_independent_edits_add_up(repo: Repo) -> None:
     repo.write(spec(n_layers="3", vocab_size="300"))
     review = repo.review()
     change = figures(review)["params_total"]
@@ -38,7 +39,7 @@ def test_edits_that_do_not_meet_share_a_figure_between_them(repo: Repo) -> None:
     assert settings(review, figures(review)["params_embedding"]["moves"]) == [(["model.vocab_size"], 100 * WIDTH)]
 
 
-def test_what_edits_do_only_together_is_told_apart(repo: Repo) -> None:
+def test_the_interaction_of_edits_is_reported_separately(repo: Repo) -> None:
     repo.write(spec(n_layers="4", d_model="128"))
     review = repo.review()
     change = figures(review)["params_total"]
@@ -49,8 +50,8 @@ def test_what_edits_do_only_together_is_told_apart(repo: Repo) -> None:
     assert "interaction of the changes above: parameters +" in out
 
 
-def test_edits_that_are_valid_only_as_a_pair_are_one_reason(repo: Repo) -> None:
-    repo.write(spec(d_model="66", n_heads="6", batch_size="4"))  # 66 / 4 is not whole, 64 / 6 neither
+def test_edits_that_are_only_valid_together_are_one_cause(repo: Repo) -> None:
+    repo.write(spec(d_model="66", n_heads="6", batch_size="4"))  # neither 66 / 4 nor 64 / 6 is whole
     review = repo.review()
     change = figures(review)["params_total"]
     assert settings(review, change["moves"]) == [(["model.d_model", "model.n_heads"], params(66, 2) - params(64, 2))]
@@ -58,34 +59,34 @@ def test_edits_that_are_valid_only_as_a_pair_are_one_reason(repo: Repo) -> None:
     assert [names for names, _ in moves] == [["model.d_model", "model.n_heads"], ["training.batch_size"]]
 
 
-def test_an_edit_finds_a_partner_that_is_valid_alone(repo: Repo) -> None:
+def test_an_invalid_edit_is_combined_with_a_valid_one(repo: Repo) -> None:
     repo.write(spec(d_model="72", n_heads="8").replace("n_layers: 2", "n_layers: 2\n  head_dim: 9"))
     review = repo.review()
     total = sum(move["by"] for change in [figures(review)["params_total"]] for move in change["moves"])
     assert total + figures(review)["params_total"]["together"] == params(72, 2) - params(64, 2)
 
 
-def test_edits_without_effect_are_not_named(repo: Repo) -> None:
+def test_edits_without_effect_are_not_listed_as_causes(repo: Repo) -> None:
     repo.write(spec(n_layers="3").replace("  n_heads: 4\n", "  n_heads: 4\n  d_ff: 256\n  head_dim: 16\n"))
     (model,) = repo.review()["models"]
     assert [edit["setting"] for edit in model["edits"]] == ["model.n_layers"]
 
 
-def test_a_default_that_is_written_is_told_with_what_it_was(repo: Repo) -> None:
+def test_a_key_that_was_a_default_is_shown_with_its_default(repo: Repo) -> None:
     repo.write(spec() + "  recompute: full\n")
     (model,) = repo.review()["models"]
     place = {"file": "specs/tiny.yaml", "line": 12, "column": 14}
     assert model["edits"] == [{"setting": "training.recompute", "before": "none (default)", "after": "full", "place": place}]
 
 
-def test_a_line_that_is_gone_is_told_where_it_was(repo: Repo) -> None:
+def test_a_removed_line_is_reported_at_its_old_location(repo: Repo) -> None:
     repo.write(spec().replace("  precision: fp32\n", ""))
     (model,) = repo.review()["models"]
     place = {"file": "specs/tiny.yaml", "line": 11, "column": 14}
     assert model["edits"] == [{"setting": "training.precision", "before": "fp32", "after": "bf16-autocast (default)", "place": place}]
 
 
-def test_a_line_of_the_file_that_is_extended_moves_those_that_extend_it(repo: Repo) -> None:
+def test_an_edit_of_a_base_changes_the_specs_that_extend_it(repo: Repo) -> None:
     repo.write("name: child\nextends: tiny.yaml\ntraining: {batch_size: 7}\n", "specs/child.yaml")
     base = repo.commit()
     repo.write(spec(n_layers="3", batch_size="5"))
@@ -113,7 +114,7 @@ def test_scenarios_are_matched_by_name(repo: Repo) -> None:
     assert [names for names, _ in moves] == [["scenarios.long.sequence_length"]]
 
 
-def test_scenarios_in_another_order_are_no_change(repo: Repo) -> None:
+def test_the_order_of_scenarios_does_not_matter(repo: Repo) -> None:
     one, other = "  - {name: long, sequence_length: 32}\n", "  - {name: big, batch_size: 9}\n"
     repo.write(spec() + "scenarios:\n" + one + other)
     base = repo.commit()
@@ -121,7 +122,7 @@ def test_scenarios_in_another_order_are_no_change(repo: Repo) -> None:
     assert repo.states("--base", base) == {"tiny": "unchanged"}
 
 
-def test_runs_of_layers_are_compared_run_by_run(repo: Repo) -> None:
+def test_layer_groups_are_compared_one_by_one(repo: Repo) -> None:
     runs = "layers: [{count: 1}, {count: 2, d_ff: 100}]"
     repo.write(spec().replace("n_layers: 2", runs))
     base = repo.commit()
@@ -135,7 +136,7 @@ def test_runs_of_layers_are_compared_run_by_run(repo: Repo) -> None:
     ]
 
 
-def test_a_setting_that_moves_no_figure_is_a_change_all_the_same(repo: Repo) -> None:
+def test_a_setting_that_changes_no_metric_is_still_a_change(repo: Repo) -> None:
     repo.write(spec() + "  gradient_accumulation: 1\n")
     assert repo.states() == {"tiny": "unchanged"}
     repo.write(spec().replace("n_heads: 4", "n_heads: 4\n  attention: {qkv: fused_per_head}"))
@@ -147,7 +148,7 @@ def test_a_setting_that_moves_no_figure_is_a_change_all_the_same(repo: Repo) -> 
     assert "no metric changed" in out
 
 
-def test_a_shorthand_and_its_mapping_are_compared_as_wholes(repo: Repo) -> None:
+def test_a_shorthand_and_its_mapping_are_compared_as_a_whole(repo: Repo) -> None:
     repo.write(spec().replace("n_heads: 4", "n_heads: 4\n  positions: rope"))
     repo.write(spec("other").replace("n_heads: 4", "n_heads: 4\n  positions: {type: rope, rotary_dim: 8}"), "specs/other.yaml")
     repo.monkeypatch.chdir(repo.root)
@@ -158,6 +159,6 @@ def test_a_shorthand_and_its_mapping_are_compared_as_wholes(repo: Repo) -> None:
     assert [found.setting for found in differences(one, other)] == ["model.positions"]
 
 
-def test_how_settings_are_named() -> None:
+def test_names_of_settings() -> None:
     assert Difference(("model", "layers", 0, "count"), None, None).setting == "model.layers[0].count"
     assert Difference(("scenarios", ByName("long"), "batch_size"), None, None).setting == "scenarios.long.batch_size"

@@ -1,4 +1,4 @@
-"""Findings for other gates: what GitHub, SARIF readers and JUnit readers make of them."""
+"""Findings in the formats of GitHub, SARIF and JUnit."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def finding(severity: str = "error", message: str = AWKWARD) -> Finding:
 
 
 def unescape(text: str, *, is_property: bool) -> str:
-    """Undo the escapes as actions/runner does: src/Runner.Common/ActionCommand.cs."""
+    """Undo escapes like actions/runner: src/Runner.Common/ActionCommand.cs."""
     pairs = [("%0D", "\r"), ("%0A", "\n")] + ([("%3A", ":"), ("%2C", ",")] if is_property else [])
     for escaped, char in [*pairs, ("%25", "%")]:
         text = text.replace(escaped, char)
     return text
 
 
-def test_a_workflow_command_is_one_line_that_gives_back_what_it_says() -> None:
+def test_a_workflow_command_is_one_line_that_unescapes_to_its_text() -> None:
     command, notice, end = ci_formats.github(review(finding())).split("\n")
     assert notice == "::notice title=Model capacity::1 changed model; 1 unchanged."
     assert end == ""
@@ -50,17 +50,18 @@ def test_a_workflow_command_is_one_line_that_gives_back_what_it_says() -> None:
 
 
 @pytest.mark.parametrize(("severity", "command"), [("error", "error"), ("warning", "warning"), ("waived", "notice")])
-def test_how_grave_a_finding_is(severity: str, command: str) -> None:
+def test_levels_of_findings(severity: str, command: str) -> None:
     assert ci_formats.github(review(finding(severity))).startswith(f"::{command} file=")
     level = json.loads(ci_formats.sarif(review(finding(severity))))["runs"][0]["results"][0]["level"]
     assert level == {"error": "error", "warning": "warning", "waived": "note"}[severity]
 
 
-def test_sarif_says_what_its_readers_need() -> None:
+def test_sarif_has_rules_locations_and_messages() -> None:
     log = json.loads(ci_formats.sarif(review(finding(), finding("warning", "other"))))
     assert (log["version"], log["$schema"]) == ("2.1.0", "https://json.schemastore.org/sarif-2.1.0.json")
     (run,) = log["runs"]
     rules = run["tool"]["driver"]["rules"]
+    assert len(run["results"]) == 2
     for result in run["results"]:
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
         location = result["locations"][0]["physicalLocation"]
@@ -82,7 +83,7 @@ def test_junit_counts_a_case_per_model_and_only_errors_as_failures() -> None:
     assert "careful" in str(out.text)
 
 
-def test_a_file_that_cannot_be_read_is_a_case_too(repo: Repo) -> None:
+def test_an_unreadable_file_is_a_junit_case(repo: Repo) -> None:
     repo.write("name: [\n", "specs/broken.yaml")
     code, out, _ = repo.run("diff", "--format", "junit")
     assert code == 1
@@ -90,7 +91,7 @@ def test_a_file_that_cannot_be_read_is_a_case_too(repo: Repo) -> None:
     assert cases == {"tiny": 0, "specs/broken.yaml": 1}
 
 
-def test_all_formats_can_be_had_from_one_run(repo: Repo) -> None:
+def test_one_run_can_write_all_formats(repo: Repo) -> None:
     repo.write(spec(n_layers="3"))
     formats = {form: repo.root / f"out/{form}" for form in ("text", "md", "json", "github", "sarif", "junit")}
     code, out, _ = repo.run("diff", *(f"--output={form}={path}" for form, path in formats.items()))
@@ -103,7 +104,7 @@ def test_all_formats_can_be_had_from_one_run(repo: Repo) -> None:
     "arguments",
     [["--output", "md"], ["--output", "xml=a"], ["--exit-code", "--exit-zero"], ["--today", "soon"], ["--base", "a", "--base-report", "b"]],
 )
-def test_what_cannot_be_asked(repo: Repo, arguments: list[str]) -> None:
+def test_invalid_options(repo: Repo, arguments: list[str]) -> None:
     assert repo.run("diff", *arguments)[0] == 2
 
 
@@ -116,7 +117,7 @@ def test_exit_codes(repo: Repo) -> None:
     assert [repo.run("diff", "--base", "nowhere", *flags)[0] for flags in ((), ("--exit-code",), ("--exit-zero",))] == [2, 2, 2]
 
 
-def test_validation_speaks_to_gates_too(repo: Repo) -> None:
+def test_validate_supports_the_ci_formats(repo: Repo) -> None:
     repo.write(spec().replace("d_model", "d_modle"))
     repo.write(spec("other"), "specs/other.yaml")
     code, out, err = repo.run("validate", "specs", "--format", "github")

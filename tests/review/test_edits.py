@@ -1,4 +1,4 @@
-"""The edits between any two specs make the one of the other, and what they move sums to what changed."""
+"""The edits between any two specs turn one into the other, and their contributions add up to the change."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def load(folder: Path, text: str, name: str) -> Spec | None:
 
 @settings(max_examples=60)
 @given(one=SPECS, other=SPECS)
-def test_edits_are_all_there_is_between_two_specs(tmp_path: Path, one: dict[str, Any], other: dict[str, Any]) -> None:
+def test_edits_are_complete_and_their_contributions_add_up(tmp_path: Path, one: dict[str, Any], other: dict[str, Any]) -> None:
     base, head = load(tmp_path, json.dumps(one), "base"), load(tmp_path, json.dumps(other), "head")  # JSON is YAML
     if base is None or head is None or base.written is None or head.written is None:
         return
@@ -87,7 +87,7 @@ def test_edits_are_all_there_is_between_two_specs(tmp_path: Path, one: dict[str,
 
 @settings(max_examples=200)
 @given(data=st.data())
-def test_no_policy_is_too_odd_to_be_told_what_is_wrong(tmp_path: Path, data: st.DataObject) -> None:
+def test_any_policy_is_read_or_reported(tmp_path: Path, data: st.DataObject) -> None:
     text = data.draw(st.sampled_from([text for text, _ in WRONG]))
     at = data.draw(st.integers(0, len(text)))
     damaged = text[:at] + data.draw(st.text(max_size=3)) + text[at + data.draw(st.integers(0, 3)) :]
@@ -99,7 +99,7 @@ def test_no_policy_is_too_odd_to_be_told_what_is_wrong(tmp_path: Path, data: st.
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff\xfe\x00", b"\x00", b"a" * 2**21, b"&a [*a]\n", b"- " * 5000])
-def test_a_policy_that_is_no_text_for_us(tmp_path: Path, data: bytes) -> None:
+def test_a_policy_that_is_not_utf8(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "planner.yaml"
     path.write_bytes(data)
     _, problems = policy.read(path, "planner.yaml")

@@ -1,4 +1,4 @@
-"""What is compared with what, on real repositories."""
+"""The compared specs and revisions, on real repositories."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from planner.spec.find import find
 from .conftest import LAYER_PARAMS, TINY_PARAMS, MakeRepo, Repo, figures, git, spec
 
 
-def test_a_changed_spec_shows_what_was_and_what_is(repo: Repo) -> None:
+def test_a_changed_spec_is_shown_before_and_after(repo: Repo) -> None:
     repo.write(spec(n_layers="3"))
     repo.commit()
     review = repo.review()
@@ -27,7 +27,7 @@ def test_a_changed_spec_shows_what_was_and_what_is(repo: Repo) -> None:
     assert model["edits"] == [{"setting": "model.n_layers", "before": "2", "after": "3", "place": place}]
 
 
-def test_what_is_not_committed_counts_too(repo: Repo) -> None:
+def test_uncommitted_changes_are_reviewed(repo: Repo) -> None:
     repo.write(spec(n_layers="3"))
     repo.write(spec("other"), "specs/other.yaml")
     assert repo.states() == {"tiny": "changed", "other": "new"}
@@ -48,10 +48,10 @@ def test_added_and_removed_models(repo: Repo) -> None:
     code, out, _ = repo.run("diff", "--format", "md")
     out = out.replace("\N{NO-BREAK SPACE}", " ")
     assert (code, "| **other** | 264.9 k<br>new |" in out, "| **tiny** | 114.9 k<br>removed |" in out) == (0, True, True)
-    assert "100" not in out.split("### Changes")[1].split("<details>")[0]  # new is no +100 %
+    assert "100" not in out.split("### Changes")[1].split("<details>")[0]  # a new model is not +100 %
 
 
-def test_a_moved_file_is_a_moved_file(repo: Repo) -> None:
+def test_a_moved_file_is_reported_as_moved(repo: Repo) -> None:
     (repo.root / "specs/deep").mkdir()
     (repo.root / "specs/tiny.yaml").rename(repo.root / "specs/deep/other.yaml")
     (model,) = repo.review()["models"]
@@ -61,7 +61,7 @@ def test_a_moved_file_is_a_moved_file(repo: Repo) -> None:
     assert "No changes: the only model matches the base (1 moved to another file)." in out
 
 
-def test_a_moved_file_that_changed_too_is_compared_with_what_it_was(repo: Repo) -> None:
+def test_a_moved_and_changed_file_is_compared_with_the_old_one(repo: Repo) -> None:
     (repo.root / "specs/tiny.yaml").unlink()
     repo.write(spec(n_layers="3"), "proposals/tiny.yaml")
     review = repo.review("proposals")
@@ -93,14 +93,14 @@ def test_an_equivalent_rewrite_is_an_empty_diff(repo: Repo, text: str) -> None:
     assert "No changes: the only model matches the base." in out
 
 
-def test_an_extends_that_is_unfolded_is_an_empty_diff(repo: Repo) -> None:
+def test_an_inlined_extends_is_an_empty_diff(repo: Repo) -> None:
     repo.write("name: child\nextends: tiny.yaml\ntraining: {batch_size: 7}\n", "specs/child.yaml")
     base = repo.commit()
     repo.write(spec("child", batch_size="7"), "specs/child.yaml")
     assert repo.run("diff", "--base", base, "--exit-code")[0] == 0
 
 
-def test_a_base_is_extended_as_it_was_and_not_as_it_is(repo: Repo) -> None:
+def test_extends_at_the_base_reads_the_old_file(repo: Repo) -> None:
     repo.write("name: child\nextends: tiny.yaml\ntraining: {batch_size: 7}\n", "specs/child.yaml")
     base = repo.commit()
     repo.write(spec(n_layers="3"))
@@ -110,7 +110,7 @@ def test_a_base_is_extended_as_it_was_and_not_as_it_is(repo: Repo) -> None:
     assert [edit["place"]["file"] for edit in review["models"][0]["edits"]] == ["specs/tiny.yaml"]
 
 
-def test_a_base_that_extends_what_is_gone_is_read_all_the_same(repo: Repo) -> None:
+def test_extends_at_the_base_can_read_a_file_deleted_since(repo: Repo) -> None:
     repo.write("name: child\nextends: tiny.yaml\n", "specs/child.yaml")
     base = repo.commit()
     (repo.root / "specs/tiny.yaml").unlink()
@@ -118,7 +118,7 @@ def test_a_base_that_extends_what_is_gone_is_read_all_the_same(repo: Repo) -> No
     assert repo.states("--base", base) == {"child": "unchanged", "tiny": "removed"}
 
 
-def test_an_unreadable_base_never_fails_the_head(repo: Repo) -> None:
+def test_an_unreadable_base_does_not_fail_the_review(repo: Repo) -> None:
     repo.write("name: tiny\nmodel: [\n")
     base = repo.commit()
     repo.write(spec())
@@ -129,7 +129,7 @@ def test_an_unreadable_base_never_fails_the_head(repo: Repo) -> None:
     assert "specs/tiny.yaml has errors at the base" in review["notes"][0]
 
 
-def test_an_invalid_head_is_a_finding_at_its_line_and_no_removal(repo: Repo) -> None:
+def test_an_invalid_spec_is_a_finding_at_its_line_and_not_a_removal(repo: Repo) -> None:
     repo.write(spec().replace("d_model", "d_modle"))
     repo.write(spec("other"), "specs/other.yaml")
     code, out, _ = repo.run("diff", "--format", "github")
@@ -145,7 +145,7 @@ def test_two_specs_of_one_name_are_a_finding(repo: Repo) -> None:
     assert "specs/zz.yaml:1: error[duplicate-name]" in out
 
 
-def test_a_shallow_clone_says_what_to_do(repo: Repo, tmp_path: Path) -> None:
+def test_a_shallow_clone_gets_a_suggested_fix(repo: Repo, tmp_path: Path) -> None:
     repo.write(spec(n_layers="3"))
     repo.commit()
     repo.git("checkout", "--quiet", "main")
@@ -159,14 +159,14 @@ def test_a_shallow_clone_says_what_to_do(repo: Repo, tmp_path: Path) -> None:
     assert repo.run("diff", "--exit-code", folder=tmp_path / "shallow")[0] == 1
 
 
-def test_no_repository_says_what_to_do(repo: Repo, tmp_path: Path) -> None:
+def test_without_a_repository_there_is_a_suggested_fix(repo: Repo, tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     code, out, err = repo.run("diff", folder=tmp_path / "plain")
     assert (code, out) == (2, "")
     assert err == "planner: diff: not a git repository; run inside one, or use --base-report FILE\n"
 
 
-def test_no_base_says_what_to_do(make_repo: MakeRepo) -> None:
+def test_without_a_base_there_is_a_suggested_fix(make_repo: MakeRepo) -> None:
     empty = make_repo()
     empty.write(spec())
     assert empty.run("diff")[2] == "planner: diff: the repository has no commits yet\n"
@@ -186,13 +186,13 @@ def test_unrelated_histories_have_no_base(repo: Repo) -> None:
     assert "HEAD and main have no commit in common; choose a base with --base REF" in repo.run("diff")[2]
 
 
-def test_a_detached_head_is_as_good_as_a_branch(repo: Repo) -> None:
+def test_a_detached_head_works_like_a_branch(repo: Repo) -> None:
     repo.write(spec(n_layers="3"))
     repo.git("checkout", "--quiet", repo.commit())
     assert repo.states() == {"tiny": "changed"}
 
 
-def test_the_default_base_is_the_merge_base_and_a_named_one_is_itself(repo: Repo) -> None:
+def test_the_default_base_is_the_merge_base_and_a_given_revision_is_used_directly(repo: Repo) -> None:
     repo.write(spec("mine"), "specs/mine.yaml")
     repo.commit()
     repo.git("checkout", "--quiet", "main")
@@ -229,7 +229,7 @@ def test_in_a_submodule_and_of_a_submodule(make_repo: MakeRepo, tmp_path: Path) 
     assert outer.review(folder=inside)["models"][0]["path"] == "specs/inner.yaml"
 
 
-def test_a_submodule_without_its_commit_is_a_note(make_repo: MakeRepo) -> None:
+def test_a_submodule_with_a_missing_commit_is_a_note(make_repo: MakeRepo) -> None:
     inner, outer = make_repo("inner"), make_repo("outer")
     inner.write(spec("inner"), "inner.yaml")
     inner.commit()
@@ -242,7 +242,7 @@ def test_a_submodule_without_its_commit_is_a_note(make_repo: MakeRepo) -> None:
 
 
 @pytest.mark.parametrize("name", ["with space", "Größe 模型", "quote'\"s", "[brackets]", "-dash"])
-def test_paths_are_paths_whatever_they_are_made_of(make_repo: MakeRepo, name: str) -> None:
+def test_paths_with_special_characters(make_repo: MakeRepo, name: str) -> None:
     repo = make_repo(f"in {name}")
     repo.write(spec(), f"specs/{name}/{name}.yaml")
     repo.commit()
@@ -254,7 +254,7 @@ def test_paths_are_paths_whatever_they_are_made_of(make_repo: MakeRepo, name: st
     assert figures(repo.review(f"specs/{name}/{name}.yaml"))["params_total"]["before"] == TINY_PARAMS
 
 
-def test_a_file_name_that_is_no_utf8(repo: Repo) -> None:
+def test_a_file_name_that_is_not_utf8(repo: Repo) -> None:
     path = os.fsencode(repo.root / "specs") + b"/\xff.yaml"
     Path(os.fsdecode(path)).write_text(spec("odd"), encoding="utf-8")
     base = repo.commit()
@@ -263,7 +263,7 @@ def test_a_file_name_that_is_no_utf8(repo: Repo) -> None:
     assert (model["name"], model["status"], model["path"]) == ("odd", "changed", r"specs/\xff.yaml")
 
 
-def test_from_a_folder_within_files_are_named_from_the_root(repo: Repo) -> None:
+def test_in_a_subfolder_paths_are_relative_to_the_root(repo: Repo) -> None:
     repo.write(spec(n_layers="3"))
     inside = repo.root / "specs"
     for arguments in ((), ("tiny.yaml",), (".",), ("*.yaml",), ("../specs",)):
@@ -272,7 +272,7 @@ def test_from_a_folder_within_files_are_named_from_the_root(repo: Repo) -> None:
         assert figures(review)["params_total"]["before"] == TINY_PARAMS
 
 
-def test_only_what_is_named_is_reviewed(repo: Repo) -> None:
+def test_only_the_given_paths_are_reviewed(repo: Repo) -> None:
     repo.write(spec("other", n_layers="4"), "specs/other.yaml")
     repo.write(spec(n_layers="3"))
     assert repo.states("specs/tiny.yaml") == {"tiny": "changed"}
@@ -281,7 +281,7 @@ def test_only_what_is_named_is_reviewed(repo: Repo) -> None:
     assert repo.states("specs/other.yaml", "specs/t*.yaml") == {"other": "new", "tiny": "removed"}
 
 
-def test_paths_that_are_nowhere(repo: Repo) -> None:
+def test_paths_that_do_not_exist(repo: Repo) -> None:
     code, _, err = repo.run("diff", "nowhere.yaml")
     assert (code, err) == (2, "planner: diff: nowhere.yaml: no such file or directory\n")
     assert repo.run("diff", "specs/tiny.yaml", "nowhere/*.yaml")[0] == 2
@@ -308,7 +308,7 @@ def test_nothing_in_the_repository_changes(repo: Repo) -> None:
 
 
 @pytest.mark.parametrize("ref", ["-h", "--output=x", "--help", "", "HEAD\n", "HEAD;touch x", "$(touch x)", "HEAD:specs", "..", "-..."])
-def test_a_revision_is_never_taken_for_anything_else(repo: Repo, ref: str) -> None:
+def test_a_revision_is_never_read_as_an_option_or_path(repo: Repo, ref: str) -> None:
     code, out, err = repo.run("diff", f"--base={ref}")
     assert (code, out) == (2, "")
     assert "unknown revision" in err
@@ -327,7 +327,7 @@ def test_no_hook_monitor_or_filter_of_the_repository_runs(repo: Repo) -> None:
     assert not (repo.root / "caught").exists()
 
 
-def test_a_partial_clone_reaches_for_no_network(repo: Repo, tmp_path: Path) -> None:
+def test_a_partial_clone_does_not_use_the_network(repo: Repo, tmp_path: Path) -> None:
     repo.git("config", "uploadpack.allowFilter", "true")
     repo.write(spec(n_layers="3"))
     repo.commit()
@@ -339,7 +339,7 @@ def test_a_partial_clone_reaches_for_no_network(repo: Repo, tmp_path: Path) -> N
     assert "git fetch --refetch" in err
 
 
-def test_specs_that_lead_outside_the_repository_are_not_read(repo: Repo, tmp_path: Path) -> None:
+def test_links_outside_the_repository_are_not_read(repo: Repo, tmp_path: Path) -> None:
     (tmp_path / "secret.yaml").write_text("password: hunter2\n", encoding="utf-8")
     (repo.root / "specs/link.yaml").symlink_to(tmp_path / "secret.yaml")
     repo.write("name: up\nextends: ../../secret.yaml\n", "specs/up.yaml")
@@ -382,7 +382,7 @@ def test_a_tree_that_climbs_out_of_its_folder_writes_nothing_there(repo: Repo, t
     assert not list(tmp_path.rglob("escaped.yaml"))
 
 
-def test_a_model_of_the_catalogue_is_beneath_both_sides(repo: Repo) -> None:
+def test_a_model_of_the_catalog_can_be_extended_on_both_sides(repo: Repo) -> None:
     repo.write("name: ours\nextends: catalog/llama-3-8b\ntraining: {sequence_length: 1024}\n", "specs/ours.yaml")
     base = repo.commit()
     assert repo.states("--base", base)["ours"] == "unchanged"
@@ -393,7 +393,7 @@ def test_a_model_of_the_catalogue_is_beneath_both_sides(repo: Repo) -> None:
     assert {file for setting, file in edits.items() if setting != "model.n_layers"} <= {"catalog/llama-2-7b", "catalog/llama-3-8b"}
 
 
-def test_a_configuration_that_is_named_is_compared_too(repo: Repo) -> None:
+def test_a_config_json_can_be_compared(repo: Repo) -> None:
     config = (
         '{"model_type": "llama", "vocab_size": 200, "hidden_size": 64, "intermediate_size": 100, "num_hidden_layers": LAYERS, '
         '"num_attention_heads": 4, "max_position_embeddings": 32, "hidden_act": "silu", "tie_word_embeddings": true}'
@@ -416,7 +416,7 @@ def test_a_configuration_that_is_named_is_compared_too(repo: Repo) -> None:
         "specs/?.yaml", "*/**/d.yaml",
     ],
 )  # fmt: skip
-def test_what_a_pattern_names_in_a_revision_is_what_it_names_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
+def test_a_glob_matches_the_same_files_in_a_revision_and_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
     files = [
         "top.yaml", "specs/tiny.yaml", "specs/[x].yaml", "specs/x.yaml", "specs/note.txt", "specs/a/b.yml", "specs/a/c/d.yaml",
         "specs/.h.yaml", "specs/.hid/e.yaml", ".hidden/f.yaml",

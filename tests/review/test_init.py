@@ -1,4 +1,4 @@
-"""What ``planner init`` writes works as it stands, and replaces nothing."""
+"""The files written by ``planner init`` work unchanged, and existing files are never replaced."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def empty(make_repo: MakeRepo) -> Repo:
     return make_repo()
 
 
-# GPT-2 as published; Llama-3.2-1B as published, which the template has the shape of
+# GPT-2 as published; Llama-3.2-1B as published, with the sizes of the template
 @pytest.mark.parametrize(("origin", "params"), [("gpt2", 124_439_808), ("llama", 1_235_814_400)])
-def test_the_first_spec_is_valid_and_its_comments_say_what_is_so(empty: Repo, origin: str, params: int) -> None:
+def test_the_first_spec_and_its_comments_are_correct(empty: Repo, origin: str, params: int) -> None:
     code, out, err = empty.run("init", "mine", "--from", origin)
     assert (code, out) == (0, "")
     assert err.startswith("planner: wrote specs/mine.yaml, planner.yaml, .pre-commit-config.yaml, .planner/spec.schema.json")
@@ -36,7 +36,7 @@ def test_the_first_spec_is_valid_and_its_comments_say_what_is_so(empty: Repo, or
     assert planner.plan(planner.load(path)).parameters.total == params
     text = path.read_text(encoding="utf-8")
     assert f"#   params_total: {params}" in text
-    # what is commented out holds as well
+    # keys in comments are valid, too
     optional = text[text.index("# scenarios:") :].replace("# ", "", 1).replace("\n# ", "\n").replace("\n#  ", "\n ")
     path.write_text(text[: text.index("# scenarios:")] + optional, encoding="utf-8")
     code, _, err = empty.run("validate", "specs")
@@ -44,7 +44,7 @@ def test_the_first_spec_is_valid_and_its_comments_say_what_is_so(empty: Repo, or
     assert empty.run("run", "specs")[0] == 0
 
 
-def test_the_schemas_are_where_the_editors_lines_say(empty: Repo) -> None:
+def test_the_schemas_are_at_the_paths_in_the_first_lines(empty: Repo) -> None:
     empty.run("init", "mine")
     for file, language in (("specs/mine.yaml", "spec"), ("planner.yaml", "policy")):
         path = empty.root / file
@@ -56,14 +56,14 @@ def test_the_schemas_are_where_the_editors_lines_say(empty: Repo) -> None:
         assert Draft7Validator(shipped).is_valid(read)
 
 
-def test_the_policy_is_read_without_a_problem(empty: Repo) -> None:
+def test_the_policy_is_valid(empty: Repo) -> None:
     empty.run("init", "mine")
     read, problems = policy.read(empty.root / "planner.yaml", "planner.yaml")
     assert problems == ()
     assert [budget.name for budget in read.budgets] == ["one-gpu"]
 
 
-def test_what_stands_is_left_as_it_is(empty: Repo) -> None:
+def test_existing_files_are_not_changed(empty: Repo) -> None:
     empty.write("budgets: []\n", "planner.yaml")
     code, _, err = empty.run("init", "mine")
     assert (code, (empty.root / "planner.yaml").read_bytes()) == (0, b"budgets: []\n")
@@ -74,10 +74,10 @@ def test_what_stands_is_left_as_it_is(empty: Repo) -> None:
     assert (empty.root / "specs/mine.yaml").read_bytes() == spec_before
     assert empty.run("init", "mine", "--from", "llama", "--force")[0] == 0
     assert (empty.root / "specs/mine.yaml").read_bytes() != spec_before
-    assert empty.run("init", "other")[0] == 0  # a second proposal, the other files being there
+    assert empty.run("init", "other")[0] == 0  # a second spec beside existing files
 
 
-def test_the_workflow_is_one_that_github_reads(empty: Repo) -> None:
+def test_the_workflow_is_valid_on_github(empty: Repo) -> None:
     code, _, err = empty.run("init", "mine", "--ci", "github")
     assert code == 0
     assert "replace OWNER/modelplan" in err
@@ -100,7 +100,7 @@ CONFIG = {
 }  # fmt: skip
 
 
-def test_a_config_json_is_where_it_may_come_from(empty: Repo) -> None:
+def test_the_first_spec_can_come_from_a_config_json(empty: Repo) -> None:
     empty.write(json.dumps(CONFIG), "config.json")
     code, _, err = empty.run("init", "mine", "--from", "config.json")
     assert code == 0, err
@@ -108,7 +108,7 @@ def test_a_config_json_is_where_it_may_come_from(empty: Repo) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"model_type": "nobody"}', "[" * 5000])
-def test_a_config_json_that_is_none_writes_nothing(empty: Repo, text: str) -> None:
+def test_an_invalid_config_json_writes_nothing(empty: Repo, text: str) -> None:
     empty.write(text, "config.json")
     code, out, err = empty.run("init", "mine", "--from", "config.json")
     assert (code, out) == (2, "")
@@ -116,21 +116,21 @@ def test_a_config_json_that_is_none_writes_nothing(empty: Repo, text: str) -> No
     assert sorted(path.name for path in empty.root.iterdir()) == [".git", "config.json"]
 
 
-def test_an_origin_that_is_nowhere(empty: Repo) -> None:
+def test_a_config_json_that_does_not_exist(empty: Repo) -> None:
     assert empty.run("init", "mine", "--from", "lama")[2] == (
         "planner: init: lama: no such file; --from accepts gpt2, llama or a config.json\n"
     )
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", "a b", "-x", ".hidden", "a\nb", "x" * 200])
-def test_a_name_is_the_name_of_a_file(empty: Repo, name: str) -> None:
+def test_a_name_must_be_a_file_name(empty: Repo, name: str) -> None:
     code, _, _ = empty.run("init", "--from=gpt2", "--", name)
     assert code == 2
     assert sorted(path.name for path in empty.root.iterdir()) == [".git"]
 
 
 @pytest.mark.parametrize("name", ["true", "null", "1e5", "0123", "7B", "2027-01-31"])
-def test_a_name_that_yaml_would_read_as_something_else_stays_a_name(empty: Repo, name: str) -> None:
+def test_a_name_that_yaml_would_not_read_as_text_is_quoted(empty: Repo, name: str) -> None:
     assert empty.run("init", name)[0] == 0
     assert spec_room.load(empty.root / f"specs/{name}.yaml").name == name
 
@@ -139,7 +139,7 @@ def entries() -> dict[str, dict[str, object]]:
     return {hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))}
 
 
-def test_the_hooks_commands_do_what_they_say(empty: Repo) -> None:
+def test_the_commands_of_the_hooks_work(empty: Repo) -> None:
     empty.run("init", "mine")
     hooks = entries()
     assert set(hooks) == {"planner-validate", "planner-reports"}
@@ -157,12 +157,12 @@ def test_the_hooks_commands_do_what_they_say(empty: Repo) -> None:
     assert hook("planner-reports").returncode == 0
     git(empty.root, "add", "--all")
     assert hook("planner-reports").returncode == 0
-    assert git(empty.root, "diff", "--name-only") == ""  # the second time it changes nothing, so the commit goes through
+    assert git(empty.root, "diff", "--name-only") == ""  # the second time nothing changes, so the commit succeeds
     (empty.root / "specs/mine.yaml").write_text("name: mine\n", encoding="utf-8")
     assert hook("planner-validate", "specs/mine.yaml").returncode == 1
 
 
-def test_the_hooks_that_init_writes_are_those_that_are_shipped(empty: Repo) -> None:
+def test_init_writes_the_hooks_of_the_repository(empty: Repo) -> None:
     empty.run("init", "mine")
     (repo,) = yaml.safe_load((empty.root / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
     assert repo["repo"] == "local"

@@ -1,4 +1,4 @@
-"""The comment of a pull request, as GitHub's own Markdown renders it: tables hold, nobody is pinged, nothing is injected, it fits."""
+"""The pull-request comment, rendered as by GitHub: tables are intact, no mentions, no injection, within the size limit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HOSTILE = [
 
 
 class Seen(HTMLParser):
-    """What a reader sees of a page: tags, and the text of each cell."""
+    """The visible parts of a page: tags, and the text of each cell."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Seen(HTMLParser):
 
 
 def render(text: str) -> str:
-    """Render as GitHub does before it cleans up what it does not trust: raw HTML stays."""
+    """Render like GitHub before it sanitizes the page: raw HTML stays."""
     result: str = cmarkgfm.github_flavored_markdown_to_html(text, options=Options.CMARK_OPT_UNSAFE)
     return result
 
@@ -96,7 +96,7 @@ OURS = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_name_shows_itself_and_does_nothing_else(repo: Repo, name: str) -> None:
+def test_a_name_is_shown_literally(repo: Repo, name: str) -> None:
     quoted = "'" + name.replace("'", "''") + "'"
     text = spec("tiny", n_layers="3").replace("name: tiny", f"name: {quoted}") + f"scenarios: [{{name: {quoted}, batch_size: 4}}]\n"
     waiver = f"waivers: [{{budget: {quoted}, reason: {quoted}, until: 2027-01-31}}]\n"
@@ -118,14 +118,14 @@ def test_a_name_shows_itself_and_does_nothing_else(repo: Repo, name: str) -> Non
         assert {len(row) for row in tables if row[0] in ("❌", "⚠️", "🔕")} <= {3}
 
 
-def test_a_name_cannot_have_more_than_one_line(repo: Repo) -> None:
+def test_a_name_stays_on_one_line(repo: Repo) -> None:
     repo.write(spec().replace("name: tiny", 'name: "a\\nb"'))
     code, out, _ = repo.run("diff", "--format", "md")
     assert code == 1
     assert "must be one line" in out
 
 
-def test_the_overview_says_before_after_and_by_how_much(repo: Repo) -> None:
+def test_the_overview_shows_values_before_and_after_and_the_change(repo: Repo) -> None:
     repo.write(spec(n_layers="3"))
     _, out, _ = repo.run("diff", "--format", "md", "--links", "https://example.org/blob/abc")
     seen = Seen(render(out))
@@ -137,11 +137,11 @@ def test_the_overview_says_before_after_and_by_how_much(repo: Repo) -> None:
     assert next(one for one in seen.rows if one[0] == "params_attention")[3] == "+16.64 k, +50.0 %"  # 4·64² + 4·64 = 16,640
 
 
-def test_no_change_is_a_sentence(repo: Repo) -> None:
+def test_without_changes_the_report_is_one_sentence(repo: Repo) -> None:
     assert "**No changes: the only model matches the base.**" in repo.run("diff", "--format", "md")[1]
 
 
-def test_the_same_review_gives_the_same_bytes_wherever_it_is_made(repo: Repo, tmp_path: object) -> None:
+def test_the_same_review_gives_the_same_bytes_in_any_folder(repo: Repo, tmp_path: object) -> None:
     repo.write(spec(n_layers="3"))
     first = repo.run("diff", "--format", "md")[1]
     assert repo.run("diff", "--format", "md")[1] == first
@@ -151,7 +151,7 @@ def test_the_same_review_gives_the_same_bytes_wherever_it_is_made(repo: Repo, tm
 
 
 def many(models: int, findings: int = 0, name: str = "model-with-a-rather-long-name") -> Review:
-    """Return a review of many changed models, of whom some break a budget."""
+    """Return a review of many changed models, some of which exceed a budget."""
     figures = dict.fromkeys(FIGURES, 10**12)
     after = dict.fromkeys(FIGURES, 10**12 + 12345)
     changes = tuple(Change(figure, figures[figure], after[figure], (Move((0,), 12345),)) for figure in FIGURES)
@@ -172,7 +172,7 @@ def many(models: int, findings: int = 0, name: str = "model-with-a-rather-long-n
 
 @pytest.mark.parametrize(("models", "findings"), [(1, 0), (60, 0), (2000, 0), (2000, 2000), (2000, 5)])
 @pytest.mark.parametrize("name", ["model-with-a-rather-long-name", "🤖" * 40, "|" * 90], ids=["long", "emoji", "escaped"])
-def test_it_stays_under_the_limit_and_says_what_is_left_out(models: int, findings: int, name: str) -> None:
+def test_the_report_stays_under_the_limit_and_lists_omitted_parts(models: int, findings: int, name: str) -> None:
     text = markdown(many(models, findings, name))
     assert len(text.encode("utf-16-le")) // 2 <= LIMIT < 65_536
     assert text.endswith("\n")
@@ -188,7 +188,7 @@ def test_it_stays_under_the_limit_and_says_what_is_left_out(models: int, finding
     assert seen.tags.count("details") == text.count("</details>")
 
 
-def test_details_are_dropped_in_the_order_that_is_stated() -> None:
+def test_parts_are_omitted_in_the_documented_order() -> None:
     order = ["findings", "rows of the overview", "waivers and notes", "explanations", "tables of metrics", "lists of unchanged models"]
     review = many(100, 100)
     dropped: list[str] = []
@@ -202,5 +202,5 @@ def test_details_are_dropped_in_the_order_that_is_stated() -> None:
     assert [what for what in dropped if what != "lists of unchanged models"] == list(reversed(order[:-1]))
 
 
-def test_figures_of_the_review_are_columns() -> None:
+def test_metrics_of_the_review_are_columns() -> None:
     assert set(FIGURES) < set(CLAIMABLE)

@@ -1,4 +1,4 @@
-"""planner.yaml: what it may say, what is wrong told as for specs, amounts with units."""
+"""planner.yaml: its keys, errors like those in specs, and amounts with units."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("text", "told"), WRONG)
-def test_what_is_wrong_is_told_as_for_specs(tmp_path: Path, text: str, told: str) -> None:
+@pytest.mark.parametrize(("text", "message"), WRONG)
+def test_errors_are_reported_like_those_in_specs(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "planner.yaml"
     path.write_text(text, encoding="utf-8")
     read, problems = policy.read(path, "planner.yaml")
     assert read == policy.Policy()
-    assert render(problems).splitlines()[0].startswith(f"planner.yaml:{told}")
+    assert render(problems).splitlines()[0].startswith(f"planner.yaml:{message}")
 
 
-def test_a_wrong_policy_is_a_finding(repo: Repo) -> None:
+def test_an_invalid_policy_is_a_finding(repo: Repo) -> None:
     repo.write("budgets: [{name: a}]\n", "planner.yaml")
     code, out, _ = repo.run("diff", "--format", "github")
     assert code == 1
@@ -101,18 +101,18 @@ def test_amounts_are_exact(text: str | int, unit: str, value: Fraction) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "GB", "1e999GB", "9" * 30, "0x10", "1;2", "nan", "inf", "1 2", "-5", "80gb"])
-def test_what_is_no_amount(text: str) -> None:
+def test_invalid_amounts(text: str) -> None:
     with pytest.raises(ValueError, match="for example"):
         quantity.parse(text, "bytes")
 
 
-def test_a_share_is_of_the_figure() -> None:
+def test_a_percentage_is_a_share_of_the_metric() -> None:
     assert quantity.parse("5%", "bytes", share=True).of(1000) == 50
     assert quantity.parse("2.5%", "bytes", share=True).of(3) == Fraction(3, 40)
     assert quantity.parse("1GiB", "bytes", share=True).of(1000) == 2**30
 
 
-def test_every_figure_can_be_said() -> None:
+def test_every_metric_can_have_a_budget() -> None:
     for column in FIGURES.values():
         assert quantity.rounded(column, 1)
 
@@ -125,15 +125,15 @@ def test_the_schema_is_draft_07_and_its_examples_hold() -> None:
     assert not validator.is_valid({"budgets": [{"name": "a", "figure": "peak_bytes"}]})
 
 
-def test_the_policy_says_where_specs_are(repo: Repo) -> None:
+def test_the_policy_lists_the_specs_to_review(repo: Repo) -> None:
     repo.write("specs: [proposals, 'more/*.yaml']\n", "planner.yaml")
     repo.write(spec("a"), "proposals/deep/a.yaml")
     repo.write(spec("b", n_layers="5"), "more/b.yaml")
     assert repo.states() == {"a": "new", "b": "new"}
-    assert repo.states(".") == {"a": "new", "b": "new", "tiny": "unchanged"}  # planner.yaml is no spec
+    assert repo.states(".") == {"a": "new", "b": "new", "tiny": "unchanged"}  # planner.yaml is not a spec
 
 
-def test_a_policy_that_leads_outside_the_repository_is_not_read(repo: Repo, tmp_path: Path) -> None:
+def test_a_policy_linked_from_outside_the_repository_is_not_read(repo: Repo, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hunter2\n", encoding="utf-8")
     (repo.root / "planner.yaml").symlink_to(tmp_path / "secret")
     code, out, err = repo.run("diff")

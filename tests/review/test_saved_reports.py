@@ -1,4 +1,4 @@
-"""A saved report as the base: its specs computed anew, its figures beside them, formulas told apart from models."""
+"""A saved report as the base: its specs are recomputed, and changes of formulas are separated from changes of models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rewrite(path: Path, change: Any) -> None:  # noqa: ANN401 - a function of th
     path.write_text(json.dumps(plans), encoding="utf-8")
 
 
-def test_without_a_change_it_says_so(repo: Repo, saved: Path) -> None:
+def test_without_changes_models_are_unchanged(repo: Repo, saved: Path) -> None:
     code, out, _ = repo.run("diff", "--base-report", str(saved), "--exit-code")
     assert (code, out) == (
         0,
@@ -31,7 +31,7 @@ def test_without_a_change_it_says_so(repo: Repo, saved: Path) -> None:
     )
 
 
-def test_a_change_is_explained_by_its_lines(repo: Repo, saved: Path) -> None:
+def test_a_change_is_explained_by_the_edited_lines(repo: Repo, saved: Path) -> None:
     repo.write(spec(n_layers="3"))
     review = repo.review("--base-report", str(saved))
     assert figures(review)["params_total"]["after"] == TINY_PARAMS + LAYER_PARAMS
@@ -40,7 +40,7 @@ def test_a_change_is_explained_by_its_lines(repo: Repo, saved: Path) -> None:
     assert review["formula_changes"] == []
 
 
-def test_an_upgrade_of_a_formula_is_no_change_of_a_model(repo: Repo, saved: Path) -> None:
+def test_an_updated_formula_is_not_a_change_of_the_model(repo: Repo, saved: Path) -> None:
     def older(plans: Any) -> None:  # noqa: ANN401
         for plan in plans:
             plan["figures"]["peak_bytes"] += 5
@@ -58,7 +58,7 @@ def test_an_upgrade_of_a_formula_is_no_change_of_a_model(repo: Repo, saved: Path
     assert "(peak/0 → peak/2)" in out
 
 
-def test_every_figure_has_a_method_in_the_report_and_in_the_review(repo: Repo, saved: Path) -> None:
+def test_every_metric_has_a_method_in_the_report_and_the_review(repo: Repo, saved: Path) -> None:
     plans = json.loads(saved.read_text(encoding="utf-8"))
     methods = plans[0]["methods"]
     assert {"params_total", "peak_bytes", "activations_bytes", "train_flops"} <= set(methods)
@@ -66,7 +66,7 @@ def test_every_figure_has_a_method_in_the_report_and_in_the_review(repo: Repo, s
     assert {**repo.review()["methods"], **methods} == {**methods, **repo.review()["methods"]}
 
 
-def test_a_report_without_specs_is_compared_figure_by_figure(repo: Repo, saved: Path) -> None:
+def test_a_report_without_specs_is_compared_by_metrics(repo: Repo, saved: Path) -> None:
     def bare(plans: Any) -> None:  # noqa: ANN401
         for plan in plans:
             del plan["spec"], plan["methods"]
@@ -80,7 +80,7 @@ def test_a_report_without_specs_is_compared_figure_by_figure(repo: Repo, saved: 
     assert "contains its metrics but not its spec" in review["models"][0]["note"]
 
 
-def test_a_spec_that_is_no_longer_valid_falls_back_on_its_figures(repo: Repo, saved: Path) -> None:
+def test_the_metrics_of_an_invalid_spec_are_compared(repo: Repo, saved: Path) -> None:
     def broken(plans: Any) -> None:  # noqa: ANN401
         plans[0]["spec"]["model"]["no_longer_a_key"] = 1
 
@@ -99,7 +99,7 @@ CHILDREN = {
 
 
 @pytest.mark.parametrize("text", CHILDREN.values(), ids=CHILDREN)
-def test_a_spec_survives_the_way_into_a_report_and_back(repo: Repo, text: str) -> None:
+def test_a_spec_in_a_report_reads_back_the_same(repo: Repo, text: str) -> None:
     parent = spec("parent").replace("n_heads: 4", "n_heads: 4\n  attention: {bias: false, qkv: separate}\n  positions: learned")
     repo.write(parent, "specs/parent.yaml")
     repo.write(text, "specs/child.yaml")
@@ -114,14 +114,14 @@ NO_REPORTS = ("", "[", "{}", "1", "[1]", '[{"figures": 1}]', "[{}]", '[{"figures
 
 
 @pytest.mark.parametrize("text", NO_REPORTS)
-def test_what_is_no_report_is_one_clear_line(repo: Repo, text: str) -> None:
+def test_an_invalid_report_is_reported_in_one_line(repo: Repo, text: str) -> None:
     repo.write(text, "saved.json")
     code, out, err = repo.run("diff", "--base-report", "saved.json")
     assert (code, out) == (2, "")
     assert err == "planner: diff: saved.json: is not a capacity.json; create one with `planner run --format json`\n"
 
 
-def test_a_report_that_is_not_there(repo: Repo) -> None:
+def test_a_report_that_does_not_exist(repo: Repo) -> None:
     assert repo.run("diff", "--base-report", "nowhere.json")[::2] == (2, "planner: diff: nowhere.json: No such file or directory\n")
 
 
@@ -133,7 +133,7 @@ def test_a_saved_report_needs_no_repository(repo: Repo, saved: Path, tmp_path: P
     assert figures(review)["params_total"]["before"] == TINY_PARAMS
 
 
-def test_only_what_is_named_is_held_against_the_report(repo: Repo) -> None:
+def test_only_the_given_paths_are_compared_with_the_report(repo: Repo) -> None:
     repo.write(spec("other", n_layers="1"), "specs/other.yaml")
     assert repo.run("run", "specs", "--format", "json", "--output", "saved")[0] == 0
     assert repo.states("--base-report", "saved/capacity.json", "specs/tiny.yaml") == {"tiny": "unchanged"}
