@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Posts the pull request's one comment, or updates it in place. A run that may not post, e.g. for a fork, leaves the summary and the artifact.
+# Creates or updates the comment of the pull request. A run without permission, e.g. for a fork, has only the summary and the artifact.
 set -euo pipefail
 [[ "${MODELPLAN_COMMENT:-}" != never ]] || exit 0
 number="$("$MODELPLAN_PYTHON" -I -m planner.review.actions pull-request)"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs modelplan into an environment of its own, unless an interpreter that has it is given; outputs the interpreter to use.
+# Installs modelplan into a new environment, unless an interpreter is given; outputs the interpreter to use.
 set -euo pipefail
 python="${MODELPLAN_PYTHON:-}"
 if [[ -z "$python" ]]; then

@@ -19,15 +19,15 @@ while IFS= read -r line; do
   [[ -z "$line" ]] || specs+=("$line")
 done <<< "${MODELPLAN_SPECS:-}"
 
-if ! "$MODELPLAN_PYTHON" -I -m planner diff "${arguments[@]}" -- "${specs[@]+"${specs[@]}"}" 2> "$folder/said"; then
-  said="$(tail -n 1 "$folder/said")"
-  cat "$folder/said" >&2
-  printf '::error title=Model capacity::%s\n' "${said//%/%25}"
+if ! "$MODELPLAN_PYTHON" -I -m planner diff "${arguments[@]}" -- "${specs[@]+"${specs[@]}"}" 2> "$folder/errors"; then
+  errors="$(tail -n 1 "$folder/errors")"
+  cat "$folder/errors" >&2
+  printf '::error title=Model capacity::%s\n' "${errors//%/%25}"
   fence='~~~'
-  printf '## Model capacity\n\nThere is no report:\n\n%s\n%s\n%s\n' "$fence" "${said//$fence/}" "$fence" >> "$GITHUB_STEP_SUMMARY"
+  printf '## Model capacity\n\nNo report was written:\n\n%s\n%s\n%s\n' "$fence" "${errors//$fence/}" "$fence" >> "$GITHUB_STEP_SUMMARY"
   exit 2
 fi
-cat "$folder/said" >&2
+cat "$folder/errors" >&2
 cat "$folder/review.md" >> "$GITHUB_STEP_SUMMARY"
 printf 'folder=%s\n' "$folder" >> "$GITHUB_OUTPUT"
 "$MODELPLAN_PYTHON" -I -m planner.review.actions outputs "$folder" >> "$GITHUB_OUTPUT"

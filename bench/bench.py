@@ -1,6 +1,6 @@
-"""What the planner costs, side by side with what it cannot avoid, in one run: `make bench`.
+"""Compare the planner's running time with a lower bound measured in the same run: `make bench`.
 
-Every limit is a ratio of two times of the processor, each the best of several rounds in turns, so that a slow or busy machine changes both.
+Every limit is a ratio of two CPU times, each the best of several alternating rounds, so that a slow or busy machine affects both.
 Exit code 1: a limit is exceeded.
 """
 
@@ -19,14 +19,14 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent
 GPT2, LLAMA = ROOT / "specs" / "gpt2-small.yaml", ROOT / "specs" / "llama-3-8b.yaml"
 PUBLISHED = ROOT / "tests" / "data" / "published.jsonl"
-SUMS = 100  # products and sums over the grid, which its figures are compared with
+SUMS = 100  # products and sums over the grid that its metrics are compared with
 SPECS = 1000
 REVIEWED = 500  # specs of a repository
 SIDE = 1000  # points of the grid, each way
 
 
 class Line(NamedTuple):
-    """One comparison: what was measured, in seconds, against what, and the most that the ratio may be."""
+    """One comparison: a measured time and its lower bound, in seconds, and the maximum ratio."""
 
     what: str
     measured: float
@@ -36,18 +36,18 @@ class Line(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How many times as long it takes."""
+        """The measured time in multiples of the lower bound."""
         return self.measured / self.unavoidable
 
 
 def processor_seconds() -> float:
-    """Return what this process and those that it has started and seen end have taken of the processor."""
+    """Return the CPU time of this process and its finished children."""
     used = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def best(*things: Callable[[], object], rounds: int = 7) -> list[float]:
-    """Return the seconds that each thing takes of the processor, the best of some rounds in turns."""
+    """Return the CPU time of each call in seconds, the best of several alternating rounds."""
     seconds: list[list[float]] = [[] for _ in things]
     for _ in range(rounds):
         for thing, times in zip(things, seconds, strict=True):
@@ -58,12 +58,12 @@ def best(*things: Callable[[], object], rounds: int = 7) -> list[float]:
 
 
 def python(*arguments: str) -> Callable[[], object]:
-    """Return a call that runs this interpreter in a process of its own."""
+    """Return a call that runs this interpreter in a new process."""
     return lambda: subprocess.run([sys.executable, *arguments], check=True, capture_output=True, cwd=ROOT)
 
 
 def read_and_validated(texts: Sequence[str]) -> Callable[[], object]:
-    """Return a call that reads specs with PyYAML and validates them with jsonschema, and does no more."""
+    """Return a call that reads specs with PyYAML and validates them with jsonschema, nothing else."""
     import jsonschema
     import yaml
 
@@ -75,13 +75,13 @@ def read_and_validated(texts: Sequence[str]) -> Callable[[], object]:
 
 
 def one_validation(_: str) -> Line:
-    """Compare checking one spec with importing the packages that it needs."""
+    """Compare validating one spec with importing its dependencies."""
     validation, bare = best(python("-m", "planner", "validate", str(GPT2)), python("-c", "import yaml, jsonschema"))
     return Line("planner validate, one spec", validation, "import yaml, jsonschema", bare, 1.5)
 
 
 def one_run(folder: str) -> Line:
-    """Compare a run on one spec with importing the packages that the planner depends on."""
+    """Compare a run on one spec with importing all dependencies."""
     run, bare = best(python("-m", "planner", "run", str(GPT2), "--output", folder), python("-c", "import yaml, jsonschema, pandas"))
     return Line("planner run, one spec", run, "import all dependencies", bare, 1.3)
 
@@ -102,7 +102,7 @@ def deep_model(folder: str) -> Line:
 
 
 def many_specs(folder: str) -> Line:
-    """Compare what each further spec adds to a run with reading and validating its text."""
+    """Compare the time per additional spec of a run with reading and validating its text."""
     many = Path(folder) / "many"
     many.mkdir()
     text = GPT2.read_text(encoding="utf-8")
@@ -119,7 +119,7 @@ def many_specs(folder: str) -> Line:
 
 
 def grid(_: str) -> Line:
-    """Compare the figures of one model at a million batch sizes and sequence lengths with products and sums over as many integers."""
+    """Compare the metrics of one model at a million points with products and sums over as many integers."""
     import numpy as np
 
     import planner
@@ -140,7 +140,7 @@ def grid(_: str) -> Line:
 
 
 def published_configs(folder: str) -> Line:
-    """Compare importing the published configurations and planning what they say with reading and validating the specs."""
+    """Compare importing and planning the published configurations with reading and validating their specs."""
     import planner
     from planner import spec
     from planner.importer.huggingface import read_huggingface
@@ -166,7 +166,7 @@ def published_configs(folder: str) -> Line:
 
 
 def diff(folder: str) -> Line:
-    """Compare reviewing a repository of which a few specs changed with planning these, beside reading the base."""
+    """Compare reviewing a repository with a few changed specs, without reading it, with planning those specs."""
     from planner import spec
 
     repo = Path(folder) / "repo"
@@ -191,7 +191,7 @@ def diff(folder: str) -> Line:
 
 
 def main() -> int:
-    """Measure, print a table, and say whether a limit is exceeded."""
+    """Print a table of measurements; return 1 if a limit is exceeded, else 0."""
     slow = 0
     for measure in (one_validation, one_run, deep_model, many_specs, grid, published_configs, diff):
         with tempfile.TemporaryDirectory() as folder:

@@ -112,7 +112,7 @@ def test_bytes_of_the_model_states(plan_model: PlanModel, model: dict[str, Any],
 @pytest.mark.parametrize(
     ("model", "megabytes", "gigabytes"), [(TEXTBOOK, [498, 249], 1.99), (UNTIED, [652, 326], 2.61)], ids=["tied", "untied"]
 )
-def test_bytes_as_people_round_them(plan_model: PlanModel, model: dict[str, Any], megabytes: list[int], gigabytes: float) -> None:
+def test_rounded_bytes_of_the_model_states(plan_model: PlanModel, model: dict[str, Any], megabytes: list[int], gigabytes: float) -> None:
     plans = [plan_model(model, precision=precision, optimizer="adam") for precision in ("fp32", "bf16")]
     assert [round(plan.memory.weights_bytes / 1e6) for plan in plans] == megabytes
     assert round(plans[0].memory.model_states_bytes / 1e9, 2) == gigabytes

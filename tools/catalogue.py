@@ -69,7 +69,7 @@ def published() -> list[Row]:
 
 
 def config(row: Row) -> dict[str, Any]:
-    """Return a model's configuration, completed."""
+    """Return a model's configuration with the omitted settings."""
     bare = row["name"].rpartition("/")[2]
     context = next((context for context, names in CONTEXTS.items() if bare in names), None)
     made: dict[str, Any] = {"max_position_embeddings": context} if context else {}
@@ -80,7 +80,7 @@ def config(row: Row) -> dict[str, Any]:
 
 
 def slug(name: str) -> str:
-    """Return a model's name in the catalog: its repository without the owner and without the marks of a conversion."""
+    """Return a model's name in the catalog: its repository without owner and without suffixes of a conversion."""
     bare = re.sub(r" \(.*\)$", "", name.rpartition("/")[2]).lower()
     return bare.removeprefix("meta-").removesuffix("-hf")
 
@@ -127,7 +127,7 @@ def text(row: Row, imported: Imported) -> str:
 
 
 def kinds(model: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the rows of the coverage table in which a model counts."""
+    """Yield the rows of the coverage table that count a model."""
     layers = [model, *(layer for run in model.get("layers", []) for layer in (run, *run.get("layers", [])))]
     mixers = {mixer for layer in layers for mixer in _listed(layer.get("mixer", "attention"))}
     others = mixers - {"attention", "latent_attention", "none"}

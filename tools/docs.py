@@ -85,7 +85,7 @@ def spec_reference() -> Iterator[str]:
 
 
 def _section(name: str, schema: Mapping[str, Any], level: int, above: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """Describe a mapping's keys, then the mappings in it; ``above`` are the model's keys, which its layers have too."""
+    """Describe a mapping's keys, then the mappings in it; ``above`` are the model's keys, which its layers share."""
     required = schema.get("required", [])
     yield f"{'#' * level} {name}"
     yield ""
@@ -110,7 +110,7 @@ def _section(name: str, schema: Mapping[str, Any], level: int, above: Mapping[st
 
 
 def _inside(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the mapping that a value is, or that each of its elements is."""
+    """Return the schema of a mapping, of the value itself or of its elements."""
     for one in (value, value.get("items", {}), *value.get("anyOf", ()), *value.get("oneOf", ())):
         if isinstance(one, dict) and "properties" in one:
             return one
@@ -227,14 +227,14 @@ def trust() -> Iterator[str]:
 
 @cache
 def _published() -> tuple[int, int]:
-    """Return how many specs have exactly their published number of parameters, and how many state one."""
+    """Return the number of specs with exactly the published parameters, and of all specs with a published count."""
     expected = [(spec, claim) for spec in _catalogue() for claim in spec.claims if claim.figure == "params_total"]
     return sum(capacity.plan(spec, spec.scenarios[0]).parameters.total == claim.value for spec, claim in expected), len(expected)
 
 
 @cache
 def _measured() -> list[tuple[Mapping[str, str], Plan]]:
-    """Return the measured training steps, each with its plan."""
+    """Return the measured training steps and their plans."""
     from tests.capacity.training_steps import cases, model, training
 
     measured: list[tuple[Mapping[str, str], Plan]] = []
@@ -245,7 +245,7 @@ def _measured() -> list[tuple[Mapping[str, str], Plan]]:
 
 
 def _compared(case: Mapping[str, str], plan: Plan) -> dict[str, tuple[int, int]]:
-    """Return each figure of a measured step: ours, and what was measured."""
+    """Return each metric of a measured step: planned and measured."""
     memory = plan.memory
     hardware = next(count for count in plan.flops.by_convention if count.convention == "hardware")
     ours = {
@@ -318,7 +318,7 @@ def accuracy() -> Iterator[str]:
 
 
 def counted(page: str) -> str:
-    """Return the page with the present number in front of each of these words."""
+    """Return the page with the current number before each of these words."""
     numbers = {
         "example specs": len(list((ROOT / "specs").glob("*.yaml"))),
         "published models": len(list((ROOT / "specs" / "catalog").glob("*/*.yaml"))),
@@ -329,7 +329,7 @@ def counted(page: str) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Return every page as it should be."""
+    """Return the up-to-date text of every page."""
     generated = {"spec.md": spec_reference, "columns.md": column_reference, "operators.md": operator_reference, "trust.md": trust}
     made = {DOCS / name: "\n".join(lines()).rstrip() + "\n" for name, lines in generated.items()}
     for page in (ROOT / "README.md", ROOT / "CHANGELOG.md", DOCS / "models.md"):

@@ -3,7 +3,7 @@
 Each page runs from top to bottom in an empty folder of its own:
 
 - A YAML block that starts with a comment `# PATH.yaml` is written to that path.
-- A comment `<!-- $ COMMANDS -->` runs unseen. $REPOSITORY is this checkout.
+- A comment `<!-- $ COMMANDS -->` runs without being shown. $REPOSITORY is this checkout.
 - A console block is a command and its output. A block with … shows a selection of lines: each is replaced by the next printed line that
   starts with the same word. A block without … shows all lines.
 """
@@ -23,7 +23,7 @@ STEP = re.compile(
     r"^```yaml\n# (?P<path>\S+\.ya?ml)\n(?P<text>.*?)^```$|^<!-- \$ (?P<unseen>.*?) -->$|(?<=^```console\n)\$ (?P<block>.*?)(?=^```$)",
     flags=re.MULTILINE | re.DOTALL,
 )
-DAY = "2026-01-01T00:00:00Z"  # fixed, so that commits get the same names everywhere
+DAY = "2026-01-01T00:00:00Z"  # fixed, so that commits have the same hashes everywhere
 SETTINGS = {
     "NO_COLOR": "1",
     "PYTHONPATH": str(ROOT),
@@ -66,7 +66,7 @@ def beginning(line: str) -> str:
 
 
 def refreshed(shown: list[str], printed: list[str]) -> Iterator[str]:
-    """Replace each line shown by the next one printed that begins alike. Raises LookupError."""
+    """Replace each shown line by the next printed line that starts with the same word. Raises LookupError."""
     if "…" not in shown:
         yield from printed
         return
@@ -83,7 +83,7 @@ def refreshed(shown: list[str], printed: list[str]) -> Iterator[str]:
 
 
 def updated(page: Path) -> str:
-    """Return the page with the output that its commands print now."""
+    """Return the page with the current output of its commands."""
 
     def step(match: re.Match[str]) -> str:
         if match["path"]:

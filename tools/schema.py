@@ -1,4 +1,4 @@
-"""Write the JSON Schema of a spec from the records whose fields state its keys: `make docs`."""
+"""Write the JSON Schema of a spec from the fields of its records: `make docs`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from planner.spec.mixers import RECORDS  # noqa: E402
 from planner.spec.records import Extra, Layer, Model, Run, Scenario, Spec, Training, Waiver  # noqa: E402
 
 PATH = ROOT / "planner" / "spec" / "schema" / "spec.schema.json"
-LARGEST = 2**53 - 1  # the largest integer that every reader of JSON holds exactly
+LARGEST = 2**53 - 1  # the largest integer that is exact in every JSON reader
 ONE_LINE = {
     "pattern": "^(\\S([\\s\\S]*\\S)?)?$",
     "not": {"type": "string", "pattern": "[\\u0000-\\u001f\\u007f-\\u009f\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]"},
@@ -43,7 +43,7 @@ def schema() -> Schema:
 
 
 def mapping(kind: type[Any], above: str = "", *, whole: bool = True) -> Schema:
-    """Return the schema of a mapping whose keys a record states; ``whole`` unless settings of a layer can add to it."""
+    """Return the schema of a mapping with the keys of a record; not ``whole`` if settings of a layer can add to it."""
     required = {"required": list(needed(kind))} if whole and needed(kind) else {}
     return {"type": "object", "additionalProperties": False, **required, "properties": of_record(kind, above, whole=whole)}
 
@@ -108,7 +108,7 @@ def value(stated: Key, hint: Any, default: Mapping[str, Any] | None = None) -> S
 
 
 def description(stated: Key, lacking: Sequence[str]) -> str:
-    """Say what a key means, with all that its field states apart from the type, the bounds and a constant default."""
+    """Return a key's description: everything in its field except type, bounds and a constant default."""
     parts = (
         stated.meaning or " ".join((stated.kind.__doc__ or "").split()),
         f"Unit: {stated.unit}." if stated.unit else "",
@@ -122,7 +122,7 @@ def description(stated: Key, lacking: Sequence[str]) -> str:
 
 
 def of_model(whole: Schema) -> Schema:
-    """Return the model's schema with the keys of its layers, and what one of its keys asks of another."""
+    """Return the model's schema with the keys of its layers and the conditions between keys."""
     ordered: Schema = {}
     for key, part in whole["properties"].items():
         ordered |= of_record(Layer, "model.", whole=False) if key == "layers" else {}
@@ -142,7 +142,7 @@ def text(longest: int) -> Schema:
 
 
 def referred(section: str, names: Iterable[str]) -> Schema:
-    """Return properties that are those of a section."""
+    """Return references to the properties of a section."""
     return {name: {"$ref": f"#/properties/{section}/properties/{name}"} for name in names}
 
 
@@ -152,33 +152,33 @@ def listed(items: Schema, example: object = None, least: int = 1) -> Schema:
 
 
 def runs(stated: Key) -> Schema:
-    """Return the schema of the runs of layers, whose keys are the model's."""
+    """Return the schema of layer groups, which have the keys of the model."""
     run = mapping(Run, "model.layers.")
     run["properties"] |= referred("model", [*of_record(Layer, ""), "extra"])
     return listed(run, stated.example)
 
 
 def layers(_: Key) -> Schema:
-    """Return the schema of the layers of a run."""
+    """Return the schema of the layers of a layer group."""
     return listed({**mapping(object), "properties": referred("model", [*of_record(Layer, ""), "extra"])})
 
 
 def scenarios(stated: Key) -> Schema:
-    """Return the schema of the scenarios, whose keys are those of training."""
+    """Return the schema of scenarios, which have the keys of training."""
     scenario = mapping(Scenario, "scenarios.")
     scenario["properties"] |= referred("training", of_record(Training, ""))
     return listed(scenario, stated.example, least=0)
 
 
 def mixers(stated: Key) -> Schema:
-    """Return the schema of one mixer's name or several."""
+    """Return the schema of one mixer name or several."""
     names = ["attention", *RECORDS]
     several = listed({"type": "string", "enum": names}, ["attention", "mamba2"])
     return {"default": stated.default, "anyOf": [{"type": "string", "enum": [*names, "none"]}, several]}
 
 
 def claims(_: Key) -> Schema:
-    """Return the schema of the columns that can be claimed."""
+    """Return the schema of the columns allowed under expect."""
     of_column = {
         column.name: {
             "title": f"expect.{column.name}",
@@ -208,7 +208,7 @@ OF_THEIR_OWN: Mapping[str, Callable[[Key], Schema]] = {
 
 
 def made() -> str:
-    """Return the text of the file."""
+    """Return the text of the schema file."""
     return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
 
 
