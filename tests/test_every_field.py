@@ -136,13 +136,8 @@ LABELS = {"name", "path", "component", "dtype"}  # text that identifies a tensor
 
 
 def figures(spec: Spec) -> object:
-    """Return every number of the plan and the names of its tensors, or the error."""
-    try:
-        plan = planner.plan(spec)
-    except Exception as error:
-        if type(error).__module__.startswith("planner."):
-            return str(error)
-        raise
+    """Return every number of the plan and the names of its tensors."""
+    plan = planner.plan(spec)
     return [numbers(getattr(plan, field.name)) for field in fields(plan) if field.name not in ECHOES]
 
 
@@ -249,7 +244,7 @@ def test_every_field_changes_some_metric(tmp_path_factory: pytest.TempPathFactor
             if path in waiting:
                 try:
                     moved = figures(spec) != before
-                except Exception:  # noqa: BLE001, S112 - sizes that do not fit together; the checks of a spec reject them
+                except Exception:  # noqa: BLE001, S112 - rejected, or sizes that do not fit together: not a change of a metric
                     continue
                 waiting -= {path} if moved else set()
     assert sorted(waiting) == sorted(WITHOUT_FIGURE)
