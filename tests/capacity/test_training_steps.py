@@ -7,9 +7,11 @@ from planner.capacity.figures import Plan
 from planner.spec.records import Scenario, Spec
 from tests.capacity.training_steps import cases, model, training
 
-# The peak of these few, inside a recomputed layer, differs by more than 1 %, because of tensors that the trace does not model:
+# All peaks are exact but these, inside recomputed layers on the CPU, because of tensors that the trace does not model.
 LOOSER = {
-    "20aadbdf": 0.049, "ec07a531": 0.044, "8bb898f6": 0.034,  # latent attention on the CPU: copies inside attention by products (4.9 %)
+    "20aadbdf": 0.049, "ec07a531": 0.044, "8bb898f6": 0.034,  # latent attention: copies inside attention by products
+    "4fb4609c": 0.0007, "0989c734": 0.0007, "d1a31898": 0.0004, "3205aede": 0.0004,  # experts
+    "d42973b3": 0.0004, "a2acbc13": 0.0004, "b94f4e6e": 0.0004,
 }  # fmt: skip
 CASES = cases()
 
@@ -39,6 +41,6 @@ def test_a_step_equals_the_measurement(case: dict[str, str]) -> None:
         "flops_bwd_all": hardware.train_per_step - hardware.forward_per_step,
     }
     assert exact == {name: int(case[name]) for name in exact}
-    within = LOOSER.get(case["case"], 0.01 if case["ckpt"] == "True" else 0.005)
-    assert memory.peak_bytes == pytest.approx(int(case["peak_bytes"]), rel=within)
-    assert memory.first_step_peak_bytes == pytest.approx(int(case["peak1_bytes"]), rel=within)
+    within = LOOSER.get(case["case"], 0)
+    assert memory.peak_bytes == pytest.approx(int(case["peak_bytes"]), rel=within, abs=0)
+    assert memory.first_step_peak_bytes == pytest.approx(int(case["peak1_bytes"]), rel=within, abs=0)
