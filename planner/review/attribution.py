@@ -11,7 +11,7 @@ from planner.capacity.figures import Plan
 from planner.report import settings
 from planner.report.columns import CLAIMABLE, FIGURES
 from planner.review.review import Change, Edit, Figures, Move
-from planner.spec.edits import Difference, differences, edited
+from planner.spec.edits import REQUIREMENTS, Difference, differences, edited
 from planner.spec.nodes import Node
 from planner.spec.records import Place, Scenario, Spec
 
@@ -55,6 +55,13 @@ def attribute(base: Spec, head: Spec, scenarios: Iterable[str], from_root: Calla
         return Attribution(edits, ((groups[0][0], {}),))  # it has the whole effect: nothing to compute
     wanted = tuple(scenarios)
     return Attribution(edits, tuple((group, figures(spec, wanted)) for group, spec in sorted(groups, key=lambda one: one[0])))
+
+
+def requirements(base: Spec, head: Spec, from_root: Callable[[str], str]) -> tuple[Edit, ...]:
+    """Return the edits of tags, waivers and expect values, which change no metric."""
+    if base.written is None or head.written is None:
+        return ()
+    return tuple(_edit(one, base, head, from_root) for one in differences(base.written, head.written, REQUIREMENTS))
 
 
 Group = frozenset[int]  # indices of edits

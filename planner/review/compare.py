@@ -10,7 +10,7 @@ from planner.report.columns import FIGURES, METHODS
 from planner.report.planned import Planned
 from planner.review import findings as rules
 from planner.review import policy
-from planner.review.attribution import Attribution, attribute, changes, figures, plan, same
+from planner.review.attribution import Attribution, attribute, changes, figures, plan, requirements, same
 from planner.review.findings import CheckedModel
 from planner.review.policy import Policy
 from planner.review.review import Figures, FormulaChange, Review, ReviewedModel, ReviewedScenario, Status
@@ -44,7 +44,7 @@ def compare(base: Snapshot, head: Snapshot, terms: Terms) -> Review:
         elif model.status == "new" and model.path in {problem.place.file for problem in base.problems}:
             model = replace(model, note="no comparison: the spec has errors at the base")
         models.append(replace(model, renamed_from=renamed.get(name, "")) if name in renamed else model)
-        if name in head.specs and _must_check(model, base, head, terms):
+        if name in head.specs and (model.status != "unchanged" or terms.policy_changed or name not in base.specs):
             checked.append(_checked(head.specs[name], model, terms, old))
     findings, statuses = rules.findings(checked, terms.policy, terms.today, terms.from_root, terms.base_policy)
     found = (*map(rules.of_problem, head.problems), *findings)
@@ -76,8 +76,9 @@ def _model(name: str, old: Spec | None, new: Spec | None, base: Snapshot, terms:
     if old is not None and new is not None:
         moved = old.path if old.path != new.path and not base.saved else ""  # a saved report has other paths
         if same(old, new):
-            status: Status = "unchanged" if old.name == new.name else "renamed"
-            return ReviewedModel(name, status, new.path, moved_from=moved)
+            edits = requirements(old, new, terms.from_root)
+            status: Status = "renamed" if old.name != new.name else "changed" if edits else "unchanged"
+            return ReviewedModel(name, status, new.path, edits=edits, moved_from=moved)
         return _changed(name, old, new, moved, terms)
     saved = {scenario: values for (model, scenario), values in base.saved.items() if model == name}
     before = figures(old) if old else saved
@@ -98,7 +99,7 @@ def _changed(name: str, old: Spec, new: Spec, moved: str, terms: Terms) -> Revie
     shared = [scenario for scenario in after if scenario in before]
     moved_by = attribute(old, new, shared, terms.from_root)
     rows = tuple(_row(scenario, before.get(scenario), after.get(scenario), moved_by) for scenario in [*after, *gone])
-    return ReviewedModel(name, "changed", new.path, rows, moved_by.edits, moved)
+    return ReviewedModel(name, "changed", new.path, rows, (*moved_by.edits, *requirements(old, new, terms.from_root)), moved)
 
 
 def _row(scenario: str, before: Figures | None, after: Figures | None, moved: Attribution) -> ReviewedScenario:
@@ -106,19 +107,6 @@ def _row(scenario: str, before: Figures | None, after: Figures | None, moved: At
         return ReviewedScenario(scenario, "new" if before is None else "removed", before, after)
     found = changes(before, after, scenario, moved)
     return ReviewedScenario(scenario, "changed" if found else "unchanged", before, after, found)
-
-
-def _must_check(model: ReviewedModel, base: Snapshot, head: Snapshot, terms: Terms) -> bool:
-    """Whether to check a model against the policy: it, its expect values, waivers or tags, or the policy changed."""
-    if model.status != "unchanged" or terms.policy_changed:
-        return True
-    old = base.specs.get(model.name)
-    return old is None or _requirements(old) != _requirements(head.specs[model.name])
-
-
-def _requirements(spec: Spec) -> tuple[object, ...]:
-    claims = [(claim.figure, claim.value) for claim in spec.claims]
-    return claims, [(waiver.budget, waiver.until) for waiver in spec.waivers], spec.tags
 
 
 def _checked(spec: Spec, model: ReviewedModel, terms: Terms, base: Spec | None) -> CheckedModel:

@@ -20,6 +20,7 @@ from planner.report.overview import label
 from planner.review import wording
 from planner.review.policy import POLICY
 from planner.review.review import Edit, Finding, Review, ReviewedModel, ReviewedScenario
+from planner.spec.edits import REQUIREMENTS
 from planner.spec.records import Place
 
 T = TypeVar("T")
@@ -121,8 +122,8 @@ def _why(model: ReviewedModel, blob: str) -> Iterator[str]:
     """Yield the causes of a model's changes, as a list."""
     yield f"**{escape(model.name)}**"
     yield ""
-    if not any(row.changes for row in model.rows):
-        yield from (f"- {_edit(edit, blob)}: no metric changed" for edit in model.edits)
+    still = not any(row.changes for row in model.rows)
+    yield from (f"- {_edit(edit, blob)}: no metric changed" for edit in model.edits if still or edit.setting.startswith(REQUIREMENTS))
     for row in model.rows:
         scenario = f" ({escape(row.scenario)})" if row.scenario != "base" else ""
         for reason in wording.reasons(model, row, {name: column.heading for name, column in OVERVIEW.items()}):

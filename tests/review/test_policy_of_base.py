@@ -86,6 +86,44 @@ def test_changes_of_the_policy_are_numbered_edits(repo: Repo) -> None:
     assert "  1. budgets.cap {name: cap, figure: params_total, max: 150k} → removed\n" in repo.run("diff", "--base", base)[1]
 
 
+TAGGED = "budgets:\n" + BUDGET % ", tags: [production]"
+
+
+def tagged(repo: Repo, policy: str = TAGGED) -> str:
+    repo.write(policy, "planner.yaml")
+    repo.write(spec() + "tags: [production]\n")
+    return repo.commit()
+
+
+@pytest.mark.parametrize("tags", ["", "tags: [draft]\n"])
+def test_a_removed_tag_hides_nothing_and_is_an_edit(repo: Repo, tags: str) -> None:
+    base = tagged(repo)
+    repo.write(spec(n_layers="3") + tags)
+    review = repo.review("--base", base)
+    assert [(one["rule"], one["message"]) for one in review["findings"]] == [("policy_change", EXCEEDED)]
+    (model,) = review["models"]
+    assert [one["setting"] for one in model["edits"]] == ["model.n_layers", "tags[0]" if tags else "tags"]
+    code, out, _ = repo.run("diff", "--base", base, "--format", "md")
+    assert code == 1
+    assert "- <code>tags" in out
+    assert "❌ cap" in out
+
+
+def test_changes_of_requirements_alone_are_edits(repo: Repo) -> None:
+    repo.write(spec() + f"expect: {{params_total: {TINY_PARAMS}}}\nwaivers: [{{budget: size_label, reason: r, until: 2027-01-31}}]\n")
+    base = repo.commit()
+    repo.write(spec() + "waivers: [{budget: size_label, reason: r, until: 2027-12-31}]\ntags: [x]\n")
+    review = repo.review("--base", base)
+    assert [(one["setting"], one["before"], one["after"]) for one in review["models"][0]["edits"]] == [
+        ("tags", "", "[x]"),
+        ("waivers[0].until", "2027-01-31", "2027-12-31"),
+        ("expect.params_total", str(TINY_PARAMS), ""),
+    ]
+    assert (review["models"][0]["status"], review["models"][0]["rows"]) == ("changed", [])
+    code, out, _ = repo.run("diff", "--base", base, "--exit-code")
+    assert (code, "  2. waivers[0].until 2027-01-31 → 2027-12-31, specs/tiny.yaml:" in out, "no metric changed" in out) == (1, True, True)
+
+
 def test_a_policy_with_errors_at_the_base_is_a_note(repo: Repo) -> None:
     repo.write("budgets: [{name: a}]\n", "planner.yaml")
     base = repo.commit()
