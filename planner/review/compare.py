@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
@@ -16,6 +17,9 @@ from planner.review.policy import Policy
 from planner.review.review import Figures, FormulaChange, Review, ReviewedModel, ReviewedScenario, Status
 from planner.review.snapshot import Snapshot
 from planner.spec.records import Place, Spec
+
+PAIRS = 10**5  # removed times new models that are searched for renamed ones
+LIKE = 0.5  # least share of equal settings in the shorter of two specs that are nearly equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +66,30 @@ def compare(base: Snapshot, head: Snapshot, terms: Terms) -> Review:
 
 
 def _renamed(base: Snapshot, head: Snapshot) -> dict[str, str]:
-    """Return the old names, by the new ones, of models that are otherwise unchanged, where the match is unambiguous."""
+    """Return the old names of renamed models by the new ones.
+
+    Models are matched if they are otherwise unchanged and the match is unambiguous, or else if they are in the same file or nearly equal.
+    """
     unreadable = {problem.place.file for problem in head.problems}
     gone = [spec for name, spec in base.specs.items() if name not in head.specs and spec.path not in unreadable]
     come = [spec for name, spec in head.specs.items() if name not in base.specs]
-    pairs = [(new, old) for new in come for old in gone if same(new, old)] if len(come) * len(gone) <= 10**6 else []
-    return {
-        new.name: old.name for new, old in pairs if sum(one is new for one, _ in pairs) == 1 and sum(one is old for _, one in pairs) == 1
-    }
+    every = [(new, old) for new in come for old in gone] if len(come) * len(gone) <= PAIRS else []
+    pairs = [(new.name, old.name) for new, old in every if same(new, old)]
+    news, olds = Counter(new for new, _ in pairs), Counter(old for _, old in pairs)
+    matched = {new: old for new, old in pairs if news[new] == olds[old] == 1}
+    written = {spec.name: _written(spec) for spec in (*come, *gone)}
+    ranked = sorted((new.path != old.path, -len(written[new.name] & written[old.name]), new.name, old.name) for new, old in every)
+    for elsewhere, shared, name, was in ranked:
+        like = -shared >= LIKE * min(len(written[name]), len(written[was]))
+        if (like or not elsewhere) and name not in news and was not in olds:
+            news[name], olds[was], matched[name] = 1, 1, was
+    return matched
+
+
+def _written(spec: Spec) -> set[tuple[object, object]]:
+    """Return the settings of the model and its training, with their values as written."""
+    nodes = spec.written.walk() if spec.written else ()
+    return {(path, node.text) for path, node in nodes if path[:1] in (("model",), ("training",)) and node.text}
 
 
 def _model(name: str, old: Spec | None, new: Spec | None, base: Snapshot, terms: Terms) -> ReviewedModel:

@@ -59,7 +59,8 @@ def _under(model: CheckedModel, policy: Policy, today: date, *, remedies: bool) 
     for budget, plan, exceeded in _budgets(model, policy, remedies=remedies):
         these = [_waived(finding, spec, today) for finding in exceeded]
         worst = min((finding.severity for finding in these), key=_SEVERITIES.index, default=None)
-        statuses.append(BudgetStatus(spec.name, plan.scenario, budget.name, worst or "kept"))
+        compared = any(_worth(limit, _before(model, plan, budget)) is not None for limit in budget.limits)
+        statuses.append(BudgetStatus(spec.name, plan.scenario, budget.name, worst or ("kept" if compared else "unchecked")))
         found += these
     return [*found, *(_waived(finding, spec, today) for finding in _labels(model, policy))], statuses
 
@@ -101,7 +102,7 @@ def _budgets(model: CheckedModel, policy: Policy, *, remedies: bool) -> Iterator
 
 def _exceeded(model: CheckedModel, plan: Plan, budget: Budget, *, remedies: bool) -> Iterator[Finding]:
     value = CLAIMABLE[budget.figure].read(plan)
-    was = model.before.get(plan.scenario, {}).get(budget.figure)
+    was = _before(model, plan, budget)
     for limit in budget.limits:
         worth = _worth(limit, was)
         if worth is None or not isinstance(value, int) or (value >= worth if limit.kind == "min" else value <= worth):
@@ -117,6 +118,10 @@ def _exceeded(model: CheckedModel, plan: Plan, budget: Budget, *, remedies: bool
             scenario=plan.scenario,
             hint="; ".join(filter(None, (_describe(found), budget.message))),
         )
+
+
+def _before(model: CheckedModel, plan: Plan, budget: Budget) -> int | None:
+    return model.before.get(plan.scenario, {}).get(budget.figure)
 
 
 def _worth(limit: Limit, before: int | None) -> Fraction | None:

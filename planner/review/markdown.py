@@ -29,7 +29,7 @@ LIMIT = 65_000  # GitHub's limit is 65,536 characters
 _RESERVE = 700  # for the last line, and for the headings of tables
 _UNIT = re.compile(r"(?<=\d) (?=[A-Za-z%])| (?=→)")
 _UNCHANGED = ReviewedScenario("base", "unchanged", {}, {})  # of a model without rows
-_MARKS = {"error": "❌", "warning": "⚠️", "waived": "🔕", "kept": "✅"}
+_MARKS = {"error": "❌", "warning": "⚠️", "waived": "🔕", "kept": "✅", "unchecked": "–"}
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ def _heading(figures: Sequence[str], statuses: wording.BudgetStatuses) -> Iterat
 
 
 def _overview(model: ReviewedModel, row: ReviewedScenario, figures: Sequence[str], statuses: wording.BudgetStatuses) -> str:
-    plain = model.status in ("changed", "new", "removed") and not model.note and not model.moved_from
+    plain = model.status in ("changed", "new", "removed") and not (model.note or model.moved_from or model.renamed_from)
     name = f"**{escape(label(model.name, row.scenario))}**" + ("" if plain else f"<br>{escape(wording.status(model))}")
     budgets = (f"{_MARKS[state]} {escape(budget)}" for budget, state in statuses.get((model.name, row.scenario), ()))
     cells = (wording.cell(row, figure) for figure in figures)

@@ -88,7 +88,7 @@ class BudgetStatus:
     model: str
     scenario: str
     budget: str
-    state: Literal["kept", "error", "warning", "waived"]
+    state: Literal["kept", "unchecked", "error", "warning", "waived"]  # unchecked: growth without a base
 
 
 @dataclass(frozen=True, slots=True)

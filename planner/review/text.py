@@ -11,6 +11,8 @@ from planner.review import wording
 from planner.review.policy import POLICY
 from planner.review.review import Review, ReviewedModel, ReviewedScenario
 
+_STATES = {"kept": "ok", "unchecked": "not compared"}
+
 
 def text(review: Review, style: Style = PLAIN) -> str:
     """Return the whole review, which ends with a line feed."""
@@ -52,7 +54,7 @@ def _model(model: ReviewedModel, statuses: wording.BudgetStatuses, style: Style)
             yield printable(f"  scenario {row.scenario}")
         yield from (f"  {line}" for line in table(*_table(row), style))
         for budget, state in statuses.get((model.name, row.scenario), ()):
-            yield printable(f"  budget {budget}: {'ok' if state == 'kept' else f'exceeded ({state})'}")
+            yield printable(f"  budget {budget}: {_STATES.get(state, f'exceeded ({state})')}")
     if not model.rows and model.edits:
         yield "  no metric changed"
 

@@ -61,7 +61,9 @@ def unchanged(review: Review) -> list[str]:
 
 def status(model: ReviewedModel) -> str:
     """Describe the status of a model and its file."""
-    name = {"renamed": f"renamed, was {model.renamed_from}", "unreadable": "cannot be read"}.get(model.status, model.status)
+    name = {"unreadable": "cannot be read"}.get(model.status, str(model.status))
+    if model.renamed_from:
+        name = f"renamed{' and changed' if model.status == 'changed' else ''}, was {model.renamed_from}"
     moved = f", moved from {model.moved_from}" if model.moved_from else ""
     return f"{name}{moved}{f' ({model.note})' if model.note else ''}"
 

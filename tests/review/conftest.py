@@ -62,6 +62,14 @@ def spec(name: str = "tiny", **changes: str) -> str:
     return text
 
 
+def unlike(name: str) -> str:
+    """Return a spec that shares few settings with the tiny one, of 300·128 + 64·128 + 2·(12·128² + 13·128) + 256 parameters."""
+    return spec(name, vocab_size="300", context_length="64", d_model="128", n_heads="8", batch_size="1")
+
+
+UNLIKE_PARAMS = 443_392
+
+
 @dataclass
 class Repo:
     """A repository with a branch main that has ``specs/tiny.yaml``, and a command that runs in it."""

@@ -12,7 +12,7 @@ import pytest
 from planner.review.snapshot import is_spec, selected
 from planner.spec.find import find
 
-from .conftest import LAYER_PARAMS, TINY_PARAMS, MakeRepo, Repo, figures, git, spec
+from .conftest import LAYER_PARAMS, TINY_PARAMS, UNLIKE_PARAMS, MakeRepo, Repo, figures, git, spec, unlike
 
 
 def test_a_changed_spec_is_shown_before_and_after(repo: Repo) -> None:
@@ -38,16 +38,16 @@ def test_added_and_removed_models(repo: Repo) -> None:
     (repo.root / "specs/tiny.yaml").unlink()
     review = repo.review()
     assert {model["name"]: (model["status"], model["path"]) for model in review["models"]} == {"other": ("renamed", "specs/other.yaml")}
-    repo.write(spec("other", n_layers="5"), "specs/other.yaml")
+    repo.write(unlike("other"), "specs/other.yaml")
     review = repo.review()
     rows = {model["name"]: (model["status"], model["rows"][0]) for model in review["models"]}
     assert rows["tiny"][0] == "removed"
     assert (rows["tiny"][1]["before"]["params_total"], rows["tiny"][1]["after"]) == (TINY_PARAMS, None)
     assert rows["other"][0] == "new"
-    assert rows["other"][1]["after"]["params_total"] == TINY_PARAMS + 3 * LAYER_PARAMS
+    assert rows["other"][1]["after"]["params_total"] == UNLIKE_PARAMS
     code, out, _ = repo.run("diff", "--format", "md")
     out = out.replace("\N{NO-BREAK SPACE}", " ")
-    assert (code, "| **other** | 264.9 k<br>new |" in out, "| **tiny** | 114.9 k<br>removed |" in out) == (0, True, True)
+    assert (code, "| **other** | 443.4 k<br>new |" in out, "| **tiny** | 114.9 k<br>removed |" in out) == (0, True, True)
     assert "100" not in out.split("### Changes")[1].split("<details>")[0]  # a new model is not +100 %
 
 
@@ -196,7 +196,7 @@ def test_the_default_base_is_the_merge_base_and_a_given_revision_is_used_directl
     repo.write(spec("mine"), "specs/mine.yaml")
     repo.commit()
     repo.git("checkout", "--quiet", "main")
-    repo.write(spec("theirs", n_layers="5"), "specs/theirs.yaml")
+    repo.write(unlike("theirs"), "specs/theirs.yaml")
     repo.commit()
     repo.git("checkout", "--quiet", "change")
     assert repo.states() == repo.states("--base", "main...") == {"mine": "new", "tiny": "unchanged"}
@@ -273,7 +273,7 @@ def test_in_a_subfolder_paths_are_relative_to_the_root(repo: Repo) -> None:
 
 
 def test_only_the_given_paths_are_reviewed(repo: Repo) -> None:
-    repo.write(spec("other", n_layers="4"), "specs/other.yaml")
+    repo.write(unlike("other"), "specs/other.yaml")
     repo.write(spec(n_layers="3"))
     assert repo.states("specs/tiny.yaml") == {"tiny": "changed"}
     (repo.root / "specs/tiny.yaml").unlink()

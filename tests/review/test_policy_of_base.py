@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import LAYER_PARAMS, TINY_PARAMS, Repo, spec
+from .conftest import LAYER_PARAMS, TINY_PARAMS, Repo, spec, unlike
 
 # 150 k lies between the model at the base (114,944 parameters) and the model with a third layer (164,928)
 assert TINY_PARAMS < 150_000 < TINY_PARAMS + LAYER_PARAMS
@@ -122,6 +122,49 @@ def test_changes_of_requirements_alone_are_edits(repo: Repo) -> None:
     assert (review["models"][0]["status"], review["models"][0]["rows"]) == ("changed", [])
     code, out, _ = repo.run("diff", "--base", base, "--exit-code")
     assert (code, "  2. waivers[0].until 2027-01-31 → 2027-12-31, specs/tiny.yaml:" in out, "no metric changed" in out) == (1, True, True)
+
+
+GROWTH = "budgets: [{name: growth, figure: params_total, max_increase: 5%}]\n"
+
+
+@pytest.mark.parametrize("file", ["specs/tiny.yaml", "specs/other.yaml"])
+def test_a_renamed_model_that_grows_is_compared_with_what_it_was(repo: Repo, file: str) -> None:
+    repo.write(GROWTH, "planner.yaml")
+    base = repo.commit()
+    (repo.root / "specs/tiny.yaml").unlink()
+    repo.write(spec("other", n_layers="3"), file)
+    review = repo.review("--base", base)
+    (model,) = review["models"]
+    assert (model["name"], model["status"], model["renamed_from"]) == ("other", "changed", "tiny")
+    assert [(one["rule"], one["model"]) for one in review["findings"]] == [("budget:growth", "other")]
+    assert "renamed and changed, was tiny" in repo.run("diff", "--base", base)[1]
+    assert "renamed and changed, was tiny" in repo.run("diff", "--base", base, "--format", "md")[1]
+
+
+def test_a_new_name_does_not_leave_the_budgets_of_the_old_one(repo: Repo) -> None:
+    repo.write("budgets:\n" + BUDGET % ", models: [tiny]", "planner.yaml")
+    base = repo.commit()
+    repo.write(spec("other", n_layers="3"))
+    assert [(one["rule"], one["message"]) for one in repo.review("--base", base)["findings"]] == [("policy_change", EXCEEDED)]
+
+
+def test_another_model_in_another_file_is_no_renamed_one(repo: Repo) -> None:
+    repo.write(GROWTH, "planner.yaml")
+    base = repo.commit()
+    (repo.root / "specs/tiny.yaml").unlink()
+    repo.write(unlike("other"), "specs/other.yaml")
+    review = repo.review("--base", base)
+    assert {model["name"]: model["status"] for model in review["models"]} == {"other": "new", "tiny": "removed"}
+    assert review["budgets"] == [{"model": "other", "scenario": "base", "budget": "growth", "state": "unchecked"}]
+    assert "budget growth: not compared" in repo.run("diff", "--base", base)[1]
+    assert "| – growth |" in repo.run("diff", "--base", base, "--format", "md")[1]
+
+
+def test_the_nearest_of_several_is_the_renamed_one(repo: Repo) -> None:
+    (repo.root / "specs/tiny.yaml").unlink()
+    repo.write(spec("far", n_layers="9", d_model="128"), "specs/far.yaml")
+    repo.write(spec("near", n_layers="9"), "specs/near.yaml")
+    assert {one["name"]: one["renamed_from"] for one in repo.review()["models"]} == {"far": "", "near": "tiny"}
 
 
 def test_a_policy_with_errors_at_the_base_is_a_note(repo: Repo) -> None:
