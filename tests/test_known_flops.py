@@ -85,8 +85,8 @@ def test_the_n_of_kaplan_excludes_embeddings_and_lm_head(plan_model: PlanModel, 
 
 
 # Jiang et al. 2024 (arXiv:2401.04088): Mixtral takes two of eight experts. By hand, a token's parameters: a layer's attention
-# 2·4096² + 2·4096·1024 = 41,943,040, router 8·4096, two experts 2·3·4096·14336 = 352,321,536, two norms 2·4096; 32 layers, the token table
-# and the head 2·32000·4096, the last norm 4096: 12,879,925,248, "13B active parameters". Six times that are 77.3 GFLOP.
+# 2·4096² + 2·4096·1024 = 41,943,040, router 8·4096, two experts 2·3·4096·14336 = 352,321,536, two norms 2·4096; 32 layers, the token
+# embedding and the LM head 2·32000·4096, the last norm 4096: 12,879,925,248, "13B active parameters". Six times that are 77.3 GFLOP.
 MIXTRAL: dict[str, Any] = {
     "vocab_size": 32000,
     "context_length": 32768,
@@ -129,7 +129,7 @@ def test_training_compute_of_deepseek_v3() -> None:
 # --- PaLM's 6·N + 12·L·H·Q·T ------------------------------------------------------------------------------------------------------------
 
 # Chowdhery et al. 2022 (arXiv:2204.02311), section 2 and table 1: parallel layers, SwiGLU of 4·d_model, one head of keys and values, rope,
-# no biases, the head is the token table of 256,000; 540.35 B parameters.
+# no biases, tied token embedding of 256,000; 540.35 B parameters.
 PALM_540B: dict[str, Any] = {
     "vocab_size": 256_000,
     "context_length": 2048,
@@ -253,7 +253,7 @@ def test_mfu_in_the_table_of_korthikanti(plan_model: PlanModel, name: str) -> No
 def test_forward_flops_in_the_table_of_chinchilla(plan_model: PlanModel) -> None:
     """Hoffmann et al. 2022 (arXiv:2203.15556), table A4: training FLOPs by appendix F over 6·N·D, of sequences of 2,048 tokens.
 
-    The ratios come out without the token table and the head. The convention counts a softmax as three FLOPs a score, which is added here:
+    The ratios come out without token embedding and LM head. The convention counts a softmax as three FLOPs a score, which is added here:
     3·H·n a token, layer and head. Layers, d_model, d_ff, heads, head_dim, N in millions, ratio.
     """
     table = [

@@ -81,7 +81,7 @@ def cases() -> list[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize(("line", "expected"), cases())
-def test_refused(heads: Heads, minimal: str, line: str, expected: list[str]) -> None:
+def test_rejected(heads: Heads, minimal: str, line: str, expected: list[str]) -> None:
     assert heads(minimal + line) == expected
 
 
