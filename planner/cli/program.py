@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import planner
 from planner.cli.command import CLOSED_PIPE, FAILURE, INTERRUPTED, Command
@@ -18,7 +21,7 @@ exit codes:
   0    success
   1    findings: invalid spec, failed expect check, exceeded budget, outdated report, mismatch with PyTorch
   2    error: bad usage, spec not found, cannot write a file
-  130  interrupted
+  130  interrupted; 129 or 143: terminated
   141  output pipe closed
 
 Results go to stdout, messages to stderr. Set NO_COLOR to disable colors.
@@ -29,13 +32,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with these arguments, by default the program's, and return its exit code."""
     settle()
     try:
-        code = _dispatch(argv)
-        sys.stdout.flush()
+        with _signals_as_interrupts():
+            code = _dispatch(argv)
+            sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains when it flushes at exit
         return CLOSED_PIPE
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    except KeyboardInterrupt as error:
+        return error.args[0] if error.args else INTERRUPTED
     except OSError as error:
         return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except Exception as error:  # noqa: BLE001 - Python's own exit code for a bug would be 1, a finding
@@ -46,6 +50,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         return fail("this is a bug in planner, not in the spec; please report it with the output above")
     return code
+
+
+def _terminate(number: int, _frame: object) -> None:
+    raise KeyboardInterrupt(128 + number)
+
+
+@contextmanager
+def _signals_as_interrupts() -> Iterator[None]:
+    """Treat SIGTERM and SIGHUP as an interrupt, unless they are ignored, so that half-written reports are undone."""
+    wanted = ("SIGTERM", "SIGHUP") if threading.current_thread() is threading.main_thread() else ()
+    numbers = [getattr(signal, name) for name in wanted if hasattr(signal, name)]
+    caught = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    for number in caught:
+        signal.signal(number, _terminate)
+    try:
+        yield
+    finally:
+        for number in caught:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _dispatch(argv: Sequence[str] | None) -> int:

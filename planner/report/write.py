@@ -1,4 +1,4 @@
-"""Report files on disk: written atomically, all or none; or compared with existing files."""
+"""Report files on disk: written all or none, also if the process is killed; or compared with existing files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+_SCRATCH, _JOURNAL = ".planner-new-", ".planner-undo-"  # folders beside the files: new files; those that a killed run was replacing
 
 
 def outdated(directory: Path, files: Mapping[str, bytes]) -> dict[Path, str]:
@@ -20,14 +22,16 @@ def write(directory: Path, files: Mapping[str, bytes]) -> None:
     """Write the files, by name, into the directory, which is created if needed. Raises OSError.
 
     New files are written next to the ones they replace and then renamed, one after the other. A failure or interrupt before the last
-    rename restores the old contents. An unchanged file is not touched; a link is replaced, not followed. A second run waits for the first.
+    rename restores the old contents; if the process is killed, the next run does. An unchanged file is not touched; a link is replaced, not
+    followed. A second run waits for the first.
     """
     made = not directory.exists()
     directory.mkdir(parents=True, exist_ok=True)
     try:
-        with _alone(directory), tempfile.TemporaryDirectory(prefix=".planner-", dir=directory) as scratch:
+        with _alone(directory):
             changed = {name: content for name, content in files.items() if not _holds(directory / name, content)}
-            _replace(directory, changed, Path(scratch))
+            if changed:
+                _replace(directory, changed)
     except BaseException:
         if made:
             with contextlib.suppress(OSError):
@@ -37,7 +41,7 @@ def write(directory: Path, files: Mapping[str, bytes]) -> None:
 
 @contextlib.contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """Lock the directory against other runs; the lock ends with the process."""
+    """Lock the directory against other runs, and undo what a killed one left; the lock ends with the process."""
     try:
         import fcntl
     except ImportError:  # not on Windows, where each file is still written whole
@@ -46,25 +50,54 @@ def _alone(directory: Path) -> Iterator[None]:
     opened = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX)
+        for journal in directory.glob(f"{_JOURNAL}*"):
+            _undo(directory, journal)
+        for scratch in directory.glob(f"{_SCRATCH}*"):
+            shutil.rmtree(scratch, ignore_errors=True)
         yield
     finally:
         os.close(opened)
 
 
-def _replace(directory: Path, files: Mapping[str, bytes], scratch: Path) -> None:
-    with contextlib.ExitStack() as undo:
+def _replace(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Replace the files: prepare all, then rename them while a journal is there, whose last rename makes the new files final."""
+    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=directory))
+    journal = directory / scratch.name.replace(_SCRATCH, _JOURNAL)
+    try:
+        for part in ("new", "old", "none"):
+            (scratch / part).mkdir()
         for name, content in files.items():
-            target, new, old = directory / name, scratch / name, scratch / f"{name}.old"
+            target, new = directory / name, scratch / "new" / name
             new.write_bytes(content)
             if target.exists():
-                shutil.copy2(target, old)
+                shutil.copy2(target, scratch / "old" / name)
                 shutil.copymode(target, new)
-                undo.callback(os.replace, old, target)
             else:
-                undo.callback(target.unlink, missing_ok=True)
+                (scratch / "none" / name).touch()
+        scratch.rename(journal)
         for name in files:
-            (scratch / name).replace(directory / name)
-        undo.pop_all()
+            (journal / "new" / name).replace(directory / name)
+        journal.rename(scratch)
+    except BaseException:
+        if journal.exists():
+            _undo(directory, journal)
+        raise
+    finally:
+        with contextlib.ExitStack() as tidy:
+            for _ in range(2):  # once more if a signal interrupts it
+                tidy.callback(shutil.rmtree, scratch, ignore_errors=True)
+
+
+def _undo(directory: Path, journal: Path) -> None:
+    """Restore the files as they were before a run replaced some of them. If this is interrupted, it can be done again."""
+    old, none = journal / "old", journal / "none"
+    if not any(path.is_symlink() for path in (journal, old, none)):  # no run makes links
+        for path in old.glob("*"):
+            path.replace(directory / path.name)
+        for path in none.glob("*"):
+            (directory / path.name).unlink(missing_ok=True)
+            path.unlink()
+        journal.rename(directory / journal.name.replace(_JOURNAL, _SCRATCH))
 
 
 def _holds(path: Path, content: bytes) -> bool:

@@ -79,6 +79,30 @@ def test_an_interrupted_run_leaves_all_old_or_all_new_reports(folder: Path) -> N
         assert reports(folder) in (before, after)
 
 
+SIGNALLED = """\
+import os, sys
+from pathlib import Path
+from planner.cli import main
+replace, names = Path.replace, []
+def signalled(path, target):
+    names.append(path)
+    if len(names) == 3:
+        os.kill(os.getpid(), int(sys.argv[1]))
+    return replace(path, target)
+Path.replace = signalled
+sys.exit(main(["run", "two", "--format", "csv,md,json"]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_between_two_files_restores_the_old_reports(folder: Path, number: signal.Signals) -> None:
+    assert finish(start(folder, "one")) == 0
+    before = reports(folder)
+    command = [sys.executable, "-c", SIGNALLED, str(int(number))]
+    assert subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False).returncode == 128 + number
+    assert reports(folder) == before
+
+
 def test_concurrent_runs_do_not_mix(folder: Path) -> None:
     assert finish(start(folder, "one")) == 0
     one = reports(folder)

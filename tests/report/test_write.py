@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import stat
 from pathlib import Path
 
@@ -58,7 +60,7 @@ def test_if_one_file_cannot_be_replaced_all_stay_unchanged(
     done: list[Path] = []
 
     def fail_at(path: Path, target: Path) -> Path:
-        if len(done) == at:
+        if path.parent.name == "new" and len(done) == at:
             raise failure
         done.append(target)
         return replace(path, target)
@@ -67,6 +69,50 @@ def test_if_one_file_cannot_be_replaced_all_stay_unchanged(
     with pytest.raises(type(failure)):
         write(tmp_path, NEW)
     assert contents(tmp_path) == OLD
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3])
+@pytest.mark.parametrize("undoing", [False, True])
+def test_after_a_kill_the_next_run_restores_the_old_files_and_removes_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, undoing: bool
+) -> None:
+    """Kill the process before its n-th rename, or make the last rename fail and kill it before its n-th restored file."""
+    write(tmp_path, OLD)
+    replace = Path.replace
+    done: list[Path] = []
+
+    def step(path: Path, target: Path) -> Path:
+        if undoing and path.name == "c.json":
+            raise OSError("disk on fire")
+        if path.parent.name == ("old" if undoing else "new"):
+            if len(done) == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            done.append(path)
+        return replace(path, target)
+
+    child = os.fork()
+    if child == 0:
+        monkeypatch.setattr(Path, "replace", step)
+        with contextlib.suppress(OSError):
+            write(tmp_path, NEW)
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    write(tmp_path, {"d.txt": b"another"})
+    finished = at == len(NEW) and not undoing
+    assert contents(tmp_path) == {**(NEW if finished else OLD), "d.txt": b"another"}
+
+
+def test_links_in_place_of_left_over_folders_are_not_followed(tmp_path: Path) -> None:
+    reports, mine = tmp_path / "reports", tmp_path / "mine"
+    for folder in (reports, mine / "old", reports / ".planner-undo-a"):
+        folder.mkdir(parents=True)
+    (mine / "old" / "a.csv").write_bytes(b"mine")
+    (reports / ".planner-undo-a" / "old").symlink_to(mine / "old")
+    for name in (".planner-undo-b", ".planner-new-b"):
+        (reports / name).symlink_to(mine)
+    write(reports, OLD)
+    assert (mine / "old" / "a.csv").read_bytes() == b"mine"
+    assert (reports / "a.csv").read_bytes() == OLD["a.csv"]
 
 
 def test_a_directory_created_for_a_failed_report_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
