@@ -52,14 +52,14 @@ class StepFormulas:
     ) -> list[Values | None]:
         """Evaluate figures of the plan at each batch size and sequence length. The arrays must broadcast to one shape.
 
-        A figure that depends on neither is an integer; a missing one is None. Raises ValueError for sizes below 1, and for sequences longer
-        than a learned position embedding.
+        A figure that depends on neither is an integer; a missing one is None. Raises ValueError for sizes that are no integers from 1 to
+        2⁶³ - 1, and for sequences longer than a learned position embedding.
         """
         import numpy as np
 
         from planner.trace.arrays import Points
 
-        B, n = np.broadcast_arrays(np.asarray(batch_size, dtype=np.int64), np.asarray(sequence_length, dtype=np.int64))
+        B, n = np.broadcast_arrays(*(_integers(np.asarray(sizes)) for sizes in (batch_size, sequence_length)))
         model = self.plan.model
         if B.size and (B.min() < 1 or n.min() < 1):
             raise ValueError("batch sizes and sequence lengths are at least 1")
@@ -68,6 +68,13 @@ class StepFormulas:
         points = Points({"B": B, "n": n})
         sizes = [figure(self.plan) for figure in figures]
         return [size if size is None or isinstance(size, int) else points.evaluate(size) for size in sizes]
+
+
+def _integers(sizes: NDArray[Any]) -> NDArray[np.int64]:
+    """Return integers as they are. Raises ValueError for other types, which a conversion would round, and for integers that would wrap."""
+    if sizes.size and (sizes.dtype.kind not in "iu" or sizes.max() > 2**63 - 1):
+        raise ValueError(f"batch sizes and sequence lengths must be integers up to 2^63 - 1, not {sizes.dtype} such as {sizes.ravel()[0]}")
+    return sizes.astype("int64", copy=False)
 
 
 def step_formulas(spec: Spec, scenario: Scenario) -> StepFormulas:

@@ -24,8 +24,8 @@ class Axis:
 
     @property
     def is_numeric(self) -> bool:
-        """Whether all values are integers."""
-        return all(isinstance(value, int) for value in self.values)
+        """Whether all values are integers, of Python's own type."""
+        return all(type(value) is int for value in self.values)
 
 
 def parse(argument: str) -> Axis:

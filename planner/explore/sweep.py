@@ -95,8 +95,8 @@ def sweep(
     others = tuple(axis for axis in axes if axis.key not in _STEP)
     points = prod(len(axis.values) for axis in axes)
     for axis in axes:
-        if axis.key in _STEP and not (axis.is_numeric and min(map(int, axis.values)) > 0):
-            raise SweepError(f"{axis.key} must be a list of positive integers")
+        if axis.key in _STEP and not (axis.is_numeric and all(0 < int(value) < 2**63 for value in axis.values)):
+            raise SweepError(f"{axis.key} must be a list of positive integers below 2^63")
     if points > MOST:
         raise SweepError(f"the grid has {points:,} points; the limit is {MOST:,}")
     blocks: list[Block] = []

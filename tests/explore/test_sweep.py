@@ -63,6 +63,12 @@ def test_two_axes_for_one_value_are_an_error_that_names_both(one: str, other: st
         sweep.sweep(GPT2, [first, axes.parse("model.vocab_size=100"), second])
 
 
+@pytest.mark.parametrize("value", [1.5, 2.0, True, 0, 2**63])
+def test_an_axis_made_in_python_is_checked_as_that_of_a_command(value: int) -> None:
+    with pytest.raises(sweep.SweepError, match=r"training\.batch_size must be a list of positive integers"):
+        sweep.sweep(GPT2, [axes.Axis("training.batch_size", (1, value))])
+
+
 def test_axes_that_share_a_prefix_are_not_the_same() -> None:
     lines = rows(
         swept(

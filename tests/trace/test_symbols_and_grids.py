@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from planner import spec as spec_package
 from planner.capacity import explain, plan, step_formulas
@@ -77,3 +78,17 @@ def test_sums_are_exact_beyond_64_bits() -> None:
     sizes: tuple[Size, ...] = (3 * B, maximum(B * B, 2 * B + 5), maximum(4 * B - 2, 3 * B + 7), maximum(B * B, maximum(B, 9)) // 7 - B)
     for size in sizes:
         assert points.evaluate(size).tolist() == [evaluate(size, {"B": int(value)}) for value in points.values["B"]]
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [[1.5, 2.9], [1.0], [True], ["2"], [2**63], [2**64], [0], [-1], np.array([2**64 - 1], dtype=np.uint64), [[1], [None]]],
+    ids=str,
+)
+def test_a_grid_takes_only_integers_that_it_can_hold(sizes: NDArray[np.int64]) -> None:
+    spec = drawn(0)
+    formulas = step_formulas(spec, spec.scenarios[0])
+    with pytest.raises(ValueError, match="batch sizes and sequence lengths"):
+        formulas.at(sizes, np.array([8]), *METRICS.values())
+    with pytest.raises(ValueError, match="batch sizes and sequence lengths"):
+        formulas.at(np.array([1]), sizes, *METRICS.values())
