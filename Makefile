@@ -24,8 +24,9 @@ lint: $(VENV)/dev ## run ruff and mypy
 unit: $(VENV)/dev ## run only the tests
 	$(BIN)/pytest
 
-sweep: $(VENV)/dev ## draw many more random specs than the tests do
+sweep: $(VENV)/dev ## draw many more random specs than the tests do, and change every key of every model type
 	SHAPES=2000 SEEDS=0:200 $(BIN)/pytest tests/test_random_specs.py tests/verify/test_random_shapes.py
+	CHANGES=all $(BIN)/pytest tests/importer/test_changed_keys.py
 
 verify: $(VENV)/dev ## compare every spec's parameters with PyTorch
 	$(BIN)/planner verify specs/*.yaml

@@ -98,7 +98,7 @@ def each_size(name: str, default: int | Source) -> Source:
             raise c.refusal(f"`{name}` must be a list with an entry for each of {n} layers")
         return [positive(c, name, entry) for entry in value]
 
-    return code(sizes, once)
+    return code(sizes, name, once)
 
 
 def half(width: Source) -> Source:
@@ -143,18 +143,19 @@ def decoder(
     context_length: int,
     *parts: Row | Settings,
     width: int | None = None,
-    own_kv_heads: bool = False,
+    own_kv_heads: bool | int = False,
     tie: bool = False,
     **more: Any,
 ) -> Row:
     """Return a decoder with Llama's key names; the numbers are the class's defaults, ``width`` that of head_dim.
 
-    ``own_kv_heads``: the number of KV heads is required, since the class's default fits one model only. ``more``: arguments of ``row``.
+    ``own_kv_heads``: the class's default number of KV heads, or True if the number is required. ``more``: arguments of ``row``.
     """
     all_heads = same("n_heads")
+    kv_heads = all_heads if own_kv_heads is False else REQUIRED if own_kv_heads is True else own_kv_heads
     base = {
         **sizes(context_length),
-        "n_kv_heads": size("num_key_value_heads", REQUIRED if own_kv_heads else all_heads, null=all_heads),
+        "n_kv_heads": size("num_key_value_heads", kv_heads, null=all_heads),
         "head_dim": head_dim(default=width),
         "attention.bias": False,
         "attention.qkv": "separate",
@@ -259,7 +260,20 @@ def shared_count(names: str, default: int = 0) -> Source:
 
 def shared_width(default: int, *, gate: bool = False) -> Source:
     """Return shared experts by their width."""
-    return shared(count("shared_expert_intermediate_size", default), gate=gate)
+    width = size if gate else count  # with a width of 0, the classes keep the gate
+    return shared(width("shared_expert_intermediate_size", default), gate=gate)
+
+
+def shared_biases(biased: Source) -> Settings:
+    """Return the biases of gated shared experts, as declared tensors of sparse layers."""
+
+    def biases(c: Reading) -> list[SpecModel]:
+        d_ff, on = (c["experts.shared"] or {}).get("d_ff"), c.of(biased)
+        widths = {"gate_proj": d_ff, "up_proj": d_ff, "down_proj": "d_model"} if d_ff and on else {}
+        made = [tensor(f"mlp.shared_experts.{name}.bias", [width], "feed_forward") for name, width in widths.items()]
+        return [{"extra": made} if made and sparse else {} for sparse in c["_sparse"]]
+
+    return {"layers.shared_biases": code(biases, biased)}
 
 
 def experts(
@@ -368,4 +382,4 @@ def latent_decoder(
         "positions": "rope",
     }
     ignored = row(ignored={DERIVED: "num_key_value_heads qk_head_dim head_dim"})
-    return row(base, ignored, GATED, MLP_BIAS, tied(tie), *parts, **more)
+    return row(base, ignored, GATED, tied(tie), *parts, **more)

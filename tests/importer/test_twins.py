@@ -34,10 +34,24 @@ PARTS = {
 NOT_AUTOMATIC = {"mistral4": "Mistral4ForCausalLM"}  # the text model of another
 
 
+def built(hf_config: Any) -> int:  # noqa: ANN401 - a configuration of transformers, which has no types here
+    """Return the number of parameters that the class of transformers makes."""
+    import torch
+    import transformers
+
+    automatic: Any = transformers.AutoModelForCausalLM
+    with torch.device("meta"):
+        if hf_config.model_type in NOT_AUTOMATIC:
+            module = getattr(transformers, NOT_AUTOMATIC[hf_config.model_type])(hf_config)
+        else:
+            module = automatic.from_config(hf_config)
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
 @pytest.mark.parametrize("model_type", TWINS)
 @pytest.mark.filterwarnings("ignore")  # transformers' own
 def test_a_config_has_the_parameters_of_its_class(model_type: str, plan_model: PlanModel) -> None:
-    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
 
     def counted(config: Config) -> int:
@@ -46,12 +60,7 @@ def test_a_config_has_the_parameters_of_its_class(model_type: str, plan_model: P
 
     for config in TWINS[model_type]:
         hf_config = transformers.AutoConfig.for_model(**config)
-        with torch.device("meta"):
-            if model_type in NOT_AUTOMATIC:
-                module = getattr(transformers, NOT_AUTOMATIC[model_type])(hf_config)
-            else:
-                module = transformers.AutoModelForCausalLM.from_config(hf_config)
-        right = sum(parameter.numel() for parameter in module.parameters())
+        right = built(hf_config)
         assert counted(config) == right, config
         assert counted(hf_config.to_dict()) == right, config
 

@@ -71,7 +71,8 @@ def granite_windows() -> Settings:
     """Return Granite's windows; a layer whose ``layer_rope_theta`` is 0 has no positions."""
 
     def rotated(c: Reading) -> list[float]:
-        n, thetas = c["n_layers"], c.value("layer_rope_theta") or [1.0] * c["n_layers"]
+        n, thetas = c["n_layers"], c.value("layer_rope_theta")
+        thetas = [1.0] * n if thetas is None else thetas
         if not isinstance(thetas, list) or len(thetas) < n or any(not isinstance(theta, (int, float)) for theta in thetas):
             raise c.refusal(f"`layer_rope_theta` must be a list with a number for each of {n} layers")
         return thetas[:n]
@@ -147,12 +148,12 @@ ROWS: Mapping[str, Row] = {
     # norms before the last projection of attention and feed-forward
     "bitnet": decoder(
         2048, GATED, BIAS, {"attention.output_norm": True, "feed_forward.activation": activation("hidden_act", "relu_squared")},
-        {"feed_forward.hidden_norm": True},
+        {"feed_forward.hidden_norm": True, "head_dim": divided()}, own_kv_heads=5, only={"head_dim": same("head_dim")},
     ),
     "cohere": COHERE,
     # windows with rotary positions, and full attention without
     "cohere2": row(
-        COHERE, windowed(kinds(every(size(PATTERN, 4))), window(4096), NO_POSITIONS),
+        COHERE, windowed(kinds(every(size(PATTERN, 4))), window(4096), NO_POSITIONS), only={"use_qk_norm": False},
         ignored={
             GENERATES: "cache_implementation",
             UNREAD: (
@@ -177,7 +178,7 @@ ROWS: Mapping[str, Row] = {
     ),
     # one switch for all biases
     "ernie4_5": decoder(
-        131072, GATED, {"attention.bias": flag("use_bias"), "feed_forward.bias": flag("use_bias")}, width=128, tie=True,
+        131072, GATED, {"attention.bias": flag("use_bias"), "feed_forward.bias": flag("use_bias")}, width=128, own_kv_heads=2, tie=True,
         ignored={
             ROTATES: "compression_ratio freq_allocation rope_reset_position_id", RUNS: "fuse_rms_norm", UNREAD: "weight_share_add_bias",
         },
@@ -197,7 +198,7 @@ ROWS: Mapping[str, Row] = {
     "glm": GLM,
     "glm4": row(GLM, BOTH_SIDES),
     "granite": row(LLAMA, SCALED),
-    "granite_swa": decoder(8192, SCALED, GATED, BIAS, MLP_BIAS, granite_windows(), {"attention.sinks": True}, tie=True),
+    "granite_swa": decoder(8192, SCALED, GATED, BIAS, MLP_BIAS, granite_windows(), {"attention.sinks": True}, own_kv_heads=4, tie=True),
     "helium": decoder(
         4096, GATED, MLP_BIAS, {"attention.bias": bias(flag("attention_bias")), "head_dim": code(_square, _HEAD_DIM)}, own_kv_heads=True,
     ),
@@ -239,7 +240,7 @@ ROWS: Mapping[str, Row] = {
         16384, LAYERNORM, wide("relu_squared", True), qk_norm("qk_layernorm", "head_dim", True),
         {"attention.bias": True, "attention.qkv": "fused_per_head", "positions": rope(0.5)},
         {"layers.extra": when(flag("qk_layernorm", True), _PERSIMMON_BIASES)},
-        only={"num_key_value_heads": same("n_heads")},
+        {"head_dim": divided()}, only={"num_key_value_heads": same("n_heads"), "head_dim": same("head_dim")},
     ),
     "phi": decoder(
         2048, LAYERNORM, ONE_NORM, wide("gelu_new", True), {"attention.bias": True, "positions": rope(0.5), "head.bias": True},
@@ -267,7 +268,8 @@ ROWS: Mapping[str, Row] = {
     "qwen3_vl_text": QWEN3,
     # one switch for the biases of q, k and v, another for the last projection's
     "seed_oss": decoder(
-        524288, GATED, MLP_BIAS, {"attention.bias": bias(flag("attention_bias", True), flag("attention_out_bias"))}, width=128,
+        524288, GATED, MLP_BIAS, {"attention.bias": bias(flag("attention_bias", True), flag("attention_out_bias"))},
+        width=128, own_kv_heads=8,
     ),
     # every fourth layer without rotary positions, or those that `no_rope_layers` marks with a 0
     "smollm3": decoder(
@@ -278,7 +280,8 @@ ROWS: Mapping[str, Row] = {
     "stablelm": decoder(
         4096, GATED, LAYERNORM, qk_norm("qk_layernorm", "per_head"),
         {"attention.bias": bias(flag("use_qkv_bias")), "block": when(flag("use_parallel_residual"), "parallel_one_norm", "sequential")},
-        {"positions": rope(0.25)}, own_kv_heads=True, ignored={ROTATES: "rotary_scaling_factor"},
+        {"positions": rope(0.25), "head_dim": divided()}, own_kv_heads=True, only={"head_dim": same("head_dim")},
+        ignored={ROTATES: "rotary_scaling_factor"},
     ),
     "starcoder2": decoder(
         4096, LAYERNORM, wide("gelu_tanh", flag("use_bias", True)), one_window(None), {"attention.bias": flag("use_bias", True)},

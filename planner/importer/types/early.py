@@ -161,7 +161,7 @@ ROWS: Mapping[str, Row] = {
         {"d_ff": times(size("expansion_ratio", 4), same("d_model")), "attention.bias": False, "attention.qkv": "fused"},
         only={
             "attn_config.attn_type": "multihead_attention", "attn_config.qk_ln": False, "attn_config.prefix_lm": False,
-            "attn_config.alibi": True, "no_bias": True, "norm_type": "low_precision_layernorm",
+            "attn_config.alibi": True, "no_bias": True, "norm_type": "low_precision_layernorm", "expansion_ratio": 4,
         },
         ignored={
             RUNS: "attn_config.attn_impl attn_config.attn_uses_sequence_id init_device verbose", STARTS: "init_config",
@@ -173,7 +173,8 @@ ROWS: Mapping[str, Row] = {
     "openai-gpt": row(
         OPENAI, NOT_READ, FUSED, LEARNED,
         feed_forward("plain", choice("afn", {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "swish": "silu"}, "gelu_new"), True),
-        {"context_length": size(_CONTEXT, 512), "norm.placement": "after_residual", "final_norm": False},
+        {"context_length": size(_CONTEXT, 512), "d_ff": same("d_model", 4), "norm.placement": "after_residual", "final_norm": False},
+        ignored={UNREAD: "n_inner"},
     ),
     # its 350m model has norms after the residual sum and a narrower token embedding
     "opt": row(

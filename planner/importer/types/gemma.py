@@ -123,7 +123,7 @@ EXPERTS = experts(
 
 ROWS: Mapping[str, Row] = {
     "gemma3n_text": gemma(
-        32768, 30.0, windowed(kinds(every(5)), window(512)),
+        32768, 30.0, windowed(kinds(every(5)), window(512)), {"_unused": size("hidden_size_per_layer_input", 256)},
         {"d_ff": code(lambda c: c.of(WIDTHS)[0], WIDTHS), "extra": code(_altup, INPUTS)},
         {"layers.shared": code(_3n_layers, INPUTS, RANK, shares(15))},
         {"layers.widths": code(lambda c: [{} if width == c["d_ff"] else {"d_ff": width} for width in c.of(WIDTHS)], WIDTHS)},

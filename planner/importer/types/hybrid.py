@@ -9,7 +9,7 @@ from planner.importer.engine import Reading, Row, Settings, row
 from planner.importer.keys import *
 from planner.importer.neutral import *
 from planner.importer.parts import *
-from planner.importer.reader import SpecModel
+from planner.importer.reader import SpecModel, show
 from planner.importer.types.moe import MINIMAX_POSITIONS
 from planner.importer.types.scan import KERNELS, at, mixer_kinds
 
@@ -25,10 +25,12 @@ def delta_net(keys: Any = 16, values: Any = 32, key_dim: Any = 128, value_dim: A
     }
 
 
+GATE_BIAS = when(flag("attention_bias"), [tensor("self_attn.gate_proj.bias", ["n_heads*head_dim"], "attention")])
+
 # Gated DeltaNet, and gated attention in the last of every four layers.
 QWEN_HYBRID = decoder(
     32768, KERNELS, BIAS, HEAD_NORM, delta_net(),
-    mixed(mixer_kinds(every(size("full_attention_interval", 4), others=LINEAR)), "gated_delta_net"),
+    mixed(mixer_kinds(every(size("full_attention_interval", 4), others=LINEAR)), "gated_delta_net", {"extra": GATE_BIAS}),
     {"attention.output_gate": "element", "norm.unit_offset": True, "positions": rope(0.25)}, width=256, own_kv_heads=True,
     only={"attn_output_gate": True},
 )  # fmt: skip
@@ -47,7 +49,9 @@ _KDA = "linear_attn_config."
 def _kimi_kinds(c: Reading) -> list[str]:
     """Return full attention in the listed layers, counted from 1, or in every fourth."""
     full, n = c.value(f"{_KDA}full_attn_layers"), c["n_layers"]
-    if isinstance(full, list) and c.value(f"{_KDA}kda_layers") is not None:
+    if full is not None and not isinstance(full, list):
+        raise c.refusal(f"`{_KDA}full_attn_layers: {show(full)}` is not a list")
+    if full is not None and c.value(f"{_KDA}kda_layers") is not None:
         return [FULL if layer + 1 in full else LINEAR for layer in range(n)]
     return [FULL if layer and layer % 4 == 0 else LINEAR for layer in range(n)]
 
@@ -108,7 +112,8 @@ ROWS: Mapping[str, Row] = {
         {"kimi_delta_attention.n_heads": size(f"{_KDA}num_heads", size("linear_num_heads", 32))},
         {"kimi_delta_attention.head_dim": size(f"{_KDA}head_dim", size("linear_head_dim", 128))},
         {"kimi_delta_attention.d_conv": size(f"{_KDA}short_conv_kernel_size", size("linear_conv_kernel_dim", 4)), "positions": "none"},
-        only={"moe_router_activation_func": "sigmoid", "mla_use_nope": True}, ignored={UNREAD: "use_grouped_topk num_expert_group"},
+        only={"moe_router_activation_func": "sigmoid", "mla_use_nope": True, "tie_word_embeddings": False},
+        ignored={UNREAD: "use_grouped_topk num_expert_group"},
     ),
     # gated DeltaNet, attention with windows and full attention in turns, experts in every layer
     "lara_mini": decoder(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import add
 
 from planner.importer.engine import Reading, Row, Settings
 from planner.importer.keys import *
@@ -13,7 +14,7 @@ from planner.importer.types.dense import MINICPM_SCALES
 
 BY_SIGMOID = {"scoring_func": ("sigmoid",)}
 BY_SOFTMAX = {"scoring_func": ("softmax",)}
-NO_MLP_BIAS = {"mlp_bias": (False,)}
+EVERY_LAYER = {"moe_layer_freq": 1}  # the class does not read it, the published code does
 INDEXED = {"_unused": each("layer_types", ("indexed_attention",), None)}
 
 
@@ -32,7 +33,7 @@ def indexed_layers() -> Source:
         if pattern is None:
             every, first = c.of(period), c.of(offset)
             return [max(layer - first + 1, 0) % every == 0 for layer in range(n)]
-        given = [meaning.get(one) for one in pattern] if isinstance(pattern, (str, list)) else []
+        given = [meaning.get(str(one)) for one in pattern] if isinstance(pattern, (str, list)) else []
         if len(given) < n or None in given[:n]:
             raise c.refusal(f"`index_topk_pattern: {show(pattern)}` must have an F or an S for each of {n} layers")
         return [bool(one) for one in given[:n]]
@@ -42,6 +43,8 @@ def indexed_layers() -> Source:
     return marked(own, {"latent_attention": {"selected_keys": full_layer["top_k"]}}, {"latent_attention": {"indexer": full_layer}})
 
 
+_QUERY_WIDTH = apply(add, same("latent_attention.nope_dim"), same("latent_attention.rope_dim"))
+
 ROWS: Mapping[str, Row] = {
     # DeepSeek-V3 with a norm after the experts
     "axk1": latent_decoder(
@@ -49,19 +52,22 @@ ROWS: Mapping[str, Row] = {
         {"layers.norms": marked(same("_sparse"), {}, {"extra": [tensor("mlp.post_mlp_layernorm", ["d_model"], "norm")]})},
     ),
     "deepseek_v2": latent_decoder(
-        2048, 1536, deepseek(0, scoring="softmax", correction_bias=None, normalize=False, share=2), only=BY_SOFTMAX,
+        2048, 1536, deepseek(0, scoring="softmax", correction_bias=None, normalize=False, share=2), MLP_BIAS,
+        shared_biases(flag("mlp_bias")), only=BY_SOFTMAX | EVERY_LAYER,
     ),
-    "deepseek_v3": (v3 := latent_decoder(4096, 1536, deepseek(3), prediction(), only=BY_SIGMOID)),
+    "deepseek_v3": (v3 := latent_decoder(4096, 1536, deepseek(3), prediction(), only=BY_SIGMOID | EVERY_LAYER)),
     # an indexer in every layer
     "deepseek_v32": latent_decoder(
         163840, 1536, INDEXED, deepseek(3), prediction("num_nextn_predict_layers"), {"latent_attention.indexer": indexer(64)},
-        only=BY_SIGMOID | NO_MLP_BIAS,
+        only=BY_SIGMOID,
     ),
-    "glm4_moe_lite": latent_decoder(202752, 768, deepseek(mlp_kinds(after(1))), prediction("num_nextn_predict_layers"), nope=192, v=256),
+    "glm4_moe_lite": latent_decoder(
+        202752, 768, deepseek(mlp_kinds(after(1))), prediction("num_nextn_predict_layers"), nope=192, v=256,
+    ),
     # an indexer in every layer, or, from GLM-5.2 on, in those of type `full`
     "glm_moe_dsa": latent_decoder(
         202752, 2048, INDEXED, deepseek(3), prediction("num_nextn_predict_layers"), {"layers.indexers": indexed_layers()}, nope=192, v=256,
-        only=BY_SIGMOID | NO_MLP_BIAS, ignored={RUNS: "index_share_for_mtp_iteration indexer_rope_interleave"},
+        only=BY_SIGMOID, ignored={RUNS: "index_share_for_mtp_iteration indexer_rope_interleave"},
     ),
     "kimi_k2": v3,
     # each of its layers is two here, the first with experts next to its feed-forward; 256 experts are the identity
@@ -74,7 +80,7 @@ ROWS: Mapping[str, Row] = {
             d_ff="expert_ffn_hidden_size moe_intermediate_size", normalize=False, **COMPUTE, correction_bias="buffer",
             empty=nonzero(count("zero_expert_num", 256)), beside_feed_forward=True,
         ),
-        only={"zero_expert_type": "identity", "router_bias": False} | NO_MLP_BIAS,
+        only={"zero_expert_type": "identity", "router_bias": False, "qk_head_dim": _QUERY_WIDTH},
         ignored={
             SCALES: "routed_scaling_factor mla_scale_q_lora mla_scale_kv_lora",
             UNREAD: "num_hidden_layers attention_method n_group topk_group norm_topk_prob",
@@ -82,13 +88,14 @@ ROWS: Mapping[str, Row] = {
         notes=("each layer of the configuration is two layers here: two attentions and two feed-forwards, with experts next to the first",),
     ),
     "minicpm3": latent_decoder(
-        32768, 768, MINICPM_SCALES, tie=True, kv_rank=256, nope=64, rope_dim=32, v=code(lambda c: max(c["d_model"] // c["n_heads"], 1)),
+        32768, 768, MINICPM_SCALES, MLP_BIAS, tie=True, kv_rank=256, nope=64, rope_dim=32,
+        v=code(lambda c: max(c["d_model"] // c["n_heads"], 1)),
     ),
     # latent attention of small ranks
     "mistral4": latent_decoder(
         1048576, 1024, deepseek(0, scoring="softmax", correction_bias=None), {"_unused": window(None)}, kv_rank=256, nope=64,
-        only=NO_MLP_BIAS,
+        only=EVERY_LAYER,
     ),
-    "sarvam_mla": latent_decoder(4096, None, deepseek(1), prediction(), ignored={UNREAD: "q_head_dim"}),
+    "sarvam_mla": latent_decoder(4096, None, deepseek(1), prediction(), only=EVERY_LAYER, ignored={UNREAD: "q_head_dim"}),
     "youtu": latent_decoder(131072, 1536, tie=True, ignored={STARTS: "embedding_initializer_range"}),
 }  # fmt: skip

@@ -26,7 +26,7 @@ GRANITEMOE = decoder(2048, SCALED, BIAS, experts(**AS_WIDE, **COMPUTE), ignored=
 GRANITEMOESHARED = row(GRANITEMOE, {"experts.shared": shared(count("shared_intermediate_size"))})
 GLM4_MOE = decoder(
     131072, GATED, deepseek(1), prediction(), qk_norm("use_qk_norm", "head_dim"),
-    {"attention.bias": bias(flag("attention_bias")), "positions": rope(0.5)}, own_kv_heads=True,
+    {"attention.bias": bias(flag("attention_bias")), "positions": rope(0.5)}, own_kv_heads=True, only={"moe_layer_freq": 1},
 )  # fmt: skip
 QWEN3_MOE = decoder(
     32768, GATED, BIAS, HEAD_NORM, experts(normalize=normalized(False), **COMPUTE),
@@ -52,8 +52,8 @@ def _hunyuan_top_k(c: Reading) -> int:
         value = c.at(key)
         if isinstance(value, list) and any(one != value[0] for one in value):
             raise c.refusal(f"`{key}` differs from layer to layer")
-    number = c.at("num_shared_expert") or 1
-    if (number[0] if isinstance(number, list) else number) != 1:
+    number = c.at("num_shared_expert")
+    if (number[0] if isinstance(number, list) and number else number) not in (None, 1):
         raise c.unsupported("num_shared_expert", number, (1,))
     top_k = c.at("moe_topk")
     return positive(c, "moe_topk", c.value("moe_topk")[0]) if isinstance(top_k, list) and top_k else int(c.of(_HUNYUAN_TOP_K))
@@ -93,7 +93,7 @@ def _laguna_heads(heads: list[int], most: int) -> list[SpecModel]:
 
 
 CHUNKED = "chunked_attention"
-_ROTATED = when(code(lambda c: c.at("no_rope_layers")), ROTATED, BY_INTERVAL)
+_ROTATED = when(code(lambda c: c.at("no_rope_layers") not in (None, [])), ROTATED, BY_INTERVAL)
 
 
 def _llama4_sparse(layer: int, _: int, listed: list[int] | None, step: int) -> bool:
@@ -166,7 +166,7 @@ ROWS: Mapping[str, Row] = {
     ),
     "dots1": decoder(
         2048, GATED, BIAS, HEAD_NORM, qwen_windows(62, default=True), deepseek(0, normalize=False, share=0), own_kv_heads=True,
-        only={"scoring_func": ("sigmoid", "noaux_tc")},
+        only={"scoring_func": ("sigmoid", "noaux_tc"), "moe_layer_freq": 1},
     ),
     # experts in layers `moe_layer_start_index` to `moe_layer_end_index`
     "ernie4_5_moe": decoder(
@@ -175,7 +175,8 @@ ROWS: Mapping[str, Row] = {
             number="moe_num_experts", top_k="moe_k", **COMPUTE, correction_bias="parameter",
             shared=shared_count("moe_num_shared_experts", 2),
         ),
-        {"attention.bias": flag("use_bias"), "feed_forward.bias": flag("use_bias")},
+        {"attention.bias": flag("use_bias"), "feed_forward.bias": flag("use_bias"), "head.bias": when(flag("use_bias"), True)},
+        shared_biases(flag("use_bias")),
         {"prediction": code(_ernie_prediction, "num_nextn_predict_layers"), "_sparse": _ERNIE_SPARSE},
         own_kv_heads=True, tie=True,
         ignored={
@@ -209,7 +210,7 @@ ROWS: Mapping[str, Row] = {
     # experts and a shared one in every layer
     "hunyuan_v1_moe": decoder(
         2048, HUNYUAN, BIAS, experts(number="num_experts", **AS_WIDE, **COMPUTE, shared=shared(same("experts.d_ff"))),
-        {"experts.top_k": code(_hunyuan_top_k, _HUNYUAN_TOP_K, "num_shared_expert", "moe_intermediate_size")},
+        {"experts.top_k": code(_hunyuan_top_k, _HUNYUAN_TOP_K, "moe_topk", "num_shared_expert", "moe_intermediate_size")},
         only={"use_mixed_mlp_moe": True, "moe_layer_num_skipped": 0},
         ignored={
             ROUTES: (
@@ -222,7 +223,7 @@ ROWS: Mapping[str, Row] = {
         131072, GATED, BIAS, HEAD_NORM, prediction(),
         experts(
             d_ff="moe_intermediate_size expert_hidden_dim", normalize=flag("route_norm", True), **SIGMOID,
-            shared=shared_count("num_shared_experts", 1),
+            shared=shared(times(size("num_shared_experts", 1), same("experts.d_ff"))),
         ),
         {"_sparse": mlp_kinds(first_dense(1))}, width=128, own_kv_heads=True,
         only={"qk_norm": True, "mlp_bias": False, "moe_router_use_sigmoid": True, "moe_router_enable_expert_bias": True},
@@ -237,7 +238,7 @@ ROWS: Mapping[str, Row] = {
     "laguna": decoder(
         131072, GATED, BIAS, HEAD_NORM, windowed(kinds(FULL), window(512)),
         experts(scoring="sigmoid", correction_bias="parameter", shared=shared_width(512)),
-        {"attention.output_gate": choice("gating", {True: "head", "per-head": "head", "per-element": "element", False: "none"}, "head")},
+        {"attention.output_gate": choice("gating", {True: "head", "per-head": "head", "per-element": "element"}, "head")},
         {"positions": code(lambda c: c.of(_HALF if FULL in c["_kinds"] else _ALL), _HALF, _ALL)},
         {"layers.positions": code(_laguna_positions, _HALF, _ALL)},
         {"layers.heads": apply(_laguna_heads, each_size("num_attention_heads_per_layer", same("n_heads")), same("n_heads"))},
@@ -270,7 +271,8 @@ ROWS: Mapping[str, Row] = {
         {"layers.windows": by_kind({SLIDING: {"attention": {"window": _MIMO_WINDOW, "sinks": True}, "n_kv_heads": same("n_kv_heads", 2)}})},
         width=192, own_kv_heads=True,
         only={
-            "n_shared_experts": 0, "swa_num_attention_heads": same("n_heads"), "swa_num_key_value_heads": same("n_kv_heads", 2),
+            "n_shared_experts": 0, "num_shared_experts": 0, "swa_num_attention_heads": same("n_heads"),
+            "swa_num_key_value_heads": same("n_kv_heads", 2),
             "swa_head_dim": same("head_dim"), "swa_v_head_dim": same("attention.v_head_dim"), "add_swa_attention_sink_bias": True,
             "add_full_attention_sink_bias": False,
         },
@@ -285,8 +287,8 @@ ROWS: Mapping[str, Row] = {
     ),
     "mixtral": decoder(131072, ONE_WINDOW, experts(**AS_WIDE), own_kv_heads=True),
     "olmoe": decoder(
-        4096, BIAS, experts(**AS_WIDE, normalize=normalized(False), **COMPUTE), {"attention.qk_norm": "full_width"},
-        ignored={SCALES: "clip_qkv"},
+        4096, BIAS, experts(**AS_WIDE, normalize=normalized(False), **COMPUTE),
+        {"attention.qk_norm": "full_width", "head_dim": divided()}, only={"head_dim": same("head_dim")}, ignored={SCALES: "clip_qkv"},
     ),
     "phimoe": decoder(
         131072, BIAS, LAYERNORM, ONE_WINDOW, experts(**AS_WIDE), {"head.bias": when(flag("lm_head_bias"), True)}, own_kv_heads=True,
@@ -307,7 +309,7 @@ ROWS: Mapping[str, Row] = {
     # GLM-4.5's block with all of a head rotated
     "sarvam_moe": decoder(
         131072, GATED, deepseek(1), prediction(), qk_norm("use_qk_norm", "head_dim", True),
-        {"attention.bias": bias(flag("attention_bias use_qkv_bias"))}, width=64, own_kv_heads=True,
+        {"attention.bias": bias(flag("attention_bias use_qkv_bias"))}, width=64, own_kv_heads=True, only={"moe_layer_freq": 1},
     ),
     # experts in every layer
     "solar_open": decoder(

@@ -69,11 +69,12 @@ def every_nth(period: Source, offset: Source, there: Any, others: Any) -> Source
 
 MAMBA = row(
     KERNELS, scan("mamba", "rmsnorm"), tied(True),
-    {"mamba.d_inner": expanded("expand"), "mamba.d_state": size("state_size", 16), "mamba.d_conv": size("conv_kernel", 4)},
-    {"mamba.dt_rank": dt_rank("time_step_rank"), "mamba.conv_bias": flag("use_conv_bias", True), "mamba.bias": flag("use_bias")},
+    {"mamba.d_inner": size("intermediate_size", expanded("expand")), "mamba.d_state": size("state_size", 16)},
+    {"mamba.d_conv": size("conv_kernel", 4), "mamba.dt_rank": dt_rank("time_step_rank")},
+    {"mamba.conv_bias": flag("use_conv_bias", True), "mamba.bias": flag("use_bias")},
     only={"hidden_act": "silu"},
     ignored={
-        UNREAD: "d_inner d_model n_layer ssm_cfg pad_vocab_size_multiple dt_rank intermediate_size mixer_rms_eps",
+        UNREAD: "d_inner d_model n_layer ssm_cfg pad_vocab_size_multiple dt_rank mixer_rms_eps",
         RUNS: "use_falcon_mambapy",
     },
 )  # fmt: skip
@@ -121,7 +122,7 @@ _NEMOTRON_LAYERS = {
 }  # fmt: skip
 _NEMOTRON_EXPERTS = experts(
     number="n_routed_experts num_local_experts", normalize=normalized(True), type="plain", activation=_MLP_ACTIVATION, **SIGMOID,
-    latent_dim=nonzero(count("moe_latent_size")), shared=shared(count("moe_shared_expert_intermediate_size", 7688)),
+    latent_dim=size("moe_latent_size", None), shared=shared(size("moe_shared_expert_intermediate_size", 7688)),
 )  # fmt: skip
 
 
@@ -144,8 +145,9 @@ def _no_biased_experts(c: Reading) -> None:
 
 def _griffin_mixers(c: Reading) -> list[SpecModel]:
     """Return the mixer of each layer by a repeated pattern."""
-    kinds = c.value("block_types") or ["recurrent", "recurrent", "attention"]
-    if not isinstance(kinds, list) or any(kind not in ("recurrent", "attention") for kind in kinds):
+    kinds = c.value("block_types")
+    kinds = ["recurrent", "recurrent", "attention"] if kinds is None else kinds
+    if not isinstance(kinds, list) or not kinds or any(kind not in ("recurrent", "attention") for kind in kinds):
         raise c.refusal("`block_types` must be a list of `recurrent` and `attention`")
     return [{"mixer": "rg_lru"} if kind == "recurrent" else {} for kind in (kinds * c["n_layers"])[: c["n_layers"]]]
 
@@ -221,7 +223,10 @@ ROWS: Mapping[str, Row] = {
         {"_kinds": code(_nemotron_kinds, *_LISTED, "hybrid_override_pattern"), "_unused": code(_no_biased_experts, _MLP_BIAS)},
         {"layers.mixers": by_kind(_NEMOTRON_LAYERS)}, where(_HAS_MOE, _NEMOTRON_EXPERTS),
         where(_HAS_MLP, {"d_ff": size("intermediate_size"), **feed_forward("plain", _MLP_ACTIVATION, _MLP_BIAS)}),
-        only={"mamba_hidden_act": "silu", "num_hidden_layers": apply(len, same("_kinds")), "mamba_proj_bias": same("mamba2.bias")},
+        only={
+            "mamba_hidden_act": "silu", "num_hidden_layers": apply(len, same("_kinds")), "mamba_proj_bias": same("mamba2.bias"),
+            "attention_bias": False, "tie_word_embeddings": False,  # the class and the published code disagree
+        },
         ignored={
             ROUTES: ROUTING,
             UNREAD: (
@@ -259,7 +264,7 @@ ROWS: Mapping[str, Row] = {
         {"head.logit_softcap": softcap("output_logit_soft_cap", 30.0)},
         only={
             "add_qk_norm": False, "add_post_norm": False, "slstm_at": [], "use_bias": False, "weight_mode": ("single", "fused"),
-            "add_out_norm": True, "embedding_dim": same("d_model"),
+            "add_out_norm": True, "embedding_dim": same("d_model"), "tie_word_embeddings": False,
         },
         ignored={
             RUNS: (
