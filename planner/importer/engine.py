@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from planner.importer.keys import Source, alike, uses_of
+from planner.importer.keys import Source, alike, sources_of, uses_of
 from planner.importer.layers import by_layer, with_layers, without_idle_window, without_unused_mixers
 from planner.importer.neutral import COUNTED_WORDS, NEUTRAL, NEUTRAL_BEGINNINGS, NEUTRAL_ENDINGS, REFUSED_ANYWHERE
 from planner.importer.reader import Config, Imported, SpecModel, UnsupportedConfigError, show
@@ -35,6 +35,12 @@ class Row:
         """All known keys, dotted inside a section."""
         read = (name for name, _ in uses_of([self.settings, self.only]))
         return frozenset((*read, *self.only, *self.ignored, *REFUSED_ANYWHERE, "model_type"))
+
+    @cached_property
+    def single(self) -> Mapping[str, bool]:
+        """The keys that are read, and whether their value is never a list or a mapping."""
+        read = [(name, source.single) for source in sources_of([self.settings, self.only]) for name in source.names.split()]
+        return {name: (name, False) not in read for name, _ in sorted(read)}
 
 
 def row(
@@ -141,6 +147,12 @@ class Reading:
                 if not any(alike(value, one) for one in can):
                     raise self.unsupported(name, value, can)
 
+    def check_single(self) -> None:
+        """Reject values of the wrong kind, even where no setting depends on them."""
+        for name, single in self.row.single.items():
+            if (value := self.at(name)) == "" or (single and isinstance(value, (list, Mapping))):
+                raise self.refusal(f"`{name}: {show(value)}` is not a single value")
+
     def unknown(self) -> tuple[str, ...]:
         """Return the unknown keys; reject one that may be a part of the model."""
         listed = []
@@ -174,6 +186,7 @@ def read(row: Row, config: Config, model_type: str) -> Imported:
     c = Reading(row, config, model_type)
     c.check_supported()
     values = {setting: value for setting in row.settings if (value := c[setting]) is not None}
+    c.check_single()
     training = {setting.removeprefix("training."): value for setting, value in values.items() if setting.startswith("training.")}
     model = nested({setting: value for setting, value in values.items() if not setting.startswith(("training.", "layers.", "_"))})
     _check_experts(c, model)

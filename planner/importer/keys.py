@@ -37,22 +37,24 @@ class Source:
     inner: tuple[Any, ...] = ()  # its sources
     absent: str = ""  # the meaning of their absence
     text: str = "computed"  # its text as the default of another source
+    single: bool = False  # whether its keys are numbers, flags or names, not lists or mappings
 
-    def uses(self) -> Iterator[tuple[str, str]]:
-        """Yield its keys, and the meaning of their absence."""
-        yield from ((name, self.absent) for name in self.names.split())
-        yield from uses_of(self.inner)
+
+def sources_of(value: object) -> Iterator[Source]:
+    """Yield all sources inside a value of a row."""
+    if isinstance(value, Source):
+        yield value
+        yield from sources_of(value.inner)
+    elif isinstance(value, Mapping):
+        yield from sources_of(tuple(value.values()))
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from sources_of(inner)
 
 
 def uses_of(value: object) -> Iterator[tuple[str, str]]:
-    """Yield the keys of all sources inside a value of a row."""
-    if isinstance(value, Source):
-        yield from value.uses()
-    elif isinstance(value, Mapping):
-        yield from uses_of(tuple(value.values()))
-    elif isinstance(value, (list, tuple)):
-        for inner in value:
-            yield from uses_of(inner)
+    """Yield the keys of all sources inside a value of a row, and the meaning of their absence."""
+    yield from ((name, source.absent) for source in sources_of(value) for name in source.names.split())
 
 
 def key(names: str, check: Check, default: Any = REQUIRED, null: Any = SAME) -> Source:  # values or sources
@@ -69,8 +71,9 @@ def key(names: str, check: Check, default: Any = REQUIRED, null: Any = SAME) -> 
 
     absent = "required" if default is REQUIRED else f"default {_text(default)}"
     absent += "" if null is SAME else f", null means {_text(null)}"
-    aliases = (Source(read, other, absent=f"another name of {first}") for other in others)
-    return Source(read, first, (*aliases, default, null), absent, first)
+    single = check is not _numbers
+    aliases = (Source(read, other, absent=f"another name of {first}", single=single) for other in others)
+    return Source(read, first, (*aliases, default, null), absent, first, single)
 
 
 def _text(default: object) -> str:

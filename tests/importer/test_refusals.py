@@ -16,6 +16,7 @@ from planner.importer.reader import UnsupportedConfigError
 
 Config = dict[str, Any]
 
+EMPTY: tuple[object, ...] = (0, "", [], {})
 KV: Config = {
     "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 80,
     "vocab_size": 97,
@@ -23,7 +24,9 @@ KV: Config = {
 HF: Config = {key: value for key, value in KV.items() if key != "num_key_value_heads"}
 GPT: Config = {"n_embd": 48, "n_layer": 3, "n_head": 6, "vocab_size": 97}
 LLAMA: Config = {"model_type": "llama", **KV}
-MIXTRAL: Config = {"model_type": "mixtral", **KV, "num_local_experts": 5, "num_experts_per_tok": 2}
+MAMBA: Config = {"hidden_size": 48, "num_hidden_layers": 3, "vocab_size": 97}
+MIXTRAL_SIZES: Config = {**KV, "num_local_experts": 5, "num_experts_per_tok": 2}
+MIXTRAL: Config = {"model_type": "mixtral", **MIXTRAL_SIZES}
 DEEPSEEK: Config = {
     "model_type": "deepseek_v3", **KV, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 20, "n_shared_experts": 1,
 }  # fmt: skip
@@ -95,7 +98,17 @@ def without(config: Config, key: str) -> Config:
         (GEMMA4 | {"per_layer_config": {"3": {"head_dim": 12}}}, "must be distinct layer numbers from 0 to 2, got ['3']"),
         (GEMMA4 | {"per_layer_config": {"2": {}, "02": {}}}, "must be distinct layer numbers from 0 to 2, got ['2', '02']"),
         (GEMMA4 | {"per_layer_config": {"2": 12}}, "`per_layer_config: {'2': 12}` is not a mapping of layer numbers to settings"),
-        ({"model_type": "mamba", **KV, "expand": "2"}, "`expand: '2'`"),
+        ({"model_type": "mamba", **MAMBA, "expand": "2"}, "`expand: '2'`"),
+        ({"model_type": "mamba", **MAMBA, "expand": {}}, "`expand: {}`"),
+        # a key on which no setting depends: the values of the wrong kind are not passed over
+        ({"model_type": "qwen2", **KV, "sliding_window": []}, "`sliding_window: []` is not a single value"),
+        ({"model_type": "falcon", **HF, "num_kv_heads": {}}, "`num_kv_heads: {}` is not a single value"),
+        ({"model_type": "cohere2_moe", **MIXTRAL_SIZES, "norm_topk_prob": ""}, "`norm_topk_prob: ''` is not a single value"),
+        ({"model_type": "granite_swa", **KV, "layer_rope_theta": []}, "`layer_rope_theta` must be a list with a number for each of 3"),
+        ({"model_type": "recurrent_gemma", **KV, "block_types": []}, "`block_types` must be a list of"),
+        ({"model_type": "openai-gpt", **GPT, "afn": ["gelu"]}, "`afn: ['gelu']`"),
+        ({"model_type": "falcon_h1", **KV, "mamba_d_head": {}}, "`mamba_d_head: {}` is not supported"),
+        *((DEEPSEEK | {"q_lora_rank": given}, f"`q_lora_rank: {given!r}` is not a positive integer") for given in EMPTY),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -52,7 +52,8 @@ def _placement(c: Reading) -> str:
 
 def _positions(c: Reading) -> str | SpecModel:
     share = c.value("rotary_percentage")
-    return rotated(c["head_dim"], int(c["head_dim"] * (0.25 if share is None else share and fraction(c, "rotary_percentage", share))))
+    part = 0.25 if share is None else 0 if alike(share, 0) or alike(share, 0.0) else fraction(c, "rotary_percentage", share)
+    return rotated(c["head_dim"], int(c["head_dim"] * part))
 
 
 _CLASSES = {"GptNeoxMLP": "plain", "LLaMAMLP": "gated", "GemmaMLP": "gated", "LLaMAMoE": "gated"}
