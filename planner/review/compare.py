@@ -16,6 +16,7 @@ from planner.review.findings import CheckedModel
 from planner.review.policy import Policy
 from planner.review.review import Figures, FormulaChange, Review, ReviewedModel, ReviewedScenario, Status
 from planner.review.snapshot import Snapshot
+from planner.spec.problems import Problem
 from planner.spec.records import Place, Spec
 
 PAIRS = 10**5  # removed times new models that are searched for renamed ones
@@ -27,18 +28,20 @@ class Terms:
     """What a comparison needs besides the two snapshots."""
 
     policy: Policy
-    policy_changed: bool
     today: date
     base: str  # what the base is, for people
     from_root: Callable[[str], str]  # the path of a file of the working tree
     notes: tuple[str, ...] = ()
-    base_policy: Policy | None = None  # None: unknown
+    base_policy: Policy | None = None  # None: unknown or with errors
+    unmatched: tuple[Problem, ...] = ()  # patterns of the policy
 
 
 def compare(base: Snapshot, head: Snapshot, terms: Terms) -> Review:
     """Compare the head with the base."""
     unreadable = {problem.place.file for problem in head.problems}
     renamed = _renamed(base, head)
+    policy_edits = policy.edits(terms.base_policy, terms.policy) if terms.base_policy else ()
+    policy_changed = terms.base_policy is None or bool(policy_edits)
     models, checked = [], []
     for name in sorted({*base.specs, *head.specs, *(model for model, _ in base.saved)} - set(renamed.values())):
         old = base.specs.get(renamed.get(name, name))
@@ -48,10 +51,11 @@ def compare(base: Snapshot, head: Snapshot, terms: Terms) -> Review:
         elif model.status == "new" and model.path in {problem.place.file for problem in base.problems}:
             model = replace(model, note="no comparison: the spec has errors at the base")
         models.append(replace(model, renamed_from=renamed.get(name, "")) if name in renamed else model)
-        if name in head.specs and (model.status != "unchanged" or terms.policy_changed or name not in base.specs):
+        if name in head.specs and (model.status != "unchanged" or policy_changed or name not in base.specs):
             checked.append(_checked(head.specs[name], model, terms, old))
     findings, statuses = rules.findings(checked, terms.policy, terms.today, terms.from_root, terms.base_policy)
-    found = (*map(rules.of_problem, head.problems), *findings)
+    warnings = (replace(rules.of_problem(problem), severity="warning") for problem in terms.unmatched)
+    found = (*map(rules.of_problem, head.problems), *findings, *warnings)
     with_findings = {finding.model for finding in found}
     return Review(
         base=terms.base,
@@ -61,7 +65,7 @@ def compare(base: Snapshot, head: Snapshot, terms: Terms) -> Review:
         waivers=tuple((name, waiver) for name in sorted(head.specs) for waiver in head.specs[name].waivers),
         notes=(*terms.notes, *(f"{problem.place.file} has errors at the base: {problem.message}" for problem in base.problems)),
         formulas=_formulas(base),
-        policy_edits=policy.edits(terms.base_policy, terms.policy) if terms.base_policy else (),
+        policy_edits=policy_edits,
     )
 
 

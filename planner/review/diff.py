@@ -54,7 +54,7 @@ def _repository(request: Request, folder: Path) -> Repository:
 def _review(request: Request, folder: Path, repo: Repository) -> Review:
     rules, wrong = policy.read(repo.root / POLICY, POLICY)
     commit, named = git.base_commit(repo, request.base) if request.base_report is None else ("", f"the report {request.base_report}")
-    before = git.tree(repo, commit, POLICY.__eq__, LIMIT).files.get(POLICY, b"") if commit else None
+    before = git.tree(repo, commit, POLICY.__eq__, LIMIT).files.get(POLICY) if commit else None
     base_rules, lapsed = policy.parsed(f"base {POLICY}", before) if before else (policy.Policy(), ())
     listed = [*(rules.specs if rules.written or not base_rules.written else ()), *(base_rules.specs if base_rules.written else ())]
     patterns = [_from_root(repo.root, folder, path) for path in request.specs] or list(dict.fromkeys(listed))
@@ -69,16 +69,15 @@ def _review(request: Request, folder: Path, repo: Repository) -> Review:
         base, notes = snapshot.saved_report(request.base_report), ()
         base = replace(base, paths=frozenset(snapshot.selected(base.paths, patterns)))
     base = _only_requested(base, head)
-    nowhere = [problem for problem in nowhere if not snapshot.selected(base.paths, [problem.place.file])]
-    if rules.specs != tuple(listed):  # a path of the base's policy alone may match nothing
-        own = {os.path.relpath(repo.root / path, folder) for path in rules.specs}
-        nowhere = [problem for problem in nowhere if request.specs or problem.place.file in own]
+    lost = {problem.place.file for problem in nowhere}
+    unmatched = () if request.specs or head.problems else tuple(policy.unmatched(rules, head.specs.values(), lost))
+    asked = lost if request.specs else {os.path.normpath(path) for path in rules.specs}  # those of the base's policy may match nothing
+    nowhere = [problem for problem in nowhere if problem.place.file in asked and not snapshot.selected(base.paths, [problem.place.file])]
     if nowhere:
         hint = "" if request.specs else f"; name the specs, or list where they are under specs: in {POLICY}"
         raise ReviewError("; ".join(f"{problem.place.file}: {problem.message}" for problem in nowhere) + hint)
-    from_root = partial(snapshot.from_root, repo.root)
-    policy_changed = before is None or _differs(repo.root / POLICY, before or None)
-    return compare(base, head, Terms(rules, policy_changed, request.today, named, from_root, notes, None if before is None else base_rules))
+    from_root, judging = partial(snapshot.from_root, repo.root), None if lapsed or not commit else base_rules
+    return compare(base, head, Terms(rules, request.today, named, from_root, notes, judging, unmatched))
 
 
 def _only_requested(base: Snapshot, head: Snapshot) -> Snapshot:
@@ -99,9 +98,7 @@ def _unchanged(root: Path, files: dict[str, bytes]) -> frozenset[str]:
     )
 
 
-def _differs(path: Path, content: bytes | None) -> bool:
-    if content is None:
-        return path.is_file()
+def _differs(path: Path, content: bytes) -> bool:
     try:
         return path.stat().st_size != len(content) or path.read_bytes() != content
     except OSError:

@@ -137,7 +137,7 @@ def _message(budget: Budget, limit: Limit, value: int, worth: Fraction) -> str:
     whole = -(-worth.numerator // worth.denominator) if limit.kind == "min" else worth.numerator // worth.denominator
     actual, allowed = quantity.pair(column, value, whole)
     beyond = quantity.rounded(column, abs(value - whole))
-    decimal = column.unit == "bytes" and not limit.amount.text.endswith(("iB", "bytes")) and not limit.amount.text.isdecimal()
+    decimal = column.unit == "bytes" and not limit.amount.text.endswith(("iB", "bytes"))
     written = f"{limit.amount.text} = {allowed}" if decimal else limit.amount.text  # not powers of 1,000 beside GiB
     what = {
         "max": f"exceeds budget {budget.name} ({written}) by {beyond}",
@@ -199,10 +199,12 @@ def _waived(finding: Finding, spec: Spec, today: date) -> Finding:
 
 
 def _unknown_waivers(model: CheckedModel, policy: Policy, from_root: Callable[[str], str]) -> Iterator[Finding]:
-    known = {SIZE_LABEL, *(budget.name for budget in policy.budgets)}
-    for waiver in model.planned.spec.waivers:
-        if waiver.budget not in known:
+    spec, known = model.planned.spec, {budget.name for budget in policy.budgets}
+    applying = {one.name for one in policy.budgets if any(one.covers(spec, scenario.name) for scenario in spec.scenarios)}
+    for waiver in spec.waivers:
+        if waiver.budget not in {SIZE_LABEL, *applying}:
             place = replace(waiver.place, file=from_root(waiver.place.file))
-            message = f"waiver for unknown budget {waiver.budget!r}"
+            what = "budget {!r}, which does not apply to this model" if waiver.budget in known else "unknown budget {!r}"
+            message = f"waiver for {what.format(waiver.budget)}"
             hint = "remove it, or use a budget name from planner.yaml"
-            yield Finding("waiver", "warning", message, place, model.planned.spec.name, hint=hint)
+            yield Finding("waiver", "warning", message, place, spec.name, hint=hint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
@@ -105,6 +106,26 @@ def _edit(one: Difference) -> Edit:
     return Edit(one.setting, before, after, one.after.mark.place if one.after else None)
 
 
+def unmatched(policy: Policy, specs: Collection[Spec], lost: Collection[str]) -> Iterator[Problem]:
+    """Yield the lost paths, the patterns of budgets that match nothing, and the budgets that apply to none of the specs."""
+    items = policy.written.items() if policy.written else {}
+    paths = items["specs"].elements() if "specs" in items else []
+    yield from (_unmatched("specs", one) for one in paths if os.path.normpath(str(one.value)) in lost)
+    scenarios = [(spec, scenario.name) for spec in specs for scenario in spec.scenarios]
+    for budget, node in zip(policy.budgets, items["budgets"].elements() if "budgets" in items else [], strict=True):
+        patterns = [(key, one) for key in ("models", "tags", "scenarios") if key in node.items() for one in node.items()[key].elements()]
+        terms = [(key, one, Budget("", "", (), **{key: (str(one.value),)})) for key, one in patterns]  # type: ignore[arg-type]  # of patterns
+        unused = [_unmatched(key, one) for key, one, alone in terms if not any(alone.covers(*each) for each in scenarios)]
+        yield from unused
+        if not unused and not any(budget.covers(*each) for each in scenarios):
+            name = node.items()["name"]
+            yield name.mark.problem("unmatched", f"budget {budget.name} applies to no model", "correct its models, tags and scenarios")
+
+
+def _unmatched(key: str, pattern: Node) -> Problem:
+    return pattern.mark.problem("unmatched", f"'{pattern.value}' matches no {key[:-1]}", "correct or remove it")
+
+
 def _problems(tree: Node) -> list[Problem]:
     """Check what the schema cannot: known metrics, valid amounts, unique names."""
     found: list[Problem] = []
@@ -145,7 +166,7 @@ def _name_problem(name: Node | None, names: dict[str, int]) -> list[Problem]:
 
 def _amount_problem(kind: str, node: Node, figure: str) -> list[Problem]:
     try:
-        quantity.parse(node.text, CLAIMABLE[figure].unit, share=kind == "max_increase")
+        quantity.parse(node.text, CLAIMABLE[figure].unit, share=kind == "max_increase", bare=CLAIMABLE[figure].unit != "bytes")
     except ValueError as error:
         return [node.mark.problem("amount", f"invalid value '{node.text}' for {kind}", str(error))]
     return []

@@ -25,7 +25,7 @@ def _lines(review: Review, style: Style) -> Iterator[str]:
     for model in review.changed:
         yield ""
         yield from _model(model, statuses, style)
-    yield from _list(f"Changes of {POLICY}", wording.policy_edits(review), style)
+    yield from _list(f"Changes of {POLICY}", wording.numbered(review.policy_edits), style)
     yield from _list("Findings", list(map(wording.line, review.findings)), style)
     yield from _list("Waivers", [wording.waiver(*waiver) for waiver in review.waivers], style)
     yield from _list("Formula updates (same spec, new result)", list(map(wording.formula, review.formulas)), style)
@@ -43,9 +43,7 @@ def _list(title: str, lines: list[str], style: Style) -> Iterator[str]:
 
 def _model(model: ReviewedModel, statuses: wording.BudgetStatuses, style: Style) -> Iterator[str]:
     yield style.bold(printable(f"{model.name} ({model.path}): {wording.status(model)}"))
-    for number, edit in enumerate(model.edits, 1):
-        setting, values, place = wording.edit(edit)
-        yield printable(f"  {number}. {setting} {values}{f', {place}' if place else ''}")
+    yield from (printable(f"  {line}") for line in wording.numbered(model.edits))
     for row in model.rows:
         if row.status == "unchanged":
             yield f"  {printable(row.scenario)}: no metric changed"

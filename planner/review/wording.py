@@ -116,9 +116,9 @@ def edit(one: Edit) -> tuple[str, str, str]:
     return one.setting, f"{before} → {after}", where(one.place) if one.place else ""
 
 
-def policy_edits(review: Review) -> list[str]:
-    """Describe the numbered changes of the policy."""
-    lines = ((number, *edit(one)) for number, one in enumerate(review.policy_edits, 1))
+def numbered(edits: Sequence[Edit]) -> list[str]:
+    """Describe edits, with their numbers."""
+    lines = ((number, *edit(one)) for number, one in enumerate(edits, 1))
     return [f"{number}. {setting} {values}{f', {place}' if place else ''}" for number, setting, values, place in lines]
 
 

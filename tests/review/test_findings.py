@@ -43,9 +43,9 @@ def test_a_budget_exceeded_by_one_is_a_finding(repo: Repo) -> None:
 def test_a_budget_exceeded_by_one_byte_is_reported_in_bytes(repo: Repo) -> None:
     repo.write(spec(batch_size="4000"))
     peak = figures(repo.review())["peak_bytes"]["after"]
-    repo.write(budget("peak_bytes", max=str(peak - 1)), "planner.yaml")
+    repo.write(budget("peak_bytes", max=f"{peak - 1} bytes"), "planner.yaml")
     (finding,) = repo.review()["findings"]
-    assert finding["message"] == f"peak_bytes {peak:,} exceeds budget cap ({peak - 1}) by 1 B (planner.yaml:4)"
+    assert finding["message"] == f"peak_bytes {peak:,} exceeds budget cap ({peak - 1} bytes) by 1 B (planner.yaml:4)"
 
 
 def fits(path: Path, setting: str, value: int, figure: str, limit: int) -> bool:
@@ -63,7 +63,7 @@ def test_the_suggested_fix_is_the_largest_value_that_fits(repo: Repo, figure: st
     value = CLAIMABLE[figure].read(planner.plan(planner.load(path)))
     assert isinstance(value, int)
     limit = int(value * share)
-    repo.write(budget(figure, max=str(limit)), "planner.yaml")
+    repo.write(budget(figure, max=f"{limit}{' bytes' if CLAIMABLE[figure].unit == 'bytes' else ''}"), "planner.yaml")
     (finding,) = repo.review()["findings"]
     expected = []
     for setting, now in (("batch_size", 3), ("sequence_length", 10), ("n_layers", 3)):
@@ -85,7 +85,7 @@ def test_the_suggested_fix_of_a_scenario_is_for_that_scenario(repo: Repo) -> Non
     repo.write(spec() + "scenarios:\n  - {name: big, batch_size: 100}\n")
     base = figures_of(repo, "base")["peak_bytes"]
     big = figures_of(repo, "big")["peak_bytes"]
-    repo.write(budget("peak_bytes", max=str((base + big) // 2), message="Ask us."), "planner.yaml")
+    repo.write(budget("peak_bytes", max=f"{(base + big) // 2} bytes", message="Ask us."), "planner.yaml")
     (finding,) = repo.review()["findings"]
     assert finding["scenario"] == "big"
     largest = int(str(finding["hint"]).split("batch_size to ")[1].split(",")[0])
@@ -197,6 +197,44 @@ def test_a_waiver_for_an_unknown_budget_is_a_warning(repo: Repo) -> None:
     (finding,) = repo.review()["findings"]
     assert (finding["severity"], finding["place"]["line"]) == ("warning", 12)
     assert finding["message"] == "waiver for unknown budget 'cap'"
+
+
+def test_a_waiver_for_a_budget_of_other_models_is_a_warning(repo: Repo) -> None:
+    repo.write(spec() + WAIVED)
+    repo.write(budget("params_total", max="1M", models="[other]"), "planner.yaml")
+    repo.write(spec("other"), "specs/other.yaml")
+    (finding,) = repo.review()["findings"]
+    assert (finding["severity"], finding["place"]["line"]) == ("warning", 12)
+    assert finding["message"] == "waiver for budget 'cap', which does not apply to this model"
+
+
+@pytest.mark.parametrize(
+    ("terms", "line", "message"),
+    [
+        ({"models": "['large-*']"}, 5, "'large-*' matches no model"),
+        ({"models": "[tiny, nobody]"}, 5, "'nobody' matches no model"),
+        ({"tags": "[prod, 'production*']"}, 5, "'production*' matches no tag"),
+        ({"scenarios": "[long]"}, 5, "'long' matches no scenario"),
+        ({"models": "[tiny]", "tags": "[prod]"}, 2, "budget cap applies to no model"),
+    ],
+)
+def test_a_pattern_that_matches_nothing_is_a_warning_at_its_line(repo: Repo, terms: dict[str, str], line: int, message: str) -> None:
+    repo.write(spec("other") + "tags: [prod, production]\n", "specs/other.yaml")
+    repo.write(budget("params_total", max="1M", **terms), "planner.yaml")
+    (finding,) = repo.review()["findings"]
+    place = finding["place"]
+    assert isinstance(place, dict)
+    assert (finding["rule"], finding["severity"], place["file"], place["line"]) == ("unmatched", "warning", "planner.yaml", line)
+    assert finding["message"] == message
+    assert repo.review("specs/other.yaml")["findings"] == []  # the other specs are not read
+
+
+def test_a_path_of_the_policy_that_matches_nothing_is_a_warning(repo: Repo) -> None:
+    repo.git("mv", "specs", "models")
+    repo.write("specs: [models, specs/]\n", "planner.yaml")
+    (finding,) = repo.review()["findings"]
+    assert (finding["rule"], finding["severity"], finding["message"]) == ("unmatched", "warning", "'specs/' matches no spec")
+    assert finding["place"] == {"file": "planner.yaml", "line": 1, "column": 17}
 
 
 @pytest.mark.parametrize("until", ["2027-02-30", "soon", "2027-1-1", "20270101", "２０２７-01-01"])

@@ -38,6 +38,10 @@ WRONG = [
         "budgets: [{name: a, figure: params_total, max: 7GB}]\n",
         "1:48: error[amount]: invalid value '7GB' for max; the unit must be parameters, for example 7B, 124M, 300e9",
     ),
+    (
+        "budgets: [{name: a, figure: peak_bytes, max: 80}]\n",
+        "1:46: error[amount]: invalid value '80' for max; use a number and a unit, for example 80GB, 40GiB",
+    ),
     ("budgets: [{name: a, figure: params_total, max: 5%}]\n", "1:48: error[amount]: invalid value '5%' for max"),
     ("budgets: [{name: a, figure: params_total, max: -1}]\n", "1:48: error[range]: budgets[0].max must be at least 0, not -1"),
     (
