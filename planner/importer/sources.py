@@ -13,13 +13,14 @@ from planner.importer.engine import read
 from planner.importer.huggingface import read_huggingface
 from planner.importer.reader import Imported, UnsupportedConfigError
 from planner.importer.types.gpt import LITGPT, NANOGPT, looks_like_litgpt, looks_like_nanogpt
-from planner.importer.types.megatron import MEGATRON, looks_like_megatron
+from planner.importer.types.megatron import MEGATRON, NEOX, looks_like_megatron
 from planner.spec.nodes import UNREADABLE, Node, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ARGUMENT = re.compile(r"(?:^|\s)--([A-Za-z][\w-]*)")  # --num-layers 24
+_SCRIPT = re.compile(r"\bpretrain_(?!gpt)\w+\.py\b")
 
 
 def read_config(text: str, file: str) -> Imported:
@@ -29,6 +30,10 @@ def read_config(text: str, file: str) -> Imported:
         raise UnsupportedConfigError(f"expected a mapping of keys to values, got {_kind(config)}")
     if "model_type" in config:
         return read_huggingface(config)
+    if (script := _SCRIPT.search(text)) and isinstance(config.get("num_layers"), int):
+        raise UnsupportedConfigError(f"this looks like arguments of Megatron-LM's {script[0]}; only those of pretrain_gpt.py are supported")
+    if found := [key for key in config if str(key).replace("-", "_") in NEOX]:
+        raise UnsupportedConfigError(f"this looks like a configuration of GPT-NeoX, which is not supported: it has {', '.join(found)}")
     for part in (config, _flattened(config)):
         if looks_like_megatron(part):
             return read(MEGATRON, part, "Megatron-LM")
@@ -55,7 +60,7 @@ def _parsed(text: str, file: str) -> Any:  # noqa: ANN401 - any value of a file
     if file.endswith(".py"):
         return dict(_assignments(text))
     if _ARGUMENT.search(text) and not re.search(r"^\w+:", text, re.MULTILINE):
-        return dict(_arguments(text.split()))
+        return {"group_query_attention": False, **dict(_arguments(text.split()))}
     printed = dict(_printed(text))
     if len(printed) > 2:  # noqa: PLR2004 - too few for a model
         return printed

@@ -84,6 +84,20 @@ vocab_size = 50257
 batch_size = 12
 wandb_run_name = 'gpt2-' + str(124)
 """
+NEOX = """\
+num_layers: 6
+hidden_size: 512
+num_attention_heads: 8
+seq_length: 2048
+max_position_embeddings: 2048
+vocab_size: 50304
+pos_emb: rotary
+no_weight_tying: true
+"""
+SMALL = """\
+--num-layers 2 --hidden-size 512 --num-attention-heads 8 --seq-length 128 --max-position-embeddings 256 --vocab-size 1000
+--position-embedding-type rope --swiglu --ffn-hidden-size 1024 --disable-bias-linear --normalization RMSNorm --num-query-groups 2
+"""
 
 
 def total(imported: Imported, plan_model: PlanModel) -> int:
@@ -112,6 +126,18 @@ def test_training_settings_are_read_from_megatron() -> None:
     assert "rotary_base" in imported.not_understood
 
 
+# A layer has 4·512² weights in attention, 3·512·1024 in the feed-forward and 2·512 in norms; 1,000 tokens are padded to 1,024.
+def test_megatron_drops_the_groups_of_queries_without_its_switch(plan_model: PlanModel) -> None:
+    assert total(read_config(SMALL, "args.txt"), plan_model) == 1024 * 512 + 2 * (4 * 512**2 + 3 * 512 * 1024 + 2 * 512) + 512
+    grouped = read_config(f"{SMALL} --group-query-attention", "args.txt")
+    assert grouped.model["n_kv_heads"] == 2
+
+
+def test_megatron_may_train_on_shorter_sequences_than_it_has_positions() -> None:
+    imported = read_config(SMALL, "args.txt")
+    assert (imported.model["context_length"], imported.training["sequence_length"]) == (256, 128)
+
+
 def test_megatron_pads_the_vocabulary_per_rank() -> None:
     imported = read_config(LLAMA3.replace("128256", "50257") + " --tensor-model-parallel-size 4", "run.sh")
     assert imported.model["pad_vocab_to_multiple_of"] == 512
@@ -122,6 +148,14 @@ def test_megatron_pads_the_vocabulary_per_rank() -> None:
     [
         (LLAMA3.replace("--vocab-size 128256", ""), "run.sh", "`vocab_size` or `padded_vocab_size` is missing"),
         (LLAMA3 + " --window-size 128", "run.sh", "`window_size: 128` is not supported"),
+        (LLAMA3 + " --softmax-type learnable", "run.sh", "`softmax_type: 'learnable'` is not supported; supported: vanilla"),
+        (LLAMA3 + " --attention-output-gate", "run.sh", "`attention_output_gate: True` is not supported"),
+        (LLAMA3 + " --hybrid-layer-pattern M*M-", "run.sh", "`hybrid_layer_pattern: 'M*M-'` is not supported"),
+        (LLAMA3 + " --heterogeneous-layers-config-path x.json", "run.sh", "`heterogeneous_layers_config_path: 'x.json'`"),
+        (LLAMA3 + " --spec a.b c", "run.sh", "`spec: ['a.b', 'c']` is not supported"),
+        (LLAMA3 + " --tokenizer-type BertWordPieceLowerCase", "run.sh", "`tokenizer_type: 'BertWordPieceLowerCase'` is not supported"),
+        (LLAMA3.replace("pretrain_gpt", "pretrain_bert"), "run.sh", "this looks like arguments of Megatron-LM's pretrain_bert.py"),
+        (NEOX, "pythia.yml", "this looks like a configuration of GPT-NeoX, which is not supported: it has pos_emb, no_weight_tying"),
         (json.dumps(DEEPSEEK | {"moe_layer_freq": "__import__('os')"}), "args.json", "is not a list such as"),
         (json.dumps(DEEPSEEK | {"moe_router_topk": 300}), "args.json", "more than the 256 experts"),
         (LITGPT_PYTHIA.replace("GptNeoxMLP", "OtherMLP"), "x.yaml", "`mlp_class_name: 'OtherMLP'` is not supported"),

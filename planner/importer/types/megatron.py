@@ -14,11 +14,16 @@ from planner.importer.neutral import *
 from planner.importer.parts import *
 from planner.importer.reader import SpecModel, show
 
-# Arguments of other architectures, supported only if off.
+# Arguments of other architectures, and those that add, share or leave out weights, supported only if off.
 _OFF = (
-    "bert_binary_head decoder_num_layers encoder_num_layers experimental_attention_variant hybrid_override_pattern is_hybrid_model "
-    "moe_latent_size moe_use_legacy_grouped_gemm retro_add_retriever use_legacy_models window_size"
+    "apply_residual_connection_post_layernorm attention_output_gate bert_no_binary_head decoder_num_layers enable_mhc_connections "
+    "experimental_attention_variant gdp_num_householder heterogeneous_block_specs heterogeneous_layers_config_encoded_json "
+    "heterogeneous_layers_config_path hybrid_attention_ratio hybrid_layer_pattern hybrid_mlp_ratio hybrid_override_pattern is_hybrid_model "
+    "linear_attention_freq moe_latent_size moe_use_legacy_grouped_gemm mtp_hybrid_override_pattern mtp_use_repeated_layer no_rope_freq "
+    "quick_geglu retro_add_retriever use_legacy_models vision_pretraining vocab_extra_ids window_size yaml_cfg"
 )
+# Keys that only GPT-NeoX has; it ties weights, norms, positions and parallel blocks under names of its own.
+NEOX = ("pos_emb", "no_weight_tying", "gpt_j_residual", "gpt_j_tied", "rotary_pct", "attention_config", "mlp_type", "pipe_parallel_size")
 
 
 _DIGITS = 9  # of a number in text
@@ -43,6 +48,11 @@ def _vocabulary(c: Reading) -> int:
     if given is None:
         raise c.refusal("`vocab_size` or `padded_vocab_size` is missing; Megatron-LM reads it from the tokenizer")
     return positive(c, "vocab_size", given)
+
+
+def _tokenizer(c: Reading) -> tuple[object, ...]:
+    given = c.at("tokenizer_type")
+    return () if str(given).startswith("Bert") else (given,)  # BERT has token types, a pooler and two heads
 
 
 def _qk_norm(c: Reading) -> str:
@@ -97,8 +107,9 @@ _SHARED, _SOFTMAX = count("moe_shared_expert_intermediate_size"), {"softmax": "s
 MEGATRON = row(
     {"vocab_size": size("padded_vocab_size", code(_vocabulary, "vocab_size", "vocab_size_override"))},
     {"pad_vocab_to_multiple_of": when(size("padded_vocab_size", None), None, _MULTIPLE)},
-    {"context_length": size("max_position_embeddings seq_length"), "d_model": size("hidden_size"), "n_layers": layers("num_layers")},
-    {"n_heads": size("num_attention_heads"), "n_kv_heads": when(_GROUPED, size("num_query_groups", same("n_heads")), same("n_heads"))},
+    {"context_length": size("max_position_embeddings", size("seq_length")), "d_model": size("hidden_size")},
+    {"n_layers": layers("num_layers"), "n_heads": size("num_attention_heads")},
+    {"n_kv_heads": when(_GROUPED, size("num_query_groups", same("n_heads")), same("n_heads"))},
     {"head_dim": head_dim("kv_channels"), "d_ff": size("ffn_hidden_size", _HIDDEN)},
     {"attention.bias": when(_BIASED, True, bias(flag("add_qkv_bias"))), "attention.qkv": "fused"},
     feed_forward(when(_SWIGLU, "gated", "plain"), when(_SWIGLU, "silu", when(flag("squared_relu"), "relu_squared", _GELU)), _BIASED),
@@ -122,5 +133,9 @@ MEGATRON = row(
     {"training.batch_size": size("micro_batch_size", None), "training.sequence_length": size("seq_length", None)},
     {"training.precision": when(flag("bf16"), "bf16-master")},
     {"training.recompute": choice("recompute_granularity", {"full": "full", "selective": "selective"}, None)},
-    only={name: (False, 0, [], "") for name in _OFF.split()}, lists_unknown=True,
+    only={
+        **{name: (False, 0, 0.0, [], "") for name in _OFF.split()},
+        "softmax_type": "vanilla", "spec": "local", "encoder_num_layers": same("n_layers"), "tokenizer_type": code(_tokenizer),
+    },
+    lists_unknown=True,
 )  # fmt: skip
