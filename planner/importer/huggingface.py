@@ -68,6 +68,13 @@ def _text_part(config: Config, model_type: str, part: str) -> tuple[Config, list
         if model_type not in _TEXT_TYPES:
             raise UnsupportedConfigError(f"{show(model_type)} config: `{part}` has no `model_type`, so its keys cannot be interpreted")
         text["model_type"] = _TEXT_TYPES[model_type]
+    row = FAMILIES.get(text["model_type"])
+    for key in row.single if row else ():
+        above, value = config.get(key), text.get(key)
+        if above is not None and value is not None and above != value:
+            raise UnsupportedConfigError(
+                f"{show(model_type)} config: `{key}: {show(above)}` and `{part}.{key}: {show(value)}` disagree; remove one of them"
+            )
     notes = [f"only the text model is imported, `{part}` of a {show(model_type)[1:-1]} config; encoders of images or sound are not counted"]
     sizes = zip(_SIZES, _TEXT_DEFAULTS.get(text["model_type"], ()), strict=False)
     defaults: dict[str, Any] = {key: value for key, value in sizes if key not in text}

@@ -166,6 +166,14 @@ def test_the_text_part_of_a_composite_config_is_read_with_a_note() -> None:
     assert "num_attention_heads 8" in imported.notes[1]
 
 
+@pytest.mark.parametrize(("key", "above", "inside"), [("tie_word_embeddings", True, False), ("vocab_size", 99, 97)])
+def test_a_composite_whose_text_part_disagrees_with_it_is_refused_naming_both(key: str, above: object, inside: object) -> None:
+    config = {"model_type": "llava", key: above, "text_config": LLAMA | {key: inside}}
+    with pytest.raises(UnsupportedConfigError, match=f"`{key}: {above}` and `text_config.{key}: {inside}` disagree"):
+        read_huggingface(config)
+    assert read_huggingface({**config, key: inside}).model["d_model"] == 48
+
+
 WORDS = st.sampled_from(["", "silu", "full_attention", "partial_rotary_factor", "alibi", "M-*E"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 200) | st.floats() | WORDS,
