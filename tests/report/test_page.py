@@ -10,16 +10,19 @@ from collections import defaultdict
 from html.parser import HTMLParser
 from itertools import combinations
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import planner
+from planner.capacity.figures import COMPONENTS
 from planner.report import page
 from planner.report.csv import capacity, components
 from planner.report.curves import _around
 from planner.report.files import files
 from planner.report.html.markup import link
 from planner.report.planned import BudgetLimit, Planned
+from planner.spec.records import FlopsConvention
 
 ROOT = Path(__file__).parent.parent.parent
 EVIL = '</style><script>alert(1)</script><img src=x onerror=alert(2)>" onmouseover=alert(3) x="&amp;'
@@ -257,7 +260,7 @@ def lab(color: str, sight: tuple[tuple[float, ...], ...]) -> tuple[float, float,
 @pytest.mark.parametrize("palette", ["p", "m", "c"])
 def test_colors_are_distinguishable_with_color_vision_deficiency(sight: str, palette: str) -> None:
     colours = re.findall(rf"\.{palette}\d+{{--c:(#\w{{6}})", page.sheet())
-    assert len(colours) == {"p": 11, "m": 7, "c": 5}[palette]
+    assert len(colours) == {"p": len(COMPONENTS), "m": 7, "c": len(get_args(FlopsConvention))}[palette]  # one for each bar
     for one, other in combinations(colours, 2):
         apart = sum((a - b) ** 2 for a, b in zip(lab(one, SIGHT[sight]), lab(other, SIGHT[sight]), strict=True)) ** 0.5
         assert apart > 10, (one, other)  # a difference of 2.3 is just noticeable
