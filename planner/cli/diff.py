@@ -84,4 +84,4 @@ def run(arguments: argparse.Namespace) -> int:
     sys.stdout.write(printed)
     if arguments.exit_zero:
         return FINE
-    return FINDING if made.failed or (arguments.exit_code and made.changed) else FINE
+    return FINDING if made.failed or (arguments.exit_code and (made.changed or made.policy_edits)) else FINE

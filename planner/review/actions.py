@@ -89,7 +89,11 @@ def comment(review: Mapping[str, Any], report: str, comments: Sequence[Mapping[s
     if there is not None:
         one, run = there
         return ("none a later run has commented" if own.is_older_than(run) else f"update {int(one['id'])}"), body
-    wanted = {"always": True, "on-change": review["changed"] or review["findings"], "on-finding": review["findings"]}[mode]
+    wanted = {
+        "always": True,
+        "on-change": review["changed"] or review["policy_edits"] or review["findings"],
+        "on-finding": review["findings"],
+    }[mode]
     return ("create" if wanted else "none nothing to report"), body
 
 

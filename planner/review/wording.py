@@ -9,6 +9,7 @@ from typing import TypeAlias
 from planner.report import quantity
 from planner.report.columns import FIGURES, OVERVIEW
 from planner.report.overview import label
+from planner.review.policy import POLICY
 from planner.review.review import Change, Edit, Finding, FormulaChange, Review, ReviewedModel, ReviewedScenario
 from planner.spec.records import Place, Waiver
 
@@ -33,7 +34,12 @@ _DONE = ("changed", "new", "removed", "renamed", "unreadable")
 
 
 def summary(review: Review) -> str:
-    """Count the models by status, in a sentence."""
+    """Count the models by status and the changes of the policy, in a sentence or two."""
+    edits = f" {len(review.policy_edits)} {'change' if len(review.policy_edits) == 1 else 'changes'} of {POLICY}."
+    return _models(review) + (edits if review.policy_edits else "")
+
+
+def _models(review: Review) -> str:
     counts = {done: sum(model.status == done for model in review.models) for done in _DONE}
     counted = [f"{number} {done}" for done, number in counts.items() if number]
     same = [model for model in review.models if model.status == "unchanged"]
@@ -41,8 +47,9 @@ def summary(review: Review) -> str:
     if counted:
         return f"{', '.join(counted)} {'model' if len(review.changed) == 1 else 'models'}; {len(same)} unchanged."
     of_them = f" ({moved} moved to another file)" if moved else ""
+    none = "No changes of models" if review.policy_edits else "No changes"
     models = "the only model matches" if len(same) == 1 else f"all {len(same)} models match"
-    return f"No changes: {models} the base{of_them}." if same else "No changes: no models found."
+    return f"{none}: {models} the base{of_them}." if same else "No changes: no models found."
 
 
 def verdict(review: Review) -> str:

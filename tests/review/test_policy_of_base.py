@@ -67,6 +67,8 @@ def test_a_waiver_allows_it_in_view_of_all(repo: Repo) -> None:
 def test_a_policy_that_changes_alone_or_becomes_stricter_is_no_finding(repo: Repo) -> None:
     base = on_branch(repo, POLICY.replace("150k", "1.5M"))
     assert repo.review("--base", base)["findings"] == []
+    code, out, _ = repo.run("diff", "--base", base, "--exit-code")
+    assert (code, "No changes of models: the only model matches the base. 1 change of planner.yaml." in out) == (1, True)
     repo.write(POLICY.replace("150k", "140k"), "planner.yaml")
     repo.write(spec(n_layers="3"))
     assert [one["rule"] for one in repo.review("--base", base)["findings"]] == ["budget:cap"]
