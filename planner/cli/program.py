@@ -59,8 +59,7 @@ def _terminate(number: int, _frame: object) -> None:
 @contextmanager
 def _signals_as_interrupts() -> Iterator[None]:
     """Treat SIGTERM and SIGHUP as an interrupt, unless they are ignored, so that half-written reports are undone."""
-    wanted = ("SIGTERM", "SIGHUP") if threading.current_thread() is threading.main_thread() else ()
-    numbers = [getattr(signal, name) for name in wanted if hasattr(signal, name)]
+    numbers = {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)} if threading.current_thread() is threading.main_thread() else ()
     caught = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
     for number in caught:
         signal.signal(number, _terminate)
