@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,11 @@ PlanModel = Callable[..., Plan]
 # No deadline. Function-scoped fixtures are fine: each example writes its own file into the folder.
 settings.register_profile("planner", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 settings.load_profile("planner")
+
+# A shell starts background jobs with these signals ignored, and processes inherit that: tests that send them need the defaults.
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.fixture
