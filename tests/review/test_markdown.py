@@ -102,7 +102,7 @@ def test_a_name_is_shown_literally(repo: Repo, name: str) -> None:
     waiver = f"waivers: [{{budget: {quoted}, reason: {quoted}, until: 2027-01-31}}]\n"
     repo.write(text + waiver, "specs/hostile.yaml")
     budget = f"  - name: {quoted}\n    figure: params_total\n    max: 1000\n    message: {quoted}\n"
-    repo.write(f"budgets:\n{budget}  - {{name: plain, figure: peak_bytes, max: 1}}\n", "planner.yaml")
+    repo.write(f"budgets:\n{budget}  - {{name: plain, figure: peak_bytes, max: 1 bytes}}\n", "planner.yaml")
     base = repo.commit()
     repo.write(text.replace("n_layers: 3", "n_layers: 4"), "specs/hostile.yaml")
     for arguments in ((), ("--base", base), ("--today", "2027-01-01")):
