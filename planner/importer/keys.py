@@ -24,7 +24,10 @@ ACTIVATIONS = {
     "relu2": "relu_squared", "silu": "silu", "swish": "silu",
 }  # fmt: skip
 # Former names of kinds of layers in transformers.
-_OLDER_LAYER_TYPES = {"attention": "full_attention", "linear": "linear_attention", "mamba": "linear_attention"}
+_OLDER_LAYER_TYPES = {
+    "attention": "full_attention", "linear": "linear_attention", "mamba": "linear_attention",
+    "deepseek_sparse_attention": "indexed_attention",
+}  # fmt: skip
 REQUIRED, SAME = object(), object()  # the default of a required key; null counts as absent
 
 

@@ -23,7 +23,8 @@ NEUTRAL: Mapping[str, str] = {
             "num_labels problem_type task_specific_params tokenizer_class transformers_version"
         ),
         RUNS: (
-            "_attn_implementation attention_softmax_in_fp32 attn_implementation chunk_size_feed_forward dtype ep_size num_logits_to_keep "
+            "_attn_implementation _attn_implementation_autoset "
+            "attention_softmax_in_fp32 attn_implementation chunk_size_feed_forward dtype ep_size num_logits_to_keep "
             "output_attentions output_hidden_states output_router_logits output_scores pretraining_tp quantization_config return_dict "
             "return_dict_in_generate scale_attention_softmax_in_fp32 torch_dtype torchscript use_bfloat16 use_cache use_flash_attn "
             "use_grouped_mm"

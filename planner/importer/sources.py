@@ -60,7 +60,7 @@ def _parsed(text: str, file: str) -> Any:  # noqa: ANN401 - any value of a file
     if file.endswith(".py"):
         return dict(_assignments(text))
     if _ARGUMENT.search(text) and not re.search(r"^\w+:", text, re.MULTILINE):
-        return {"group_query_attention": False, **dict(_arguments(text.split()))}
+        return {"group_query_attention": False, **dict(_arguments(re.sub("[\"']", " ", text).split()))}
     printed = dict(_printed(text))
     if len(printed) > 2:  # noqa: PLR2004 - too few for a model
         return printed
@@ -130,10 +130,10 @@ def _arguments(words: list[str]) -> Iterator[tuple[str, Any]]:
             values += [word] if word != "\\" else []
             continue
         if name:
-            joined = [_literal(value.strip("'\"")) for value in values]
+            joined = [_literal(value) for value in values]
             yield name, True if not joined else joined[0] if len(joined) == 1 else joined
-        head, equals, value = word[2:].partition("=")
-        name, values = head.replace("-", "_"), [value] if equals else []
+        head, _, value = word[2:].partition("=")
+        name, values = head.replace("-", "_"), [value] if value else []
 
 
 def _printed(text: str) -> Iterator[tuple[str, Any]]:

@@ -129,6 +129,21 @@ def test_an_unknown_key_unrelated_to_the_model_is_only_listed() -> None:
     assert read_huggingface(LLAMA | {"unsloth_version": "2025.1", "license": "mit"}).not_understood == ("unsloth_version", "license")
 
 
+@pytest.mark.parametrize(
+    ("config", "key", "value"),
+    [
+        (LLAMA, "_attn_implementation_autoset", True),  # transformers 4.4x wrote it
+        ({"model_type": "qwen3_moe", **MIXTRAL_SIZES, "moe_intermediate_size": 20}, "use_qk_norm", True),  # Qwen3-Coder-480B
+        ({"model_type": "qwen3_next", **MIXTRAL_SIZES, "moe_intermediate_size": 20}, "output_gate_type", "swish"),
+        ({"model_type": "qwen2", **KV}, "padded_vocab_size", 97),
+        ({"model_type": "minimax_m2", **MIXTRAL_SIZES}, "layernorm_full_attention_beta", 1.0),
+        ({**DEEPSEEK, "model_type": "glm_moe_dsa"}, "layer_types", ["deepseek_sparse_attention"] * 3),  # GLM-5.2; renamed since
+    ],
+)
+def test_a_key_that_changes_nothing_is_no_reason_to_refuse(config: Config, key: str, value: object) -> None:
+    assert from_huggingface({**config, key: value}) == from_huggingface(config)
+
+
 def test_settings_of_generation_are_ignored() -> None:
     generation = {"num_beams": 1, "num_return_sequences": 1, "top_k": 50, "top_p": 1.0, "no_repeat_ngram_size": 0, "max_length": 20}
     assert read_huggingface(LLAMA | generation).not_understood == ()

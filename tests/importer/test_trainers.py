@@ -133,6 +133,10 @@ def test_megatron_drops_the_groups_of_queries_without_its_switch(plan_model: Pla
     assert grouped.model["n_kv_heads"] == 2
 
 
+def test_a_quotation_mark_around_arguments_is_no_part_of_them() -> None:
+    assert read_config(f'ARGS="{SMALL}"', "args.sh").model == read_config(SMALL, "args.txt").model
+
+
 def test_megatron_may_train_on_shorter_sequences_than_it_has_positions() -> None:
     imported = read_config(SMALL, "args.txt")
     assert (imported.model["context_length"], imported.training["sequence_length"]) == (256, 128)

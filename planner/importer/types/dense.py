@@ -129,7 +129,8 @@ def _square(c: Reading) -> int:
     return width
 
 
-QWEN2 = decoder(32768, GATED, qwen_windows(28), {"attention.bias": bias(True)}, own_kv_heads=True)
+PADDED = {"padded_vocab_size": same("vocab_size")}
+QWEN2 = decoder(32768, GATED, qwen_windows(28), {"attention.bias": bias(True)}, own_kv_heads=True, only=PADDED)
 QWEN3 = decoder(32768, GATED, BIAS, HEAD_NORM, qwen_windows(28), width=128, own_kv_heads=True)
 
 GLM = decoder(
@@ -255,7 +256,7 @@ ROWS: Mapping[str, Row] = {
         sizes(8192), GATED, tied(False), {"head_dim": size("kv_channels", 128), "d_ff": half(size("intermediate_size"))},
         {"attention.bias": bias(True, when(flag("no_bias", True), False, True)), "attention.qkv": "fused"},
         {"feed_forward.activation": "silu", "feed_forward.bias": when(flag("no_bias", True), False, True), "norm.type": "rmsnorm"},
-        {"positions": rope(name="rotary_pct")},
+        {"positions": rope(name="rotary_pct")}, only=PADDED,
         ignored={
             ROTATES: "rotary_emb_base use_dynamic_ntk", SCALES: "scale_attn_weights use_logn_attn",
             RUNS: "bf16 fp16 fp32 onnx_safe softmax_in_fp32 use_cache_quantization use_cache_kernel", NAMES: "seq_length tokenizer_type",

@@ -10,7 +10,7 @@ from planner.importer.keys import *
 from planner.importer.neutral import *
 from planner.importer.parts import *
 from planner.importer.reader import SpecModel, show
-from planner.importer.types.moe import MINIMAX_POSITIONS
+from planner.importer.types.moe import FACTORS, MINIMAX_POSITIONS
 from planner.importer.types.scan import KERNELS, at, mixer_kinds
 
 
@@ -32,7 +32,7 @@ QWEN_HYBRID = decoder(
     32768, KERNELS, BIAS, HEAD_NORM, delta_net(),
     mixed(mixer_kinds(every(size("full_attention_interval", 4), others=LINEAR)), "gated_delta_net", {"extra": GATE_BIAS}),
     {"attention.output_gate": "element", "norm.unit_offset": True, "positions": rope(0.25)}, width=256, own_kv_heads=True,
-    only={"attn_output_gate": True},
+    only={"attn_output_gate": True}, ignored={UNREAD: "output_gate_type"},
 )  # fmt: skip
 
 
@@ -64,8 +64,7 @@ MINIMAX = decoder(
     ignored={
         SCALES: (
             "full_attn_alpha_factor full_attn_beta_factor linear_attn_alpha_factor linear_attn_beta_factor mlp_alpha_factor "
-            "mlp_beta_factor layernorm_full_attention_alpha layernorm_full_attention_beta layernorm_linear_attention_alpha "
-            "layernorm_linear_attention_beta layernorm_mlp_alpha layernorm_mlp_beta"
+            f"mlp_beta_factor {FACTORS}"
         ),
         RUNS: "block_size", UNREAD: "postnorm shared_moe_mode",
     },

@@ -31,7 +31,7 @@ GLM4_MOE = decoder(
 QWEN3_MOE = decoder(
     32768, GATED, BIAS, HEAD_NORM, experts(normalize=normalized(False), **COMPUTE),
     {"attention.window": when(flag("use_sliding_window"), window(4096)), "_sparse": sparse_steps(layer_numbers("mlp_only_layers", []))},
-    own_kv_heads=True,
+    own_kv_heads=True, only={"use_qk_norm": True},
 )  # fmt: skip
 
 
@@ -72,6 +72,7 @@ def _ernie_prediction(c: Reading) -> None:
         c.notes.append("its multi-token-prediction layers are not counted")
 
 
+FACTORS = " ".join(f"layernorm_{part}_{name}" for part in ("full_attention", "linear_attention", "mlp") for name in ("alpha", "beta"))
 MINIMAX_POSITIONS = apply(
     lambda rotary, width, whole: whole if rotary == width else {"type": "rope", "rotary_dim": rotary},
     size("rotary_dim", same("head_dim")), same("head_dim"), rope(),
@@ -283,7 +284,7 @@ ROWS: Mapping[str, Row] = {
         196608, experts(**AS_WIDE, **SIGMOID), {"attention.qk_norm": "full_width", "positions": MINIMAX_POSITIONS}, width=128,
         own_kv_heads=True,
         only={"shared_intermediate_size": 0, "scoring_func": "sigmoid", "use_qk_norm": True, "qk_norm_type": "per_layer"},
-        ignored={UNREAD: "attn_type_list mtp_transformer_layers num_mtp_modules use_mtp use_routing_bias"},
+        ignored={UNREAD: f"{FACTORS} attn_type_list mtp_transformer_layers num_mtp_modules use_mtp use_routing_bias"},
     ),
     "mixtral": decoder(131072, ONE_WINDOW, experts(**AS_WIDE), own_kv_heads=True),
     "olmoe": decoder(
