@@ -140,12 +140,7 @@ def tied(default: bool, names: str = "tie_word_embeddings") -> Settings:  # the 
 
 
 def decoder(
-    context_length: int,
-    *parts: Row | Settings,
-    width: int | None = None,
-    own_kv_heads: bool | int = False,
-    tie: bool = False,
-    **more: Any,
+    context_length: int, *parts: Row | Settings, width: int | None = None, own_kv_heads: bool | int = False, tie: bool = False, **more: Any
 ) -> Row:
     """Return a decoder with Llama's key names; the numbers are the class's defaults, ``width`` that of head_dim.
 

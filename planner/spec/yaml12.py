@@ -41,12 +41,7 @@ _NUMBER_START = frozenset("+-.0123456789")
 _OLD_LINE_END = re.compile("[\x85\u2028\u2029]")  # in YAML 1.1, which the parser follows, and no longer in 1.2
 
 _TAG = "tag:yaml.org,2002:"
-_TAGGED = {
-    _TAG + "int": (int,),
-    _TAG + "float": (int, Fraction, float),
-    _TAG + "bool": (bool,),
-    _TAG + "null": (type(None),),
-}
+_TAGGED = {_TAG + "int": (int,), _TAG + "float": (int, Fraction, float), _TAG + "bool": (bool,), _TAG + "null": (type(None),)}
 
 
 def parse(source: Source) -> tuple[Node, tuple[Problem, ...]]:
@@ -232,10 +227,7 @@ _SYNTAX = {
     "maximum nesting depth": (_TOO_DEEP, ""),
     "found character '\\t' that cannot start any token": ("a tab cannot indent", "use spaces"),
     "cannot start any token": ("this character cannot start a value", "use spaces to indent and quotes around text"),
-    "mapping values are not allowed": (
-        "a 'key: value' inside another value",
-        "quote text with ': ', align keys, add a ':' missing above",
-    ),
+    "mapping values are not allowed": ("a 'key: value' inside another value", "quote text with ': ', align keys, add a ':' missing above"),
     "could not find expected ':'": ("a key without ':'", "write key: value"),
     "did not find expected key": ("inconsistent indentation", "indent all keys of a mapping by the same amount"),
     "expected <block end>": ("inconsistent indentation", "indent all keys of a mapping by the same amount"),

@@ -26,17 +26,7 @@ from torch.nn import functional as F  # noqa: N812 - the name that every PyTorch
 from torch.utils.checkpoint import checkpoint
 
 from planner.spec.records import Attention, FeedForward, Layer, Model, Norm, Training
-from planner.verify.parts import (
-    ACTIVATIONS,
-    Module,
-    UnbuildableError,
-    alibi_bias,
-    make_norm,
-    rotary_tables,
-    rotate,
-    sinusoids,
-    softcap,
-)
+from planner.verify.parts import ACTIVATIONS, Module, UnbuildableError, alibi_bias, make_norm, rotary_tables, rotate, sinusoids, softcap
 
 BUILT = ("pytorch", "pytorch-eager")
 SCORES_CAP, LOGITS_CAP = 50.0, 30.0  # Gemma 2's; no size depends on them
