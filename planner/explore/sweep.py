@@ -35,15 +35,9 @@ METRICS: Mapping[str, Callable[[Plan], int | None]] = {
 }
 """What can be swept: each integer column of capacity.csv, and the FLOPs of a step."""
 ALWAYS = (
-    "params_total",
-    "model_states_bytes",
-    "activations_bytes",
-    "logits_bytes",
-    "peak_bytes",
-    "forward_flops_per_token",
-    "train_flops_per_token",
-    "train_flops_per_step",
-)
+    "params_total", "model_states_bytes", "activations_bytes", "logits_bytes", "peak_bytes",
+    "forward_flops_per_token", "train_flops_per_token", "train_flops_per_step",
+)  # fmt: skip
 """The metrics that each sweep.csv has."""
 _LINES = 20_000  # of CSV at once
 

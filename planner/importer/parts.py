@@ -6,28 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from planner.importer.engine import Reading, Row, Settings, row
-from planner.importer.keys import (
-    REQUIRED,
-    Source,
-    activation,
-    apply,
-    code,
-    count,
-    each,
-    flag,
-    fraction,
-    layers,
-    number,
-    positive,
-    same,
-    size,
-    times,
-    when,
-)
+from planner.importer.keys import *
 from planner.importer.neutral import DERIVED, ROUTES, SCALES
 from planner.importer.reader import SpecModel, show
 
 N = same("n_layers")
+PATTERN = "sliding_window_pattern _sliding_window_pattern"  # the last of this many layers is full
 SLIDING, FULL, LINEAR, CONV = "sliding_attention", "full_attention", "linear_attention", "conv"
 
 # Routing of tokens to experts: the same matrices, other scores.

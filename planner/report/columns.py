@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 from planner.capacity.figures import COMPONENTS, Component, FlopsCount, Parameters, Plan, Prediction
@@ -43,6 +44,7 @@ class Column:
         return cell if isinstance(cell, int) else None
 
 
+_optional = partial(Column, may_be_empty=True)
 _PARAMETERS, _STATES, _SAVED, _PEAK, _FLOPS = "parameters/1", "states/2", "kept/2", "peak/2", "flops/2"
 
 
@@ -107,15 +109,8 @@ COLUMNS: tuple[Column, ...] = (
     _bytes("peak", _PEAK, "peak allocated memory of a training step", "summary", "peak"),
     _flops("forward_flops_per_token", "forward pass, averaged over n tokens", lambda flops: flops.forward_per_token),
     _flops("train_flops_per_token", "forward and backward pass", lambda flops: flops.train_per_token, "summary", "train FLOPs per token"),
-    Column(
-        "train_tokens",
-        "tokens",
-        "",
-        "total training tokens; empty if the spec gives none",
-        lambda plan: plan.train_tokens,
-        may_be_empty=True,
-    ),
-    Column(
+    _optional("train_tokens", "tokens", "", "total training tokens; empty if the spec gives none", lambda plan: plan.train_tokens),
+    _optional(
         "train_flops",
         "FLOP",
         _FLOPS,
@@ -123,17 +118,8 @@ COLUMNS: tuple[Column, ...] = (
         lambda plan: plan.flops.chosen.train_total,
         "overview",
         "train FLOPs",
-        may_be_empty=True,
     ),
-    Column(
-        "train_gflop",
-        "10⁹ FLOP",
-        _FLOPS,
-        "train_flops in GFLOP, rounded to the nearest integer, halves up",
-        _train_gflop,
-        "file",
-        may_be_empty=True,
-    ),
+    _optional("train_gflop", "10⁹ FLOP", _FLOPS, "train_flops in GFLOP, rounded to the nearest integer, halves up", _train_gflop, "file"),
     _text("flops_convention", "what the FLOPs of this row count; 1 multiply-add = 2 FLOPs", lambda plan: plan.flops.chosen.convention),
     _params(
         "padding", "part of params_total: padding rows of the token embedding and the LM head", lambda parameters: parameters.padding_params

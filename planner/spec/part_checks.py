@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -291,15 +291,6 @@ def _allowed(group: str) -> dict[str, Any]:
     return properties(part)
 
 
-DOCUMENT: tuple[Callable[[Document], Problems], ...] = (n_heads, unused_mixers, shared_kv, embedding_dim, extra_tensors)
-LAYER: tuple[Callable[[Settings], Problems], ...] = (
-    needed_keys,
-    mixer_list,
-    latent_positions,
-    selected_keys,
-    channel_mixing,
-    chosen_experts,
-    experts_beside,
-    something_in_it,
-)
-ATTENTION: tuple[Callable[[Settings], Problems], ...] = (window, reused_keys, differential_heads)  # of layers that have attention
+DOCUMENT = (n_heads, unused_mixers, shared_kv, embedding_dim, extra_tensors)
+LAYER = (needed_keys, mixer_list, latent_positions, selected_keys, channel_mixing, chosen_experts, experts_beside, something_in_it)
+ATTENTION = (window, reused_keys, differential_heads)  # of layers that have attention

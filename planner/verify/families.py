@@ -75,16 +75,8 @@ def fixed(
     **switches: Any,  # noqa: ANN401 - values of the record's own fields
 ) -> Model:
     """Return the model with the switches of a class: other switches are off, and ``layer`` sets those of each layer."""
-    off: dict[str, Any] = {
-        "embedding_norm": False,
-        "embedding_scale": False,
-        "final_norm": True,
-        "head_bias": False,
-        "logit_softcap": None,
-        "embedding_dim": None,
-        "per_layer_embedding": None,
-        "extra": (),
-    }
+    off: dict[str, Any] = {"final_norm": True, **dict.fromkeys(("embedding_norm", "embedding_scale", "head_bias"), False), "extra": ()}
+    off |= dict.fromkeys(("logit_softcap", "embedding_dim", "per_layer_embedding"))
 
     def whole(one: Layer) -> Layer:
         return replace(layer(one), positions=positions, norm=norm)
@@ -113,9 +105,7 @@ def model_keys(model: Model) -> dict[str, Any]:
         "hidden_size": model.d_model,
         "num_hidden_layers": model.n_layers,
         "tie_word_embeddings": model.tied_head,
-        "pad_token_id": None,
-        "bos_token_id": None,
-        "eos_token_id": None,
+        **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")),
     }
 
 
@@ -155,9 +145,7 @@ def gpt2_keys(model: Model, dropout: float) -> dict[str, Any]:
         "num_attention_heads": attention_of(layer_of(model)).n_heads,
         "n_inner": mlp.d_ff,
         "activation_function": ACTIVATIONS[mlp.activation],
-        "resid_pdrop": dropout,
-        "embd_pdrop": dropout,
-        "attn_pdrop": dropout,
+        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout),
     }
 
 
@@ -319,31 +307,17 @@ def deepseek_keys(model: Model, dropout: float) -> dict[str, Any]:
 
 
 GPT2_NAMES = (
-    ("transformer.wte.", "model.embed_tokens."),
-    ("transformer.wpe.", "model.embed_positions."),
-    ("transformer.ln_f.", "model.norm."),
-    ("transformer.h.", "model.layers."),
-    (".ln_1.", ".input_layernorm."),
-    (".ln_2.", ".post_attention_layernorm."),
-    (".attn.c_attn.", ".self_attn.qkv_proj."),
-    (".attn.c_proj.", ".self_attn.o_proj."),
-    (".attn.", ".self_attn."),
-    ("transformer.", "model."),
-    (".mlp.c_fc.", ".mlp.up_proj."),
-    (".mlp.c_proj.", ".mlp.down_proj."),
-)
+    ("transformer.wte.", "model.embed_tokens."), ("transformer.wpe.", "model.embed_positions."), ("transformer.ln_f.", "model.norm."),
+    ("transformer.h.", "model.layers."), (".ln_1.", ".input_layernorm."), (".ln_2.", ".post_attention_layernorm."),
+    (".attn.c_attn.", ".self_attn.qkv_proj."), (".attn.c_proj.", ".self_attn.o_proj."), (".attn.", ".self_attn."),
+    ("transformer.", "model."), (".mlp.c_fc.", ".mlp.up_proj."), (".mlp.c_proj.", ".mlp.down_proj."),
+)  # fmt: skip
 NEOX_NAMES = (
-    ("gpt_neox.embed_in.", "model.embed_tokens."),
-    ("gpt_neox.final_layer_norm.", "model.norm."),
-    ("gpt_neox.layers.", "model.layers."),
-    (".attention.query_key_value.", ".self_attn.qkv_proj."),
-    (".attention.dense.", ".self_attn.o_proj."),
-    (".attention.", ".self_attn."),
-    (".mlp.dense_h_to_4h.", ".mlp.up_proj."),
-    (".mlp.dense_4h_to_h.", ".mlp.down_proj."),
-    ("embed_out.", "lm_head."),
+    ("gpt_neox.embed_in.", "model.embed_tokens."), ("gpt_neox.final_layer_norm.", "model.norm."), ("gpt_neox.layers.", "model.layers."),
+    (".attention.query_key_value.", ".self_attn.qkv_proj."), (".attention.dense.", ".self_attn.o_proj."), (".attention.", ".self_attn."),
+    (".mlp.dense_h_to_4h.", ".mlp.up_proj."), (".mlp.dense_4h_to_h.", ".mlp.down_proj."), ("embed_out.", "lm_head."),
     ("gpt_neox.", "model."),
-)
+)  # fmt: skip
 
 # An activation is a module of its own there, and belongs to the module that calls it here.
 ACTIVATION_NAMES = ((".act_fn.", "."), (".act.", "."))

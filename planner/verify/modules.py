@@ -29,6 +29,7 @@ from planner.spec.records import Attention, FeedForward, Layer, Model, Norm, Tra
 from planner.verify.parts import ACTIVATIONS, Module, UnbuildableError, alibi_bias, make_norm, rotary_tables, rotate, sinusoids, softcap
 
 BUILT = ("pytorch", "pytorch-eager")
+SWITCHES = ("sinks", "output_norm", "keys_as_values", "shared_kv", "differential")  # of attention, which must be off
 SCORES_CAP, LOGITS_CAP = 50.0, 30.0  # Gemma 2's; no size depends on them
 Tables = dict[tuple[str, int], tuple[Tensor, ...]]  # ("rope", rotary_dim): cosines and sines; ("alibi", n_heads): the bias
 INIT_STD = 0.02  # GPT-2's; small enough that the initial loss is near ln V
@@ -63,11 +64,7 @@ def check_buildable(model: Model) -> None:
         "attention.output_gate": any(kind.output_gate != "none" for kind in attentions),
         "attention.v_head_dim": any(kind.v_head_dim not in {None, kind.head_dim} for kind in attentions),
         "attention.qk_norm: per_head": any(kind.qk_norm == "per_head" for kind in attentions),
-        "attention.sinks": any(kind.sinks for kind in attentions),
-        "attention.output_norm": any(kind.output_norm for kind in attentions),
-        "attention.keys_as_values": any(kind.keys_as_values for kind in attentions),
-        "attention.shared_kv": any(kind.shared_kv for kind in attentions),
-        "attention.differential": any(kind.differential for kind in attentions),
+        **{f"attention.{name}": any(getattr(kind, name) for kind in attentions) for name in SWITCHES},
     }
     for name, asked in parts.items():
         if asked:

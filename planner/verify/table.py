@@ -53,15 +53,8 @@ def _number(count: int, noun: str) -> str:
 
 def _cells(row: Compared) -> tuple[str, ...]:
     state = "equal" if row.ours == row.pytorch else "near" if row.agrees else "DIFFERS"
-    return (
-        label(row.model, row.scenario),
-        row.check,
-        f"{row.figure}, {row.unit}",
-        _value(row.ours),
-        _value(row.pytorch),
-        _difference(row),
-        state,
-    )
+    name, figure = label(row.model, row.scenario), f"{row.figure}, {row.unit}"
+    return name, row.check, figure, _value(row.ours), _value(row.pytorch), _difference(row), state
 
 
 def _value(value: float | str | None) -> str:

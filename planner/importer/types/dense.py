@@ -10,8 +10,6 @@ from planner.importer.neutral import *
 from planner.importer.parts import *
 from planner.importer.reader import SpecModel
 
-PATTERN = "sliding_window_pattern _sliding_window_pattern"  # the last of this many layers is full
-
 
 def one_window(default: int | None) -> Settings:
     """Return the same window for all layers."""

@@ -92,25 +92,20 @@ ROWS: Mapping[str, Row] = {
         sizes(2048, context="seq_length", d_model="hidden_size n_embed", n_layers=_DEPTH, n_heads=_HEADS),
         {"attention.bias": True, "attention.qkv": "fused_per_head", "positions": "alibi", "embedding_norm": True},
         only={"apply_residual_connection_post_layernorm": False},
-        ignored={
-            RUNS: "bias_dropout_fusion masked_softmax_fusion slow_but_exact",
-            UNREAD: "offset_alibi skip_bias_add skip_bias_add_qkv",
-        },
+        ignored={RUNS: "bias_dropout_fusion masked_softmax_fusion slow_but_exact", UNREAD: "offset_alibi skip_bias_add skip_bias_add_qkv"},
     ),
     "codegen": row(GPTJ, {"attention.qkv": "fused"}),
     # prompts have rows of their own in the token embedding, to which the head is not tied; segments have an embedding
     "cpmant": row(
         sizes(2048, context="position_bias_max_distance", n_layers="num_hidden_layers"), feed_forward("gated", "gelu", False),
         {"head_dim": size("dim_head"), "d_ff": size("dim_ff"), "attention.bias": False, "attention.qkv": "separate"},
-        {"norm.type": "rmsnorm", "positions": "none", "head.tied": False},
-        {"extra": code(_cpmant_tensors, PROMPTS, SEGMENTS, BUCKETS)},
+        {"norm.type": "rmsnorm", "positions": "none", "head.tied": False}, {"extra": code(_cpmant_tensors, PROMPTS, SEGMENTS, BUCKETS)},
         ignored={RUNS: "max_new_tokens mask_modules dropout_p", SCALES: "eps", UNREAD: "tie_word_embeddings"},
     ),
     # a tied head that has a bias
     "ctrl": row(
         OPENAI, SEPARATE, feed_forward("plain", "relu", True), {"context_length": size(_CONTEXT, 256), "d_ff": size("dff")},
-        {"positions": "sinusoidal", "embedding_scale": True, "head.bias": True},
-        ignored={NAMES: "from_tf", UNREAD: "n_inner"},
+        {"positions": "sinusoidal", "embedding_scale": True, "head.bias": True}, ignored={NAMES: "from_tf", UNREAD: "n_inner"},
     ),
     # all four shapes of its block; without the new architecture, `num_kv_heads` is not read
     "falcon": row(
@@ -127,9 +122,7 @@ ROWS: Mapping[str, Row] = {
     "gpt_bigcode": row(
         OPENAI, plain("gelu_tanh", True, FUNCTION), LEARNED, {"n_kv_heads": when(MULTI_QUERY, 1, same("n_heads")), "attention.bias": True},
         {"attention.qkv": when(MULTI_QUERY, "fused", "fused_per_head")}, only={"num_key_value_heads": same("n_kv_heads")},
-        ignored={
-            RUNS: "inference_runner max_batch_size max_sequence_length pad_key_length pre_allocate_kv_cache validate_runner_input",
-        },
+        ignored={RUNS: "inference_runner max_batch_size max_sequence_length pad_key_length pre_allocate_kv_cache validate_runner_input"},
     ),
     # `attention_types` lists the layers with a window
     "gpt_neo": row(

@@ -135,8 +135,7 @@ ROWS: Mapping[str, Row] = {
         131072, None,
         windowed(code(_full_last, kinds(every(6))), window(512), {"attention": {"keys_as_values": when(KEYS_AS_VALUES, True)}}),
         {"layers.geometry": code(_geometry, "per_layer_config", WIDE, WIDE_HEADS, KEYS_AS_VALUES, rope(0.25, kind=FULL))},
-        {"layers.shared": marked(shares(0), {}, REUSE)},
-        where(HAS_EXPERTS, {**EXPERTS, "layers.extra": code(_router)}),
+        {"layers.shared": marked(shares(0), {}, REUSE)}, where(HAS_EXPERTS, {**EXPERTS, "layers.extra": code(_router)}),
         only={"use_bidirectional_attention": ("vision", False)}, ignored={SCALES: "query_pre_attn_scalar"},
     ),
 }  # fmt: skip

@@ -67,8 +67,7 @@ _PADDED = apply(lambda rows, multiple: -(-rows // multiple) * multiple, size("vo
 _WIDTH = when(apply("gated".__eq__, same("feed_forward.type")), size("intermediate_size"), size("intermediate_size", same("d_model", 4)))
 
 LITGPT = row(
-    sizes(4096, **_NAMES),
-    {"vocab_size": size("padded_vocab_size", _PADDED), "n_kv_heads": size("n_query_groups", same("n_heads"))},
+    sizes(4096, **_NAMES), {"vocab_size": size("padded_vocab_size", _PADDED), "n_kv_heads": size("n_query_groups", same("n_heads"))},
     {"head_dim": size("head_size", apply(lambda d, n: d // n or 1, same("d_model"), same("n_heads"))), "d_ff": _WIDTH},
     {"attention.bias": when(flag("bias", True), True, bias(flag("attn_bias"))), "attention.qkv": "fused"},
     qk_norm("norm_qk", choice("norm_qk_type", {"default": "head_dim", "olmo2": "full_width"}, "head_dim")),
@@ -81,8 +80,7 @@ LITGPT = row(
     {"head.tied": False, "head.bias": when(flag("lm_head_bias"), True)},
     where(_SPARSE, {"experts.count": size("n_expert"), "experts.top_k": size("n_expert_per_token")}),
     where(_SPARSE, {"experts.d_ff": size("moe_intermediate_size", same("d_ff")), "experts.shared": shared_count("n_shared_expert")}),
-    where(_SPARSE, {"_sparse": after(count("first_k_dense_replace"))}),
-    only={"latent_attention": ()},
+    where(_SPARSE, {"_sparse": after(count("first_k_dense_replace"))}), only={"latent_attention": ()},
     ignored={
         NAMES: "hf_config name", RUNS: "norm_eps", SCALES: "attention_scores_scalar routed_scaling_factor",
         ROUTES: "n_expert_groups n_topk_groups n_topk_scores_per_group norm_topk_prob",

@@ -61,9 +61,7 @@ ROWS: Mapping[str, Row] = {
         163840, 1536, INDEXED, deepseek(3), prediction("num_nextn_predict_layers"), {"latent_attention.indexer": indexer(64)},
         only=BY_SIGMOID,
     ),
-    "glm4_moe_lite": latent_decoder(
-        202752, 768, deepseek(mlp_kinds(after(1))), prediction("num_nextn_predict_layers"), nope=192, v=256,
-    ),
+    "glm4_moe_lite": latent_decoder(202752, 768, deepseek(mlp_kinds(after(1))), prediction("num_nextn_predict_layers"), nope=192, v=256),
     # an indexer in every layer, or, from GLM-5.2 on, in those of type `full`
     "glm_moe_dsa": latent_decoder(
         202752, 2048, INDEXED, deepseek(3), prediction("num_nextn_predict_layers"), {"layers.indexers": indexed_layers()}, nope=192, v=256,
@@ -72,8 +70,7 @@ ROWS: Mapping[str, Row] = {
     "kimi_k2": v3,
     # each of its layers is two here, the first with experts next to its feed-forward; 256 experts are the identity
     "longcat_flash": latent_decoder(
-        131072, 1536,
-        {"n_layers": code(lambda c: 2 * c.of(layers("num_layers")), layers("num_layers"))},
+        131072, 1536, {"n_layers": code(lambda c: 2 * c.of(layers("num_layers")), layers("num_layers"))},
         {"d_ff": size("ffn_hidden_size intermediate_size"), "_sparse": per_layer(lambda layer, _: layer % 2 == 0)},
         experts(
             number="n_routed_experts num_local_experts", top_k="moe_topk num_experts_per_tok",

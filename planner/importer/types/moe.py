@@ -9,17 +9,7 @@ from planner.importer.keys import *
 from planner.importer.neutral import *
 from planner.importer.parts import *
 from planner.importer.reader import SpecModel
-from planner.importer.types.dense import (
-    BY_INTERVAL,
-    HUNYUAN,
-    NORMS_AFTER,
-    PATTERN,
-    ROTATED,
-    SCALED,
-    exaone_windows,
-    granite_windows,
-    qwen_windows,
-)
+from planner.importer.types.dense import BY_INTERVAL, HUNYUAN, NORMS_AFTER, ROTATED, SCALED, exaone_windows, granite_windows, qwen_windows
 
 ONE_WINDOW = {"attention.window": window(None)}
 GRANITEMOE = decoder(2048, SCALED, BIAS, experts(**AS_WIDE, **COMPUTE), ignored={UNREAD: "activation_function"})
@@ -177,8 +167,7 @@ ROWS: Mapping[str, Row] = {
             shared=shared_count("moe_num_shared_experts", 2),
         ),
         {"attention.bias": flag("use_bias"), "feed_forward.bias": flag("use_bias"), "head.bias": when(flag("use_bias"), True)},
-        shared_biases(flag("use_bias")),
-        {"prediction": code(_ernie_prediction, "num_nextn_predict_layers"), "_sparse": _ERNIE_SPARSE},
+        shared_biases(flag("use_bias")), {"prediction": code(_ernie_prediction, "num_nextn_predict_layers"), "_sparse": _ERNIE_SPARSE},
         own_kv_heads=True, tie=True,
         ignored={
             ROUTES: "moe_norm_min moe_capacity moe_gate moe_use_aux_free", RUNS: "fuse_rms_norm",

@@ -71,12 +71,8 @@ MAMBA = row(
     KERNELS, scan("mamba", "rmsnorm"), tied(True),
     {"mamba.d_inner": size("intermediate_size", expanded("expand")), "mamba.d_state": size("state_size", 16)},
     {"mamba.d_conv": size("conv_kernel", 4), "mamba.dt_rank": dt_rank("time_step_rank")},
-    {"mamba.conv_bias": flag("use_conv_bias", True), "mamba.bias": flag("use_bias")},
-    only={"hidden_act": "silu"},
-    ignored={
-        UNREAD: "d_inner d_model n_layer ssm_cfg pad_vocab_size_multiple dt_rank mixer_rms_eps",
-        RUNS: "use_falcon_mambapy",
-    },
+    {"mamba.conv_bias": flag("use_conv_bias", True), "mamba.bias": flag("use_bias")}, only={"hidden_act": "silu"},
+    ignored={UNREAD: "d_inner d_model n_layer ssm_cfg pad_vocab_size_multiple dt_rank mixer_rms_eps", RUNS: "use_falcon_mambapy"},
 )  # fmt: skip
 
 
@@ -175,11 +171,7 @@ ROWS: Mapping[str, Row] = {
             UNREAD: "attn_layer_indices mlp_expansion_factor mamba_use_mlp",
         },
     ),
-    # Mamba with norms without weights, and an `intermediate_size` that its class reads
-    "falcon_mamba": row(
-        MAMBA, {"mamba.d_inner": size("intermediate_size", expanded("expand"))},
-        notes=("the norms of dt, B and C, which have no weights, are not counted",),
-    ),
+    "falcon_mamba": row(MAMBA, notes=("the norms of dt, B and C, which have no weights, are not counted",)),
     "granitemoehybrid": decoder(
         2048, SCALED, BIAS, _GRANITE_MAMBA2, where(_HAS_LINEAR, _GRANITE_MAMBA2.settings),
         mixed(mixer_kinds(each("layers_block_type", (FULL, LINEAR), LINEAR)), "mamba2"),
@@ -258,10 +250,9 @@ ROWS: Mapping[str, Row] = {
     "xlstm": row(
         scan("mlstm", "rmsnorm", "num_hidden_layers num_blocks"), tied(False),
         {"mlstm.n_heads": size("num_heads", 8), "mlstm.qk_dim": expanded("qk_dim_factor", 0.5)},
-        {"mlstm.v_dim": expanded("v_dim_factor", 1.0)},
+        {"mlstm.v_dim": expanded("v_dim_factor", 1.0), "head.logit_softcap": softcap("output_logit_soft_cap", 30.0)},
         {"d_ff": apply(_xlstm_width, same("d_model"), number("ffn_proj_factor", 2.667), size("ffn_round_up_to_multiple_of", 64))},
         {"feed_forward": {"type": "gated", "activation": "silu", "bias": False}},
-        {"head.logit_softcap": softcap("output_logit_soft_cap", 30.0)},
         only={
             "add_qk_norm": False, "add_post_norm": False, "slstm_at": [], "use_bias": False, "weight_mode": ("single", "fused"),
             "add_out_norm": True, "embedding_dim": same("d_model"), "tie_word_embeddings": False,
