@@ -65,8 +65,7 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _lines(models: Sequence[Planned]) -> Iterator[str]:
-    yield "# Capacity report"
-    yield ""
+    yield from ("# Capacity report", "")
     yield "Written by `planner run`. Values are rounded; `capacity.csv` has exact values. B is 10⁹ parameters, GiB is 2³⁰ bytes,"
     yield "1 multiply-add is 2 FLOPs. Memory is for one device holding the whole model, with batch size B and sequence length n."
     yield ""
@@ -98,16 +97,14 @@ def _overview(plan: Plan) -> tuple[str, ...]:
 def _details(model: Planned) -> Iterator[str]:
     spec, base = model.spec, model.plans[0]
     if spec.description:
-        yield escape(spec.description)
-        yield ""
+        yield from (escape(spec.description), "")
     yield f"- Spec: {escape(display_path(spec.path))}"
     for source in spec.sources:
         yield f"- Source: {f'<{source}>' if _URL.fullmatch(source) else escape(source)}"
     for section in (breakdown.parameters(base), breakdown.model_settings(spec), breakdown.waivers(spec)):
         yield from _section(section, "###")
     for plan in model.plans:
-        yield ""
-        yield f"### Scenario {escape(plan.scenario)}"
+        yield from ("", f"### Scenario {escape(plan.scenario)}")
         yield from _section(breakdown.training_settings(spec, plan), "####")
         for make in (*breakdown.TRAINING, breakdown.not_counted):
             yield from _section(make(plan), "####")
@@ -116,9 +113,7 @@ def _details(model: Planned) -> Iterator[str]:
 def _section(section: Section, level: str) -> Iterator[str]:
     if not section.rows and not section.notes:
         return
-    yield ""
-    yield f"{level} {escape(section.title)}"
-    yield ""
+    yield from ("", f"{level} {escape(section.title)}", "")
     if section.rows:
         yield from table(section.headings, section.align, section.rows, section.total)
     if section.rows and section.notes:
@@ -131,21 +126,12 @@ def _notes(notes: Iterable[str]) -> Iterator[str]:
 
 
 def _folded(summary: str, lines: Iterable[str]) -> Iterator[str]:
-    yield "<details>"
-    yield f"<summary>{summary}</summary>"
-    yield ""
-    yield from lines
-    yield ""
-    yield "</details>"
+    yield from ("<details>", f"<summary>{summary}</summary>", "", *lines, "", "</details>")
 
 
 def _reference() -> Iterator[str]:
-    yield "`capacity.csv`, one row per model and scenario:"
-    yield ""
+    yield from ("`capacity.csv`, one row per model and scenario:", "")
     yield from table(("column", "unit", "meaning"), "lll", [(column.name, column.unit, column.description) for column in COLUMNS])
-    yield ""
-    yield "`components.csv`, one row per model, scenario, group and component:"
-    yield ""
+    yield from ("", "`components.csv`, one row per model, scenario, group and component:", "")
     yield from table(("group", "unit", "meaning"), "lll", [(group.name, group.unit, group.description) for group in GROUPS])
-    yield ""
-    yield "Text that a spreadsheet would read as a formula is prefixed with an apostrophe."
+    yield from ("", "Text that a spreadsheet would read as a formula is prefixed with an apostrophe.")

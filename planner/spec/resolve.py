@@ -12,24 +12,9 @@ from planner.spec.key import held, keys, of_the_layer
 from planner.spec.language import leaves
 from planner.spec.mixers import RECORDS, names
 from planner.spec.precision import RECIPES
-from planner.spec.records import (
-    Attention,
-    Claim,
-    Experts,
-    FeedForward,
-    GradientDtype,
-    Layer,
-    Mamba,
-    Model,
-    Norm,
-    Positions,
-    Run,
-    Scenario,
-    ShortConvolution,
-    Spec,
-    Training,
-    Waiver,
-)
+from planner.spec.records import Attention, Experts, FeedForward, GradientDtype, Layer, Model, Norm, Positions, Run, Training
+from planner.spec.records.document import Claim, Scenario, Spec, Waiver
+from planner.spec.records.mixers import Mamba, ShortConvolution
 from planner.spec.settings import Document, Settings, Unresolved
 
 if TYPE_CHECKING:

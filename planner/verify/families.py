@@ -10,20 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from planner.spec.records import (
-    Activation,
-    Attention,
-    Experts,
-    FeedForward,
-    LatentAttention,
-    Layer,
-    Model,
-    ModelType,
-    Norm,
-    Positions,
-    QkvProjection,
-    ScoresDtype,
-)
+from planner.spec.records import Activation, Experts, FeedForward, Layer, Model, ModelType, Norm, Positions, ScoresDtype
+from planner.spec.records.attention import Attention, LatentAttention, QkvProjection
 from planner.verify import CannotMeasureError
 from planner.verify.modules import attention_of, feed_forward_of
 
