@@ -182,7 +182,7 @@ def _policy(tree: Node) -> Policy:
         budgets=tuple(map(_budget, _budgets(tree))),
         label_tolerance=quantity.parse(tolerance, "parameters", share=True).value if tolerance else default.label_tolerance,
         label_severity=severity,
-        change_severity="warning" if change and _text(change.items().get("severity")) == "warning" else "error",
+        change_severity=_severity(change),
         written=tree,
     )
 
@@ -196,7 +196,6 @@ def _budget(node: Node) -> Budget:
         for kind in _LIMITS
         if kind in items
     )
-    severity: Literal["error", "warning"] = "warning" if _text(items.get("severity")) == "warning" else "error"
     return Budget(
         name=_text(items["name"]),
         figure=figure,
@@ -204,7 +203,7 @@ def _budget(node: Node) -> Budget:
         models=_texts(items.get("models")),
         tags=_texts(items.get("tags")),
         scenarios=_texts(items.get("scenarios")),
-        severity=severity,
+        severity=_severity(node),
         message=_text(items.get("message")),
     )
 
@@ -212,6 +211,11 @@ def _budget(node: Node) -> Budget:
 def _budgets(tree: Node) -> list[Node]:
     written = tree.items().get("budgets")
     return written.elements() if written else []
+
+
+def _severity(node: Node | None) -> Literal["error", "warning"]:
+    """Return the severity under a mapping, error by default."""
+    return "warning" if node and _text(node.items().get("severity")) == "warning" else "error"
 
 
 def _text(node: Node | None) -> str:
