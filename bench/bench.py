@@ -143,7 +143,7 @@ def published_configs(folder: str) -> Line:
     """Compare importing and planning the published configurations with reading and validating their specs."""
     import planner
     from planner import spec
-    from planner.importer.huggingface import read_huggingface
+    from planner.importer.formats.huggingface import read_huggingface
     from planner.importer.types import REFUSED
     from planner.importer.write import spec_text
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from planner.importer.huggingface import read_huggingface
+from planner.importer.formats.huggingface import read_huggingface
 from planner.importer.reader import Imported, UnsupportedConfigError
 from planner.importer.types import REFUSED
 from planner.importer.write import spec_text

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from planner.importer.reader import Imported, UnsupportedConfigError
-from planner.importer.sources import read_config
+from planner.importer.recognize import read_config
 from planner.importer.write import spec_text
 from planner.spec.nodes import Source
 from planner.spec.problems import SpecError

@@ -7,15 +7,14 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from planner.importer.engine import Row
-from planner.importer.huggingface import unsupported
+from planner.importer.formats import FORMATS, huggingface
+from planner.importer.formats.huggingface import unsupported
 from planner.importer.keys import Source, uses_of
 from planner.importer.neutral import NEUTRAL, NEUTRAL_BEGINNINGS, NEUTRAL_ENDINGS, REFUSED_ANYWHERE
 from planner.importer.reader import UnsupportedConfigError
 from planner.importer.types import FAMILIES, REFUSED, SUPPORTED
-from planner.importer.types.gpt import LITGPT, NANOGPT
-from planner.importer.types.megatron import MEGATRON
 
-TRAINERS = {"litgpt": LITGPT, "megatron": MEGATRON, "nanogpt": NANOGPT}
+TRAINERS = {name: row for one in FORMATS if one is not huggingface.FORMAT for name, row in sorted(one.rows.items())}
 ALL = "all"
 
 

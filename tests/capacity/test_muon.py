@@ -14,7 +14,7 @@ import planner
 from planner import spec as specs_room
 from planner.capacity.figures import Plan
 from planner.capacity.states import muon_updates
-from planner.importer.huggingface import read_huggingface
+from planner.importer.formats.huggingface import read_huggingface
 
 ROOT = Path(__file__).parent.parent.parent
 PlanModel = Callable[..., Plan]

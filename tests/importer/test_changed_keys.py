@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from planner.capacity.figures import Plan
-from planner.importer.huggingface import read_huggingface
+from planner.importer.formats.huggingface import read_huggingface
 from planner.importer.keys import uses_of
 from planner.importer.reader import UnsupportedConfigError
 from planner.importer.types import FAMILIES

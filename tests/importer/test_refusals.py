@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.importer.huggingface import read_huggingface
+from planner.importer.formats.huggingface import read_huggingface
 from planner.importer.reader import UnsupportedConfigError
 
 Config = dict[str, Any]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from planner.importer.engine import Row, read, row
-from planner.importer.huggingface import read_huggingface
+from planner.importer.formats.huggingface import read_huggingface
 from planner.importer.keys import code, size, uses_of
 from planner.importer.listing import TRAINERS, keys_text, read_keys
 from planner.importer.reader import UnsupportedConfigError

@@ -9,7 +9,7 @@ import pytest
 
 from planner.capacity.figures import Plan
 from planner.importer.reader import Imported, UnsupportedConfigError
-from planner.importer.sources import read_config
+from planner.importer.recognize import read_config
 from tests.work import at_most
 
 PlanModel = Callable[..., Plan]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from planner.capacity.figures import Plan
-from planner.importer.huggingface import read_huggingface
+from planner.importer.formats.huggingface import read_huggingface
 from planner.importer.types import SUPPORTED
 
 PlanModel = Callable[..., Plan]

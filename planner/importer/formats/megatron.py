@@ -5,14 +5,15 @@ Read from Megatron-LM core 0.14: megatron/training/arguments.py (names and defau
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import re
 
-from planner.importer.engine import Reading, row
+from planner.importer.engine import Reading, read, row
+from planner.importer.format import Format, Given, flattened, has_all
 from planner.importer.keys import *
 from planner.importer.neutral import *
 from planner.importer.parts import *
-from planner.importer.reader import SpecModel, show
+from planner.importer.reader import Imported, SpecModel, UnsupportedConfigError, show
+from planner.importer.syntax import COMMAND
 
 # Arguments of other architectures, and those that add, share or leave out weights, supported only if off.
 _OFF = (
@@ -22,16 +23,7 @@ _OFF = (
     "linear_attention_freq moe_latent_size moe_use_legacy_grouped_gemm mtp_hybrid_override_pattern mtp_use_repeated_layer no_rope_freq "
     "quick_geglu retro_add_retriever use_legacy_models vision_pretraining vocab_extra_ids window_size yaml_cfg"
 )
-# Keys that only GPT-NeoX has; it ties weights, norms, positions and parallel blocks under names of its own.
-NEOX = ("pos_emb", "no_weight_tying", "gpt_j_residual", "gpt_j_tied", "rotary_pct", "attention_config", "mlp_type", "pipe_parallel_size")
-
-
 _DIGITS = 9  # of a number in text
-
-
-def looks_like_megatron(config: Mapping[str, Any]) -> bool:
-    """Whether the keys are Megatron-LM's."""
-    return {"num_layers", "hidden_size", "num_attention_heads"} <= set(config)
 
 
 _SWIGLU = flag("swiglu gated_linear_unit")
@@ -139,3 +131,24 @@ MEGATRON = row(
     },
     lists_unknown=True,
 )  # fmt: skip
+
+_OTHER_SCRIPT = re.compile(r"\bpretrain_(?!gpt)\w+\.py\b")
+
+
+def _read(given: Given) -> Imported:
+    if script := _OTHER_SCRIPT.search(given.text):
+        raise UnsupportedConfigError(f"this looks like arguments of Megatron-LM's {script[0]}; only those of pretrain_gpt.py are supported")
+    config = flattened(given.config)
+    if config.pop(COMMAND, False):
+        config = {"group_query_attention": False, **config}
+    return read(MEGATRON, config, "Megatron-LM")
+
+
+FORMAT = Format(
+    "Megatron-LM",
+    "arguments of pretrain_gpt.py: a command line, YAML, JSON, or the list that it prints at start",
+    "NVIDIA's Megatron-LM core 0.14: megatron/training/arguments.py, core/transformer/transformer_config.py",
+    has_all("num_layers", "hidden_size", "num_attention_heads"),
+    _read,
+    {"megatron": MEGATRON},
+)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from planner.importer.engine import read
+from planner.importer.format import Format
 from planner.importer.reader import Config, Imported, UnsupportedConfigError, show
 from planner.importer.types import FAMILIES, REFUSED, SUPPORTED
 from planner.spec.records import ModelType
@@ -84,3 +85,13 @@ def _text_part(config: Config, model_type: str, part: str) -> tuple[Config, list
     if "tie_word_embeddings" in config and "tie_word_embeddings" not in text:
         defaults["tie_word_embeddings"] = config["tie_word_embeddings"]
     return {**text, **defaults}, notes
+
+
+FORMAT = Format(
+    "Hugging Face",
+    "config.json of a model",
+    "transformers 5.24: models/*/configuration_*.py and modeling_*.py, or the code published with the weights",
+    lambda given: "model_type" in given.config,
+    lambda given: read_huggingface(given.config),
+    FAMILIES,
+)

@@ -1,43 +1,17 @@
-"""The configurations of nanoGPT (Karpathy, model.py: GPTConfig) and LitGPT (Lightning AI, litgpt/config.py)."""
+"""LitGPT's configurations of a model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from planner.importer.engine import Reading, row
+from planner.importer.format import Format, by_row, has_all
 from planner.importer.keys import *
 from planner.importer.neutral import *
 from planner.importer.parts import *
 from planner.importer.reader import SpecModel
 
-_LITGPT_ONLY = ("mlp_class_name", "norm_class_name", "n_query_groups", "padded_vocab_size", "rotary_percentage", "parallel_residual")
+# Keys that nanoGPT does not have.
+_ONLY = ("mlp_class_name", "norm_class_name", "n_query_groups", "padded_vocab_size", "rotary_percentage", "parallel_residual")
 _NAMES = {"context": "block_size", "d_model": "n_embd", "n_layers": "n_layer", "n_heads": "n_head"}
-
-
-def looks_like_nanogpt(config: Mapping[str, Any]) -> bool:
-    """Whether the keys are nanoGPT's or LitGPT's."""
-    return {"n_layer", "n_head", "n_embd"} <= set(config)
-
-
-def looks_like_litgpt(config: Mapping[str, Any]) -> bool:
-    """Whether the keys are LitGPT's."""
-    return looks_like_nanogpt(config) and any(key in config for key in _LITGPT_ONLY)
-
-
-def _nanogpt_bias(c: Reading) -> bool:
-    if c.value("bias") is None:
-        raise c.refusal("`bias` is missing; the default is false in train.py and true in GPTConfig")
-    return bool(c.of(flag("bias", True)))
-
-
-NANOGPT = row(
-    sizes(1024, **_NAMES), feed_forward("plain", "gelu", flag("bias", True)),
-    {"vocab_size": size("vocab_size meta_vocab_size", 50304), "attention.bias": code(_nanogpt_bias, "bias"), "attention.qkv": "fused"},
-    {"norm.type": "layernorm", "norm.bias": flag("bias", True), "positions": "learned", "head.tied": True},
-    {"training.batch_size": size("batch_size", None), "training.dropout": code(lambda c: c.value("dropout"), "dropout")},
-    lists_unknown=True,
-)  # fmt: skip
 
 
 def _placement(c: Reading) -> str:
@@ -91,3 +65,12 @@ LITGPT = row(
     },
     notes=("LitGPT does not tie the LM head to the token embedding",),
 )  # fmt: skip
+
+FORMAT = Format(
+    "LitGPT",
+    "model_config.yaml of a checkpoint",
+    "Lightning AI's litgpt 0.5: litgpt/config.py",
+    lambda given: has_all("n_layer", "n_head", "n_embd")(given) and any(has_all(key)(given) for key in _ONLY),
+    by_row("LitGPT", LITGPT),
+    {"litgpt": LITGPT},
+)

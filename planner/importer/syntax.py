@@ -1,4 +1,4 @@
-"""Recognize and read the configuration in a text."""
+"""The keys and values in a text: JSON, YAML, Python assignments, a command line, a printed list of arguments."""
 
 from __future__ import annotations
 
@@ -9,47 +9,25 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from planner.importer.engine import read
-from planner.importer.huggingface import read_huggingface
-from planner.importer.reader import Imported, UnsupportedConfigError
-from planner.importer.types.gpt import LITGPT, NANOGPT, looks_like_litgpt, looks_like_nanogpt
-from planner.importer.types.megatron import MEGATRON, NEOX, looks_like_megatron
+from planner.importer.reader import UnsupportedConfigError
 from planner.spec.nodes import UNREADABLE, Node, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ARGUMENT = re.compile(r"(?:^|\s)--([A-Za-z][\w-]*)")  # --num-layers 24
-_SCRIPT = re.compile(r"\bpretrain_(?!gpt)\w+\.py\b")
+COMMAND = ""  # a key of its own: the others are arguments of a command line
 
 
-def read_config(text: str, file: str) -> Imported:
-    """Return the model of a configuration; the ``file``'s name helps to distinguish JSON from Python. Raises UnsupportedConfigError."""
-    config = _parsed(text, file)
+def parsed(text: str, file: str) -> dict[str, Any]:
+    """Return the keys and values of a file; its name helps to distinguish JSON from Python. Raises UnsupportedConfigError."""
+    config = _value(text, file)
     if not isinstance(config, Mapping):
         raise UnsupportedConfigError(f"expected a mapping of keys to values, got {_kind(config)}")
-    if "model_type" in config:
-        return read_huggingface(config)
-    if (script := _SCRIPT.search(text)) and isinstance(config.get("num_layers"), int):
-        raise UnsupportedConfigError(f"this looks like arguments of Megatron-LM's {script[0]}; only those of pretrain_gpt.py are supported")
-    if found := [key for key in config if str(key).replace("-", "_") in NEOX]:
-        raise UnsupportedConfigError(f"this looks like a configuration of GPT-NeoX, which is not supported: it has {', '.join(found)}")
-    for part in (config, _flattened(config)):
-        if looks_like_megatron(part):
-            return read(MEGATRON, part, "Megatron-LM")
-        if looks_like_litgpt(part):
-            return read(LITGPT, part, "LitGPT")
-        if looks_like_nanogpt(part):
-            return read(NANOGPT, part, "nanoGPT")
-    if isinstance(config.get("model"), Mapping):
-        raise UnsupportedConfigError("unrecognized configuration (is it already a spec?)")
-    raise UnsupportedConfigError(
-        "unrecognized configuration: Hugging Face's has `model_type`, Megatron-LM's num_layers, hidden_size and num_attention_heads, "
-        "nanoGPT's and LitGPT's n_layer, n_head and n_embd"
-    )
+    return dict(config)
 
 
-def _parsed(text: str, file: str) -> Any:  # noqa: ANN401 - any value of a file
+def _value(text: str, file: str) -> Any:  # noqa: ANN401 - any value of a file
     if "\0" in text:
         raise UnsupportedConfigError("the file is binary")
     start = text.lstrip()[:1]
@@ -60,7 +38,7 @@ def _parsed(text: str, file: str) -> Any:  # noqa: ANN401 - any value of a file
     if file.endswith(".py"):
         return dict(_assignments(text))
     if _ARGUMENT.search(text) and not re.search(r"^\w+:", text, re.MULTILINE):
-        return {"group_query_attention": False, **dict(_arguments(re.sub("[\"']", " ", text).split()))}
+        return {COMMAND: True, **dict(_arguments(re.sub("[\"']", " ", text).split()))}
     printed = dict(_printed(text))
     if len(printed) > 2:  # noqa: PLR2004 - too few for a model
         return printed
@@ -156,14 +134,6 @@ def _assignments(text: str) -> Iterator[tuple[str, Any]]:
                 yield statement.targets[0].id, ast.literal_eval(statement.value)
             except (ValueError, TypeError, MemoryError, RecursionError):
                 continue
-
-
-def _flattened(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of all sections (model_parallel, language_model, …) in one mapping."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        flat |= value if isinstance(value, Mapping) else {key: value}
-    return flat
 
 
 def _kind(value: object) -> str:

@@ -1,0 +1,8 @@
+"""The formats of configurations, in the order in which a file is held to them: what is more particular comes first."""
+
+from __future__ import annotations
+
+from planner.importer.format import Format
+from planner.importer.formats import huggingface, litgpt, megatron, nanogpt, neox
+
+FORMATS: tuple[Format, ...] = (huggingface.FORMAT, neox.FORMAT, megatron.FORMAT, litgpt.FORMAT, nanogpt.FORMAT)
