@@ -34,8 +34,9 @@ verify: $(VENV)/dev ## compare every spec's parameters with PyTorch
 bench: $(VENV)/package ## benchmark against lower bounds measured in the same run
 	$(BIN)/python bench/bench.py
 
-readme: $(VENV)/dev ## update the console output in README.md and docs/
+readme: $(VENV)/dev ## update the output shown in README.md, docs/ and the notebook
 	$(BIN)/python tools/readme.py
+	$(BIN)/python tools/notebook.py
 
 docs: $(VENV)/dev ## regenerate the schema, the reference pages and the numbers in the other pages
 	$(BIN)/python tools/schema.py

@@ -1,7 +1,7 @@
 """Capacity planner for transformer language models: exact parameters, memory and FLOPs from one YAML spec.
 
 >>> import planner
->>> plan = planner.plan(planner.load("specs/gpt2-small.yaml"))
+>>> plan = planner.plan("specs/gpt2-small.yaml")
 >>> plan.parameters.total
 124439808
 >>> plan.memory.activations_bytes > plan.memory.logits_bytes
@@ -15,39 +15,41 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import os
+    from planner.api import (
+        Plan,
+        Spec,
+        SpecError,
+        UnsupportedError,
+        compare,
+        diff,
+        explain,
+        fit,
+        load,
+        plan,
+        plans,
+        size,
+        sweep,
+    )  # fmt: skip
 
-    from planner.capacity.figures import Plan
-    from planner.report.notebook import Plans
-    from planner.spec.records import Spec
-
-__all__ = ["__version__", "load", "plan", "plans"]
+__all__ = [
+    "Plan", "Spec", "SpecError", "UnsupportedError", "__version__", "compare", "diff", "explain", "fit", "load", "plan", "plans", "size",
+    "sweep",
+]  # fmt: skip
 
 __version__ = "0.1.0"
 
 
-def load(path: str | os.PathLike[str]) -> Spec:
-    """Read the spec or config.json at ``path``. Raises ``planner.spec.problems.SpecError``, which lists every error with its location."""
-    from planner import spec
-    from planner.importer.convert import as_spec
-
-    return spec.load(path, convert=as_spec)
+def __dir__() -> list[str]:
+    return __all__
 
 
-def plan(spec: Spec, scenario: str = "base") -> Plan:
-    """Plan a scenario of the spec by name; ``base`` is the spec's ``training``. Raises ``ValueError`` for an unknown name."""
-    from planner import capacity
+def __getattr__(name: str) -> object:
+    """Import the API on first use: the command does not need all of it."""
+    if name in __all__:
+        from planner import api
 
-    for candidate in spec.scenarios:
-        if candidate.name == scenario:
-            return capacity.plan(spec, candidate)
-    names = ", ".join(candidate.name for candidate in spec.scenarios)
-    raise ValueError(f"unknown scenario {scenario!r} of {spec.name}; its scenarios are {names}")
+        return getattr(api, name)
+    from difflib import get_close_matches
 
-
-def plans(spec: Spec) -> Plans:
-    """Plan every scenario of the spec, the base scenario first. Notebooks display the tuple as a table."""
-    from planner import capacity
-    from planner.report.notebook import Plans
-
-    return Plans(capacity.plans(spec))
+    near = get_close_matches(name, __all__, 1)
+    raise AttributeError(f"module 'planner' has no attribute {name!r}{f'; did you mean {near[0]!r}?' if near else ''}")

@@ -24,7 +24,7 @@ ABOVE = {
 }
 # Exceptions: a plan can convert itself to a data frame and to a notebook's output.
 EXCEPTIONS = {("figures.py", f"planner.report.{name}") for name in ("frame.to_frame", "notebook.html", "notebook.markdown")}
-TOP = ("__init__", "__main__", "cli")
+TOP = ("__init__", "__main__", "api", "cli")
 SLOW = ("jsonschema", "numpy", "pandas", "torch", "transformers", "xlsxwriter")
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -15,9 +15,9 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
 
 
-def blocks(language: str) -> list[str]:
-    pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-    return re.findall(rf"^```{language}\n(.*?)^```$", pages, flags=re.MULTILINE | re.DOTALL)
+def blocks(language: str, *pages: Path) -> list[str]:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages or PAGES)
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -33,8 +33,13 @@ def test_the_pages_show_the_output_of_their_commands() -> None:
     assert run.returncode == 0, f"{run.stderr}\nrun `make readme` and look at what changed"
 
 
+def test_the_notebook_shows_the_output_of_its_cells() -> None:
+    run = subprocess.run([sys.executable, ROOT / "tools" / "notebook.py", "--check"], capture_output=True, encoding="utf-8", check=False)
+    assert run.returncode == 0, f"{run.stderr}\nrun `make readme` and look at what changed"
+
+
 def test_the_python_session_runs_as_shown(elsewhere: Path) -> None:
-    (session,) = blocks("pycon")
+    session = "\n".join(blocks("pycon", ROOT / "README.md"))
     test = doctest.DocTestParser().get_doctest(session, {}, "README.md", "README.md", 0)
     assert test.examples
     assert (elsewhere / "specs").is_dir()

@@ -14,7 +14,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # the package of this checkout, and the measured training steps of its tests
 
-from planner import capacity, load  # noqa: E402
+from planner import api, capacity, load  # noqa: E402
 from planner.capacity.figures import Plan  # noqa: E402
 from planner.capacity.flops import DESCRIPTIONS  # noqa: E402
 from planner.capacity.symbols import symbolize  # noqa: E402
@@ -55,6 +55,8 @@ EQUAL = """\
 *Equal* means that parameters, saved bytes, allocated bytes at the start and after each pass, and FLOPs of both passes are all equal. The
 peak comes from a liveness walk over the trace. It can differ slightly, because the order in which kernels free memory is not fully known;
 the largest difference is listed."""
+ABOUT_PYTHON = """\
+The functions have the names of the commands and return records. The examples on this page are run by the tests, in a checkout."""
 UNKNOWN = """\
 - Temporary memory of the updates of Adafactor, Muon and 8-bit AdamW; every result that omits it lists it. The peak may then be too low if
   the optimizer's phase is the largest, e.g. with a small batch.
@@ -73,6 +75,32 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], align: str = "
     yield row(headings)
     yield f"|{'|'.join('---:' if side == 'r' else '---' for side in align.ljust(len(headings), 'l'))}|"
     yield from map(row, rows)
+
+
+def python_reference() -> Iterator[str]:
+    """Describe the functions of the Python API by their docstrings, in the order of the code."""
+    yield from ("# The Python API", "", WRITTEN, "", *ABOUT_PYTHON.splitlines(), "", *_plain(api).splitlines()[2:], "")
+    for function in (one for name, one in vars(api).items() if name in api.__all__ and inspect.isfunction(one)):
+        words, example, code = _plain(function).partition(">>> ")
+        yield from (f"## {function.__name__}", "", "```python", *_signature(function), "```", "", *words.strip().splitlines(), "")
+        yield from ("```pycon", *(example + code).splitlines(), "```", "") if example else ()
+
+
+def _plain(documented: object) -> str:
+    return (inspect.getdoc(documented) or "").replace("``", "`")
+
+
+def _signature(function: Callable[..., object]) -> Iterator[str]:
+    """Write a call with a line for each argument."""
+    signature, star = inspect.signature(function), ["    *,"]
+    yield f"planner.{function.__name__}("
+    for one in signature.parameters.values():
+        if one.kind in (one.VAR_POSITIONAL, one.KEYWORD_ONLY):
+            yield from star if one.kind is one.KEYWORD_ONLY else ()
+            star = []
+        stars = "**" if one.kind is one.VAR_KEYWORD else "*" * (one.kind is one.VAR_POSITIONAL)
+        yield f"    {stars}{one.name}: {one.annotation}{'' if one.default is one.empty else f' = {one.default!r}'},"
+    yield f") -> {signature.return_annotation}"
 
 
 def spec_reference() -> Iterator[str]:
@@ -330,7 +358,13 @@ def counted(page: str) -> str:
 
 def pages() -> dict[Path, str]:
     """Return the up-to-date text of every page."""
-    generated = {"spec.md": spec_reference, "columns.md": column_reference, "operators.md": operator_reference, "trust.md": trust}
+    generated = {
+        "python.md": python_reference,
+        "spec.md": spec_reference,
+        "columns.md": column_reference,
+        "operators.md": operator_reference,
+        "trust.md": trust,
+    }
     made = {DOCS / name: "\n".join(lines()).rstrip() + "\n" for name, lines in generated.items()}
     for page in (ROOT / "README.md", ROOT / "CHANGELOG.md", DOCS / "models.md"):
         made[page] = ACCURACY.sub("\n".join([*accuracy(), ""]), counted(page.read_text(encoding="utf-8")))

@@ -41,20 +41,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from functools import partial
+
+    from planner import spec
     from planner.explore import axes, sweep, view
+    from planner.importer.convert import as_spec
     from planner.report import terminal
     from planner.report.write import write
 
     if arguments.figure not in sweep.METRICS:
         return fail(f"sweep: unknown metric {arguments.figure!r}; choose from {', '.join(sweep.METRICS)}")
     try:
-        made, problems = sweep.sweep(arguments.spec, [axes.parse(one) for one in arguments.set], Bar(), metric=arguments.figure)
+        load = partial(spec.load, arguments.spec, convert=as_spec)
+        made = sweep.sweep(load, [axes.parse(one) for one in arguments.set], Bar(), metric=arguments.figure)
+    except spec.SpecError as error:
+        return report(error.problems)
     except (ValueError, sweep.SweepError) as error:
         return fail(f"sweep: {error}")
     finally:
         progress("")
-    if made is None:
-        return report(problems)
     figure = arguments.figure
     files = {
         "sweep.csv": "".join(sweep.csv(made)).encode(),

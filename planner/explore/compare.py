@@ -27,6 +27,21 @@ class Line:
     values: tuple[int | str | None, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Plans side by side."""
+
+    plans: tuple[Plan, ...]
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Their metrics, compute-optimal tokens, and the settings that differ."""
+        return lines(self.plans)
+
+    def _repr_markdown_(self) -> str:
+        return as_markdown(self.plans)
+
+
 def lines(plans: Sequence[Plan]) -> tuple[Line, ...]:
     """Return the metrics of the plans, their compute-optimal tokens, and the settings that differ."""
     return (*_figures(plans), *_tokens(plans), *_settings(plans))

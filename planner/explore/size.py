@@ -24,7 +24,7 @@ _NEEDED = ("d_model", "n_layers", "n_heads", "head_dim", "d_ff")
 _SIZES = (*_NEEDED, "n_kv_heads")
 
 
-class SizeError(Exception):
+class SizeError(ValueError):
     """Why no configuration can be suggested."""
 
 

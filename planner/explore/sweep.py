@@ -15,16 +15,14 @@ from planner import capacity
 from planner.capacity.figures import Plan
 from planner.capacity.symbolic import Values
 from planner.explore.axes import MOST, Axis
-from planner.importer.convert import as_spec
 from planner.report.columns import CLAIMABLE
 from planner.report.csv import safe
-from planner.spec import read as read_specs
 from planner.spec.nodes import REPLACES
-from planner.spec.problems import Problem
 from planner.spec.records import Spec
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
     from numpy.typing import NDArray
 
 AT_ONCE = 250_000  # points evaluated at once, which limits the memory
@@ -41,10 +39,11 @@ ALWAYS = (
 """The metrics that each sweep.csv has."""
 _LINES = 20_000  # of CSV at once
 
+Load = Callable[[Sequence[str]], Spec]  # the spec with overrides such as "model.n_layers=24"; raises SpecError
 Progress = Callable[[int, int], None]  # points done, and of how many
 
 
-class SweepError(Exception):
+class SweepError(ValueError):
     """Why a grid cannot be evaluated, and the fix."""
 
 
@@ -72,14 +71,18 @@ class Sweep:
         """The number of points."""
         return sum(len(block.batch_sizes) * len(block.sequence_lengths) for block in self.blocks)
 
+    def to_frame(self) -> pd.DataFrame:
+        """Return the columns of sweep.csv, a row per point, every integer exact."""
+        from planner.report.frame import frame
 
-def sweep(
-    path: str, axes: Sequence[Axis], progress: Progress = lambda _done, _of: None, *, metric: str = ALWAYS[0]
-) -> tuple[Sweep | None, tuple[Problem, ...]]:
-    """Evaluate the base scenario of the spec at ``path`` over the grid of the axes; if the spec is invalid anywhere, return its errors.
+        return frame(dict(zip(columns(self), zip(*cells(self), strict=True), strict=True)))
+
+
+def sweep(load: Load, axes: Sequence[Axis], progress: Progress = lambda _done, _of: None, *, metric: str = ALWAYS[0]) -> Sweep:
+    """Evaluate the base scenario of a spec, which ``load`` returns, over the grid of the axes.
 
     ``metric`` is evaluated in addition to ``ALWAYS``. Raises SweepError for a grid that is too large or exceeds the spec's positions, for
-    a metric without a value, and for axes that set the same value.
+    a metric without a value, and for axes that set the same value; SpecError if the spec is invalid anywhere.
     """
     for axis, later in combinations(axes, 2):
         if _overlap(axis.key, later.key):
@@ -98,14 +101,11 @@ def sweep(
     each = points // prod(len(axis.values) for axis in others)
     for settings in product(*(axis.values for axis in others)):
         overrides = [f"{axis.key}={value}" for axis, value in zip(others, settings, strict=True)]
-        specs, problems = read_specs([path], overrides, convert=as_spec)
-        if problems:
-            return None, problems
-        (spec,) = specs
+        spec = load(overrides)
         name = spec.name
         done = len(blocks) * each
         blocks.append(_block(spec, settings, step, metrics, lambda more, done=done: progress(done + more, points)))  # type: ignore[misc]  # mypy infers no lambda with defaults
-    return Sweep(name, metrics, others, tuple(blocks)), ()
+    return Sweep(name, metrics, others, tuple(blocks))
 
 
 def _overlap(key: str, later: str) -> bool:
@@ -178,6 +178,17 @@ def _rows(block: Block) -> Iterator[str]:
         steps = _points(block.batch_sizes, block.sequence_lengths, first, end)
         figures = [array[first:end] for array in arrays]
         yield "".join([line % cells for cells in zip(*(array.tolist() for array in (*steps, *figures)), strict=True)])
+
+
+def cells(made: Sweep) -> Iterator[tuple[int | str, ...]]:
+    """Yield the cells of each point."""
+    for block in made.blocks:
+        for number, point in enumerate(product(block.batch_sizes, block.sequence_lengths)):
+            yield (
+                *block.settings,
+                *point,
+                *(figure if isinstance(figure, int) else int(figure[number]) for figure in block.figures.values()),
+            )
 
 
 def _quoted(value: int | str) -> str:

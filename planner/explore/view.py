@@ -11,7 +11,7 @@ from math import prod
 from typing import Literal, TypeVar
 
 from planner.explore.axes import Axis
-from planner.explore.sweep import Sweep, columns
+from planner.explore.sweep import Sweep, cells, columns
 from planner.report import markdown, quantity, units
 from planner.report.columns import CLAIMABLE
 from planner.report.terminal import PLAIN, Style, table
@@ -119,16 +119,8 @@ def _omitted(made: Sweep, figure: str, form: Literal["md", "text"]) -> list[str]
 
 def as_json(made: Sweep) -> str:
     """Return the grid as JSON: the columns, and a row per point."""
-    rows = [
-        [*block.settings, *point, *(_figure(block.figures[name], number) for name in made.metrics)]
-        for block in made.blocks
-        for number, point in enumerate(product(block.batch_sizes, block.sequence_lengths))
-    ]
-    return json.dumps({"model": made.model, "columns": columns(made), "rows": rows}, ensure_ascii=False, indent=1) + "\n"
-
-
-def _figure(values: object, number: int) -> int:
-    return values if isinstance(values, int) else int(values[number])  # type: ignore[index]  # an array
+    made_of = {"model": made.model, "columns": columns(made), "rows": list(cells(made))}
+    return json.dumps(made_of, ensure_ascii=False, indent=1) + "\n"
 
 
 def chart(made: Sweep, figure: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from planner.capacity.figures import Plan
@@ -20,11 +20,17 @@ def to_frame(plans: Sequence[Plan]) -> pd.DataFrame:
     Integers are ``Int64``, a missing one is ``<NA>``; a column with a value beyond int64 is ``object`` with Python integers and None,
     because pandas would wrap it or convert it to float. Text is as in the spec, without the CSV's apostrophes.
     """
+    integers = [column.name for column in COLUMNS if column.kind == "integer"]
+    return frame({column.name: [column.read(plan) for plan in plans] for column in COLUMNS}, integers)
+
+
+def frame(columns: Mapping[str, Sequence[Cell]], integers: Collection[str] | None = None) -> pd.DataFrame:
+    """Return a frame of columns; ``integers`` names those of integers (default: those without text)."""
     import pandas as pd
 
     series: dict[str, pd.Series] = {}
-    for column in COLUMNS:
-        cells: list[Cell] = [column.read(plan) for plan in plans]
-        exact_in_int64 = all(cell is None or cell in _INT64 for cell in cells) if column.kind == "integer" else False
-        series[column.name] = pd.Series(cells, dtype="Int64" if exact_in_int64 else object, name=column.name)
+    for name, cells in columns.items():
+        integral = name in integers if integers is not None else not any(isinstance(cell, str) for cell in cells)
+        exact_in_int64 = integral and all(cell is None or cell in _INT64 for cell in cells)
+        series[name] = pd.Series(cells, dtype="Int64" if exact_in_int64 else object, name=name)
     return pd.DataFrame(series)

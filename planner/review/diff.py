@@ -20,7 +20,7 @@ from planner.spec.source import LIMIT
 _NOWHERE = ("not-found", "no-specs")  # problems of a path that may have named specs in the base
 
 
-class ReviewError(Exception):
+class ReviewError(ValueError):
     """Why there can be no review, and the fix."""
 
 

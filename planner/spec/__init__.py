@@ -8,8 +8,8 @@
 from __future__ import annotations
 
 from planner.spec.language import schema
-from planner.spec.loading import load, read
+from planner.spec.loading import load, load_text, read
 from planner.spec.problems import Problem, SpecError, render
 from planner.spec.records import Place, Scenario, Spec
 
-__all__ = ["Place", "Problem", "Scenario", "Spec", "SpecError", "load", "read", "render", "schema"]
+__all__ = ["Place", "Problem", "Scenario", "Spec", "SpecError", "load", "load_text", "read", "render", "schema"]

@@ -8,7 +8,8 @@ from typing import TypeAlias
 
 from planner.spec.checks import check
 from planner.spec.nodes import Node
-from planner.spec.problems import Problem
+from planner.spec.override import overridden, parse_overrides
+from planner.spec.problems import Problem, SpecError
 from planner.spec.records import Spec
 from planner.spec.resolve import resolve
 from planner.spec.settings import Document
@@ -94,6 +95,16 @@ def edited(base: Spec, chosen: Iterable[Difference]) -> Spec | None:
         return None
     document, problems = _checked(base.written, chosen)
     return None if problems else resolve(document, base.path)
+
+
+def changed(spec: Spec, chosen: Iterable[Difference] = (), overrides: Iterable[str] = ()) -> Spec:
+    """Return the spec with overrides, such as ``training.batch_size=16``, and differences. Raises SpecError and ValueError."""
+    if spec.written is None:
+        raise ValueError(f"{spec.name} was not read from a spec, so its settings cannot change")
+    document, problems = _checked(overridden(spec.written, parse_overrides(overrides)), chosen)
+    if problems:
+        raise SpecError(problems)
+    return resolve(document, spec.path)
 
 
 def problems_of(base: Spec, chosen: Iterable[Difference]) -> tuple[Problem, ...]:

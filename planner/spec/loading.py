@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from planner.spec.checks import check
 from planner.spec.extend import extended
 from planner.spec.find import find
-from planner.spec.override import overridden, parse_override
+from planner.spec.nodes import Source
+from planner.spec.override import overridden, parse_override, parse_overrides
 from planner.spec.problems import Problem, SpecError, quote
 from planner.spec.resolve import resolve
 from planner.spec.settings import Document
@@ -21,7 +22,7 @@ from planner.spec.yaml12 import parse
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from planner.spec.nodes import Node, Source
+    from planner.spec.nodes import Node
     from planner.spec.records import Spec
 
     Convert = Callable[[Source], Source]  # raises SpecError
@@ -33,10 +34,24 @@ def _unchanged(source: Source) -> Source:
     return source
 
 
-def load(path: str | os.PathLike[str], *, convert: Convert = _unchanged) -> Spec:
-    """Read the spec at ``path`` (``-``: standard input). Raises SpecError, which holds every problem with its place."""
+def load(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, convert: Convert = _unchanged) -> Spec:
+    """Read the spec at ``path`` (``-``: standard input), with overrides as for ``read``. Raises SpecError, which holds every problem."""
     name = os.fspath(path)
-    specs, problems = _Reading((), convert).read([STDIN if name == "-" else name])
+    return _only(_Reading(parse_overrides(overrides), convert), STDIN if name == "-" else name)
+
+
+def load_text(text: str, overrides: Iterable[str] = (), name: str = "<mapping>") -> Spec:
+    """Read a spec from a text; ``extends`` in it is relative to the working directory. Raises SpecError."""
+    tree, problems = parse(Source(name, text))
+    if problems:
+        raise SpecError(problems)
+    reading = _Reading(parse_overrides(overrides), _unchanged)
+    reading.trees[identity(name)] = tree
+    return _only(reading, name)
+
+
+def _only(reading: _Reading, file: str) -> Spec:
+    specs, problems = reading.read([file])
     if problems:
         raise SpecError(problems)
     return specs[0]

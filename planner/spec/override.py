@@ -10,6 +10,8 @@ from planner.spec.problems import SpecError, quote
 from planner.spec.yaml12 import parse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from planner.spec.problems import Problem
 
 _KEYS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -41,6 +43,14 @@ def parse_override(argument: str) -> tuple[Node | None, tuple[Problem, ...]]:
         node = Node(mark, {key: node}, keys={key: mark})
         column -= 1
     return node, problems
+
+
+def parse_overrides(arguments: Iterable[str]) -> tuple[Node, ...]:
+    """Return the arguments of ``--set`` as trees. Raises SpecError."""
+    parsed = [parse_override(argument) for argument in arguments]
+    if problems := [problem for _, wrong in parsed for problem in wrong]:
+        raise SpecError(problems)
+    return tuple(tree for tree, _ in parsed if tree)
 
 
 def overridden(root: Node, overrides: tuple[Node, ...]) -> Node:

@@ -5,6 +5,7 @@ import io
 import random
 import re
 import tracemalloc
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -20,10 +21,12 @@ GPT2 = str(ROOT / "specs/gpt2-small.yaml")
 LLAMA = str(ROOT / "specs/llama-3-8b.yaml")
 
 
-def swept(path: str, *arguments: str) -> sweep.Sweep:
-    made, problems = sweep.sweep(path, [axes.parse(one) for one in arguments])
-    assert made is not None, problems
-    return made
+def loader(path: str) -> sweep.Load:
+    return partial(spec_package.load, path)
+
+
+def swept(path: str, *arguments: str, metric: str = "params_total") -> sweep.Sweep:
+    return sweep.sweep(loader(path), [axes.parse(one) for one in arguments], metric=metric)
 
 
 def rows(made: sweep.Sweep) -> list[dict[str, str]]:
@@ -60,13 +63,13 @@ def test_an_invalid_axis_is_an_error(argument: str) -> None:
 def test_two_axes_for_one_value_are_an_error_that_names_both(one: str, other: str) -> None:
     first, second = axes.parse(one), axes.parse(other)
     with pytest.raises(sweep.SweepError, match=f"{re.escape(first.key)} and {re.escape(second.key)} set the same value"):
-        sweep.sweep(GPT2, [first, axes.parse("model.vocab_size=100"), second])
+        sweep.sweep(loader(GPT2), [first, axes.parse("model.vocab_size=100"), second])
 
 
 @pytest.mark.parametrize("value", [1.5, 2.0, True, 0, 2**63])
 def test_an_axis_made_in_python_is_checked_as_that_of_a_command(value: int) -> None:
     with pytest.raises(sweep.SweepError, match=r"training\.batch_size must be a list of positive integers"):
-        sweep.sweep(GPT2, [axes.Axis("training.batch_size", (1, value))])
+        sweep.sweep(loader(GPT2), [axes.Axis("training.batch_size", (1, value))])
 
 
 def test_axes_that_share_a_prefix_are_not_the_same() -> None:
@@ -147,16 +150,15 @@ def test_points_that_cannot_be_planned_are_reported() -> None:
         swept(GPT2, "training.batch_size=0..4")
     with pytest.raises(sweep.SweepError, match="points"):
         swept(GPT2, "training.batch_size=1..9999", "training.sequence_length=1..1024", "model.n_layers=1..9")
-    made, problems = sweep.sweep(GPT2, [axes.parse("model.n_heads=12,13")])
-    assert made is None
-    assert [problem.place.file for problem in problems] == ["--set model.n_heads=13"]
+    with pytest.raises(spec_package.SpecError) as wrong:
+        swept(GPT2, "model.n_heads=12,13")
+    assert [problem.place.file for problem in wrong.value.problems] == ["--set model.n_heads=13"]
 
 
 def test_progress_is_reported_up_to_the_last_point() -> None:
     reported: list[tuple[int, int]] = []
-    sweep.sweep(
-        GPT2, [axes.parse("model.n_layers=1,2"), axes.parse("training.batch_size=1..5")], lambda done, of: reported.append((done, of))
-    )
+    grid = [axes.parse("model.n_layers=1,2"), axes.parse("training.batch_size=1..5")]
+    sweep.sweep(loader(GPT2), grid, lambda done, of: reported.append((done, of)))
     assert reported == [(5, 10), (10, 10)]
 
 
@@ -191,10 +193,7 @@ def test_text_of_a_spec_is_shown_literally_in_a_sweep(tmp_path: Path) -> None:
 
 
 def test_any_integer_column_can_be_swept() -> None:
-    made, _ = sweep.sweep(
-        LLAMA, [axes.parse("training.batch_size=1,2"), axes.parse("training.optimizer=adamw,sgd")], metric="optimizer_bytes"
-    )
-    assert made is not None
+    made = swept(LLAMA, "training.batch_size=1,2", "training.optimizer=adamw,sgd", metric="optimizer_bytes")
     # 8,030,261,248 parameters (Dubey et al. 2024): two moments of 4 bytes for each, and none
     assert [int(line["optimizer_bytes"]) for line in rows(made)] == [8 * 8_030_261_248] * 2 + [0] * 2
     assert "optimizer_bytes" in view.text(made, "optimizer_bytes")
@@ -204,4 +203,4 @@ def test_a_metric_without_value_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "model.yaml"
     path.write_text("name: a\nmodel: {vocab_size: 7, context_length: 8, d_model: 4, n_layers: 1, n_heads: 1}\ntraining: {batch_size: 1}\n")
     with pytest.raises(sweep.SweepError, match=r"no value of train_flops; write training\.tokens"):
-        sweep.sweep(str(path), [axes.parse("training.batch_size=1,2")], metric="train_flops")
+        swept(str(path), "training.batch_size=1,2", metric="train_flops")

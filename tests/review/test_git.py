@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import planner
 from planner.review.snapshot import is_spec, selected
 from planner.spec.find import find
 
@@ -427,3 +428,13 @@ def test_a_glob_matches_the_same_files_in_a_revision_and_on_disk(tmp_path: Path,
     monkeypatch.chdir(tmp_path)
     on_disk = {Path(file).as_posix() for file in find([pattern])[0] if Path(file).is_file() and is_spec(file)}
     assert set(filter(is_spec, selected(files, [os.path.relpath(pattern)]))) == on_disk
+
+
+def test_a_review_is_returned_to_python(repo: Repo) -> None:
+    repo.write(spec(n_layers="3"))
+    repo.monkeypatch.chdir(repo.root)
+    review = planner.diff()
+    (model,) = review.changed
+    changes = {change.figure: (change.before, change.after) for change in model.rows[0].changes}
+    assert changes["params_total"] == (TINY_PARAMS, TINY_PARAMS + LAYER_PARAMS)
+    assert not review.failed
