@@ -189,7 +189,7 @@ def diff(
     base_report: str | os.PathLike[str] | None = None,
     today: date | None = None,
 ) -> Review:
-    """Review the specs in the repository around the working directory against a git revision or a saved capacity.json, as ``planner diff`` does.
+    """Review the specs around the working directory against a git revision or a saved capacity.json, as ``planner diff`` does.
 
     Without specs, those that planner.yaml lists. ``today`` is the date for waivers (default: today, UTC). ``failed`` of the review tells
     whether a finding is an error.
