@@ -1,6 +1,7 @@
 """Write the catalog: `make catalogue`. With --check, only report outdated files.
 
-tests/data/published.jsonl has the published models: name on the Hugging Face Hub, config.json, exact parameter counts. Each supported one
+tests/data/published.jsonl has the published models: name on the Hugging Face Hub, config.json (of the text part alone where
+"omits" names the others), exact parameter counts. Each supported one
 becomes specs/catalog/FAMILY/NAME.yaml; specs/catalog/README.md lists them all; the coverage table of docs/models.md counts them by
 architecture.
 """
@@ -118,7 +119,7 @@ def text(row: Row, imported: Imported) -> str:
     repository = re.sub(r" \(.*\)$", "", row["name"])
     further = {"sequence_length": min(TOKENS, imported.model["context_length"]), "precision": "bf16-master"}
     return spec_text(
-        replace(imported, further=further),
+        replace(imported, further=further, omits=(*row.get("omits", ()), *imported.omits)),
         title(row["name"]),
         source=f"https://huggingface.co/{repository}/blob/main/config.json",
         schema=SCHEMA,

@@ -195,6 +195,7 @@ OF_THEIR_OWN: Mapping[str, Callable[[Key], Schema]] = {
     "description": lambda _: {"type": "string", "maxLength": 4000, "default": ""},
     "source": lambda stated: {**text(1000), "type": ["string", "array"], "items": text(1000), "examples": [stated.example]},
     "tags": lambda stated: listed(text(100), stated.example),
+    "omits": lambda stated: listed(text(1000), stated.example),
     "model.mixer": mixers,
     "model.layers": runs,
     "model.layers.layers": layers,

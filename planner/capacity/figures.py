@@ -188,6 +188,7 @@ class Plan(Generic[Number]):
     train_tokens: Number | None
     not_counted: tuple[str, ...]  # what the figures omit, one sentence each
     prediction: Prediction[Number] | None = None
+    omits: tuple[str, ...] = ()  # parts of the source model that the spec does not count; also in not_counted
 
     def to_frame(self: Plan) -> pd.DataFrame:
         """Return one row with the columns of capacity.csv; ``planner.report.frame.to_frame`` accepts several plans."""

@@ -18,6 +18,8 @@ from planner.trace.decoder import Trace, trace
 from planner.trace.sizes import Size, maximum, structure
 from planner.trace.unsupported import UnsupportedError
 
+PADDED_TOKENS = "padding of batches: each of the B × n tokens is assumed to be a real one"
+
 
 def plan(spec: Spec, scenario: Scenario) -> Plan:
     """Return the parameters, memory and FLOPs of the spec's model in a scenario.
@@ -51,7 +53,8 @@ def _figures(spec: Spec, scenario: Scenario) -> Plan[Size]:
         shapes=tuple(ShapeLine(line.path, line.what, line.tensor.shape, line.tensor.dtype, line.copies) for line in forward.shapes),
         initial_loss=log(structure(model.vocab_size)),
         train_tokens=training.tokens,
-        not_counted=(*forward.not_counted, *not_counted(training)),
+        not_counted=(*spec.omits, *forward.not_counted, *not_counted(training), PADDED_TOKENS),
+        omits=spec.omits,
     )
 
 

@@ -75,6 +75,8 @@ def _convert(arguments: argparse.Namespace) -> int:
         return FINDING
     for remark in imported.notes:
         note(f"note: {remark}")
+    for part in imported.omits:
+        note(f"not counted: {part}")
     if imported.not_understood:
         note(f"ignored unrecognized keys (assumed not to affect the model): {', '.join(imported.not_understood)}")
     if output is None:

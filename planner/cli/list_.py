@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     import json
 
-    from planner.report import terminal, units
+    from planner.report import omitted, terminal, units
     from planner.spec import catalogue
 
     found = catalogue.entries(arguments.pattern)
@@ -33,7 +33,13 @@ def run(arguments: argparse.Namespace) -> int:
         return FINDING
     if arguments.format == "json":
         entries = [
-            {"name": f"catalog/{one.name}", "params_total": one.params_total, "params_active": one.params_active, "model": one.title}
+            {
+                "name": f"catalog/{one.name}",
+                "params_total": one.params_total,
+                "params_active": one.params_active,
+                "model": one.title,
+                "not_counted": one.omits,
+            }
             for one in found
         ]
         sys.stdout.write(json.dumps(entries, ensure_ascii=False, indent=2) + "\n")
@@ -42,4 +48,6 @@ def run(arguments: argparse.Namespace) -> int:
     cells = width()
     for line in terminal.table(("name", "params", "active", "model"), "lrrl", rows):
         sys.stdout.write(f"{line if cells is None else terminal.shorten(line, cells)}\n")
+    for line in omitted.lines((one.name, one.omits) for one in found):
+        sys.stdout.write(f"{terminal.printable(line)}\n")
     return FINE

@@ -47,5 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = size.shapes(specs[0], target, of=of, tokens=tokens)
     except size.SizeError as error:
         return fail(f"size: {error}")
-    sys.stdout.write(size.as_json(found) if arguments.format == "json" else size.text(found, target, terminal.style(sys.stdout)))
+    sys.stdout.write(
+        size.as_json(specs[0], found) if arguments.format == "json" else size.text(specs[0], found, target, terminal.style(sys.stdout))
+    )
     return FINE

@@ -80,10 +80,11 @@ def run(arguments: argparse.Namespace) -> int:
                     progress("")
                     code = fail(f"{spec.path}, scenario {scenario.name}, {', '.join(checks)} cannot be measured: {error}")
     progress("")
+    omits = {spec.name: spec.omits for spec in specs}
     if arguments.format == "text":
-        sys.stdout.write(table.text(rows, terminal.style(sys.stdout), width()))
+        sys.stdout.write(table.text(rows, omits, terminal.style(sys.stdout), width()))
     else:
-        sys.stdout.write(table.markdown(rows) if arguments.format == "md" else table.as_json(rows))
+        sys.stdout.write(table.markdown(rows, omits) if arguments.format == "md" else table.as_json(rows, omits))
     return code or (FINE if all(row.agrees for row in rows) else FINDING)
 
 

@@ -9,7 +9,7 @@ from textwrap import fill
 
 from planner.capacity.figures import Plan
 from planner.explore import optimal
-from planner.report import markdown, quantity, settings, units
+from planner.report import markdown, omitted, quantity, settings, units
 from planner.report.columns import FIGURES
 from planner.report.overview import title
 from planner.report.terminal import PLAIN, Style, printable, table
@@ -121,7 +121,8 @@ def _width(rows: Sequence[Sequence[str]]) -> int:
 
 def _notes(plans: Sequence[Plan]) -> Iterator[str]:
     conventions = ", ".join(sorted({plan.flops.chosen.convention for plan in plans}))
-    yield f"In parentheses: change from {printable(title(plans[0]))}. GiB is 2³⁰ bytes; FLOPs convention: {conventions}."
+    yield f"In parentheses: change from {printable(title(plans[0]))}. GiB is 2³⁰ bytes; FLOPs convention: {conventions}. {omitted.UNPADDED}"
+    yield from map(printable, omitted.lines((plan.name, plan.omits) for plan in plans))
     for fit in optimal.FITS:
         yield f"{fit.name}: {fit.source}."
 
@@ -136,7 +137,7 @@ def as_markdown(plans: Sequence[Plan]) -> str:
 def as_json(plans: Sequence[Plan]) -> str:
     """Return the comparison as JSON, numbers exact."""
     made = {
-        "candidates": [{"model": plan.name, "scenario": plan.scenario} for plan in plans],
+        "candidates": [{"model": plan.name, "scenario": plan.scenario, "not_counted": plan.not_counted} for plan in plans],
         "lines": [asdict(line) for line in lines(plans)],
         "sources": {fit.name: fit.source for fit in optimal.FITS},
     }

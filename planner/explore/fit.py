@@ -10,7 +10,8 @@ from textwrap import fill
 
 from planner.capacity import vary
 from planner.capacity.figures import Plan
-from planner.report import quantity, units
+from planner.capacity.plan import PADDED_TOKENS
+from planner.report import omitted, quantity, units
 from planner.report.quantity import Amount
 from planner.report.terminal import PLAIN, Style, printable, table
 from planner.spec.edits import problems_of
@@ -100,7 +101,8 @@ def text(spec: Spec, scenario: str, memory: Amount, found: Sequence[Fit], style:
     rows = [(one.setting, units.exact(one.now), *maximum) for one, maximum in zip(found, maxima, strict=True)]
     head = f"{printable(spec.name)}, scenario {printable(scenario)}\nMemory: {quantity.spelled_out(memory)}"
     lines = table(("setting", "current", "maximum", "peak"), "lrrr", rows, style)
-    return "\n".join([head, "Largest values that fit, other settings unchanged:", "", *lines, "", *map(_reason, found), ""])
+    notes = (fill(printable(note), _WIDTH) for note in (*omitted.lines([(spec.name, spec.omits)]), omitted.UNPADDED))
+    return "\n".join([head, "Largest values that fit, other settings unchanged:", "", *lines, "", *map(_reason, found), *notes, ""])
 
 
 def _reason(one: Fit) -> str:
@@ -111,4 +113,5 @@ def _reason(one: Fit) -> str:
 def as_json(spec: Spec, scenario: str, memory_bytes: int, found: Sequence[Fit]) -> str:
     """Return the result as JSON, exact."""
     made = {"model": spec.name, "scenario": scenario, "memory_bytes": memory_bytes, "fits": [asdict(one) for one in found]}
+    made["not_counted"] = [*spec.omits, PADDED_TOKENS]
     return json.dumps(made, ensure_ascii=False, indent=2) + "\n"

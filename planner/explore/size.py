@@ -10,8 +10,8 @@ from pathlib import Path
 
 from planner.capacity.symbolic import SymbolicPlan, formulas
 from planner.explore import optimal
-from planner.report import units
-from planner.report.terminal import PLAIN, Style, table
+from planner.report import omitted, units
+from planner.report.terminal import PLAIN, Style, printable, table
 from planner.spec import catalogue
 from planner.spec.records import Spec
 from planner.trace.sizes import evaluate
@@ -106,7 +106,7 @@ def _shape(made: SymbolicPlan, values: dict[str, int], target: int, of: str, tok
     return Configuration(**sizes, params_total=params, train_flops=train_flops, train_tokens=trained, off=off)
 
 
-def text(found: Sequence[Configuration], target: int, style: Style = PLAIN) -> str:
+def text(spec: Spec, found: Sequence[Configuration], target: int, style: Style = PLAIN) -> str:
     """Return the suggestions for a terminal."""
     heads = ("d_model", "layers", "heads", "kv", "head_dim", "d_ff", "params", "vs target", "train FLOPs")
     rows = [
@@ -118,9 +118,9 @@ def text(found: Sequence[Configuration], target: int, style: Style = PLAIN) -> s
         )
         for shape in found
     ]
-    return "\n".join([*table(heads, "r" * len(heads), rows, style), ""])
+    return "\n".join([*table(heads, "r" * len(heads), rows, style), *map(printable, omitted.lines([(spec.name, spec.omits)])), ""])
 
 
-def as_json(found: Sequence[Configuration]) -> str:
+def as_json(spec: Spec, found: Sequence[Configuration]) -> str:
     """Return the suggestions as JSON, exact."""
-    return json.dumps([asdict(shape) for shape in found], indent=2) + "\n"
+    return json.dumps([asdict(shape) | {"not_counted": spec.omits} for shape in found], ensure_ascii=False, indent=2) + "\n"

@@ -65,6 +65,7 @@ class Sweep:
     metrics: tuple[str, ...]
     others: tuple[Axis, ...]
     blocks: tuple[Block, ...]
+    omits: tuple[str, ...] = ()  # parts of the source model that no metric counts
 
     @property
     def points(self) -> int:
@@ -98,14 +99,15 @@ def sweep(load: Load, axes: Sequence[Axis], progress: Progress = lambda _done, _
         raise SweepError(f"the grid has {points:,} points; the limit is {MOST:,}")
     blocks: list[Block] = []
     name = ""
+    omits: tuple[str, ...] = ()
     each = points // prod(len(axis.values) for axis in others)
     for settings in product(*(axis.values for axis in others)):
         overrides = [f"{axis.key}={value}" for axis, value in zip(others, settings, strict=True)]
         spec = load(overrides)
-        name = spec.name
+        name, omits = spec.name, spec.omits
         done = len(blocks) * each
         blocks.append(_block(spec, settings, step, metrics, lambda more, done=done: progress(done + more, points)))  # type: ignore[misc]  # mypy infers no lambda with defaults
-    return Sweep(name, metrics, others, tuple(blocks))
+    return Sweep(name, metrics, others, tuple(blocks), omits)
 
 
 def _overlap(key: str, later: str) -> bool:
@@ -157,20 +159,21 @@ def _joined(parts: list[Values]) -> Values:
 
 
 def columns(made: Sweep) -> tuple[str, ...]:
-    """Return the columns of the CSV."""
+    """Return the names of a point's settings and metrics."""
     return (*(axis.name for axis in made.others), "batch_size", "sequence_length", *made.metrics)
 
 
 def csv(made: Sweep) -> Iterator[str]:
-    """Yield the grid as CSV in pieces, a row per point, integers only."""
-    yield ",".join(columns(made)) + "\n"
+    """Yield the grid as CSV in pieces, a row per point, integers only; a last column has what the model omits, if anything."""
+    yield ",".join((*columns(made), *(["omits"] if made.omits else []))) + "\n"
+    omits = f",{_quoted('; '.join(made.omits))}" if made.omits else ""
     for block in made.blocks:
-        yield from _rows(block)
+        yield from _rows(block, omits.replace("%", "%%"))
 
 
-def _rows(block: Block) -> Iterator[str]:
+def _rows(block: Block, omits: str) -> Iterator[str]:
     lead = "".join(f"{_quoted(value)}," for value in block.settings).replace("%", "%%")
-    line = f"{lead}%d,%d,{','.join(str(values) if isinstance(values, int) else '%d' for values in block.figures.values())}\n"
+    line = f"{lead}%d,%d,{','.join(str(values) if isinstance(values, int) else '%d' for values in block.figures.values())}{omits}\n"
     arrays = [values for values in block.figures.values() if not isinstance(values, int)]
     points = len(block.batch_sizes) * len(block.sequence_lengths)
     for first in range(0, points, _LINES):

@@ -10,11 +10,12 @@ from itertools import islice, product
 from math import prod
 from typing import Literal, TypeVar
 
+from planner.capacity.plan import PADDED_TOKENS
 from planner.explore.axes import Axis
 from planner.explore.sweep import Sweep, cells, columns
-from planner.report import markdown, quantity, units
+from planner.report import markdown, omitted, quantity, units
 from planner.report.columns import CLAIMABLE
-from planner.report.terminal import PLAIN, Style, table
+from planner.report.terminal import PLAIN, Style, printable, table
 
 _ROWS, _TABLES = 40, 6  # of a pivot
 _COLUMNS: Mapping[str, int] = {"md": 8, "text": 5}
@@ -98,7 +99,7 @@ def text(made: Sweep, figure: str, style: Style = PLAIN) -> str:
     lines = [f"{made.model}: {figure} at {units.exact(made.points)} points"]
     for what, heads, rows in _tables(made, figure, "text"):
         lines += ["", *([what] if what else []), *table(heads, "r" * len(heads), rows, style)]
-    return "\n".join((*lines, *_omitted(made, figure, "text"), ""))
+    return "\n".join((*lines, *_omitted(made, figure, "text"), "", *map(printable, _notes(made)), ""))
 
 
 def as_markdown(made: Sweep, figure: str) -> str:
@@ -107,7 +108,11 @@ def as_markdown(made: Sweep, figure: str) -> str:
     for what, heads, rows in _tables(made, figure, "md"):
         lines += ["", *([f"**{markdown.escape(what)}**", ""] if what else [])]
         lines += markdown.table(heads, "r" * len(heads), rows)
-    return "\n".join((*lines, *_omitted(made, figure, "md"), ""))
+    return "\n".join((*lines, *_omitted(made, figure, "md"), "", *(f"{markdown.escape(note)}  " for note in _notes(made)), ""))
+
+
+def _notes(made: Sweep) -> tuple[str, ...]:
+    return (*omitted.lines([(made.model, made.omits)]), omitted.UNPADDED)
 
 
 def _omitted(made: Sweep, figure: str, form: Literal["md", "text"]) -> list[str]:
@@ -119,7 +124,7 @@ def _omitted(made: Sweep, figure: str, form: Literal["md", "text"]) -> list[str]
 
 def as_json(made: Sweep) -> str:
     """Return the grid as JSON: the columns, and a row per point."""
-    made_of = {"model": made.model, "columns": columns(made), "rows": list(cells(made))}
+    made_of = {"model": made.model, "columns": columns(made), "not_counted": (*made.omits, PADDED_TOKENS), "rows": list(cells(made))}
     return json.dumps(made_of, ensure_ascii=False, indent=1) + "\n"
 
 
@@ -141,6 +146,7 @@ def chart(made: Sweep, figure: str) -> str:
         '<rect width="800" height="380" fill="#fff"/>',
         f'<text x="{_LEFT}" y="22" font-size="14">{html(title + fixed_values)}</text>',
         *_drawn(curves, names, figure),
+        f'<text x="{_LEFT}" y="372">{html(" ".join(_notes(made)))}</text>',
         "</svg>",
     ]
     return "\n".join(parts) + "\n"

@@ -26,6 +26,7 @@ class Imported:
     not_understood: tuple[str, ...] = ()  # unknown keys whose names do not suggest a part of the model
     notes: tuple[str, ...] = ()  # differences from the configuration
     further: SpecModel = field(default_factory=dict)  # the configuration's training settings
+    omits: tuple[str, ...] = ()  # parts of the configured model that the spec does not count
 
     @property
     def training(self) -> SpecModel:

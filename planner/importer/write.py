@@ -44,6 +44,7 @@ def spec_text(
     lines.append(f"name: {_scalar(name)}")
     lines += [f"description: {_scalar(description)}"] if description else []
     lines += [f"source: {_scalar(source)}"] if source else []
+    lines += [f"omits: {_flow(list(imported.omits))}"] if imported.omits else []
     lines += ["model:", *_model(imported, comments=comments)]
     if imported.training:
         lines += ["training:", *(f"  {key}: {_scalar(value)}" for key, value in imported.training.items())]

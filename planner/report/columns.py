@@ -48,8 +48,8 @@ _optional = partial(Column, may_be_empty=True)
 _PARAMETERS, _STATES, _SAVED, _PEAK, _FLOPS = "parameters/1", "states/2", "kept/2", "peak/2", "flops/2"
 
 
-def _text(name: str, description: str, read: Callable[[Plan], str]) -> Column:
-    return Column(name, "", "", description, read, "file", kind="text")
+def _text(name: str, description: str, read: Callable[[Plan], str], *, may_be_empty: bool = False) -> Column:
+    return Column(name, "", "", description, read, "file", may_be_empty=may_be_empty, kind="text")
 
 
 def _params(name: str, description: str, read: Callable[[Parameters], int], tier: Tier = "figure", heading: str = "") -> Column:
@@ -93,7 +93,9 @@ COLUMNS: tuple[Column, ...] = (
     _component("norm", "all norms, including QK norm"),
     _component("head", "LM head; 0 when tied to the token embedding"),
     _component("other", "everything else"),
-    Column("batch_size", "sequences", "", "micro-batch size B per device", lambda plan: plan.training.batch_size, "file"),
+    Column(
+        "batch_size", "sequences", "", "micro-batch size B per device; no batch is padded", lambda plan: plan.training.batch_size, "file"
+    ),
     Column("sequence_length", "tokens", "", "sequence length n", lambda plan: plan.training.sequence_length, "file"),
     _text("precision", "data types of weights, gradients and computation", lambda plan: plan.training.precision),
     _text("optimizer", "optimizer whose state is included", lambda plan: plan.training.optimizer),
@@ -143,6 +145,12 @@ COLUMNS: tuple[Column, ...] = (
     _added("peak_bytes", "bytes", _PEAK, "peak memory", lambda more: more.peak_bytes),
     _added("forward_flops_per_token", "FLOP", _FLOPS, "forward FLOPs per token", lambda more: more.forward_flops_per_token),
     _added("train_flops_per_token", "FLOP", _FLOPS, "training FLOPs per token", lambda more: more.train_flops_per_token),
+    _text(
+        "omits",
+        "parts of the source model that are in no value of this row, separated by semicolons; empty if all are counted",
+        lambda plan: "; ".join(plan.omits),
+        may_be_empty=True,
+    ),
 )
 
 METHODS: Mapping[str, str] = {column.name: column.method for column in COLUMNS if column.method}

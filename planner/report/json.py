@@ -55,7 +55,9 @@ def _spec(spec: Spec) -> Json:
     """Return a spec as written, merged with what it extends, as far as metrics depend on it; None if it was not read from a file."""
     if spec.written is None:
         return None
-    sections = {key: node for key, node in spec.written.items().items() if key in ("tags", "model", "training", "scenarios", "waivers")}
+    sections = {
+        key: node for key, node in spec.written.items().items() if key in ("tags", "omits", "model", "training", "scenarios", "waivers")
+    }
     return {"name": spec.name, **{key: _node(node, properties(inlined())[key]) for key, node in sections.items()}}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from planner.capacity.figures import Plan
-from planner.report import breakdown, overview, units
+from planner.report import breakdown, omitted, overview, units
 from planner.report.breakdown import Section
 from planner.report.columns import COLUMNS, GROUPS, OVERVIEW
 from planner.report.paths import display_path
@@ -70,6 +70,9 @@ def _lines(models: Sequence[Planned]) -> Iterator[str]:
     yield "1 multiply-add is 2 FLOPs. Memory is for one device holding the whole model, with batch size B and sequence length n."
     yield ""
     yield from table(_HEADINGS, _ALIGN, [_overview(plan) for model in models for plan in model.plans])
+    yield ""
+    left_out = omitted.lines((model.spec.name, model.spec.omits) for model in models)
+    yield from (f"{escape(note)}  " for note in (*left_out, omitted.UNPADDED))
     for model in models:
         yield ""
         parameters = units.count(model.plans[0].parameters.total)

@@ -15,13 +15,14 @@ def html(plans: Sequence[Plan]) -> str:
 
 
 def _html(plans: Sequence[Plan]) -> Iterator[str]:
-    from planner.report import overview, page
+    from planner.report import omitted, overview, page
     from planner.report.html import sections
     from planner.report.html.formula_list import FormulaList
     from planner.report.html.markup import text
 
     if len(plans) > 1:
         yield page.models_table(plans)
+    yield from (f"<p>{text(note)}" for note in (*omitted.lines((plan.name, plan.omits) for plan in plans), omitted.UNPADDED))
     for plan in plans:
         known = FormulaList(links=False)
         yield f"<h2>{text(overview.title(plan))}</h2><p class=q>{sections.sizes(plan)}"

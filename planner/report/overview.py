@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from textwrap import fill
 
 from planner.capacity.figures import Plan
-from planner.report import quantity
+from planner.report import omitted, quantity
 from planner.report.columns import OVERVIEW, Column
-from planner.report.terminal import PLAIN, Style, table
+from planner.report.terminal import PLAIN, Style, printable, table
 
 _SUMMARY = tuple(column for column in OVERVIEW.values() if column.tier == "summary")
 _SHORT = {"parameters": "params", "train FLOPs per token": "train/token"}
@@ -35,4 +36,6 @@ def text(plans: Sequence[Plan], style: Style = PLAIN, width: int | None = None) 
     rows = ((title(plan), *cells(plan, _SUMMARY)) for plan in plans)
     conventions = ", ".join(sorted({plan.flops.chosen.convention for plan in plans}))
     notes = f"GiB is 2³⁰ bytes. A multiply-add is 2 FLOPs; convention: {conventions}."
-    return "\n".join([*table(headings, "lrrrrr", rows, style, width), "", notes, ""])
+    left_out = (printable(line) for line in omitted.lines((plan.name, plan.omits) for plan in plans))
+    wrapped = (line if width is None else fill(line, width) for line in left_out)
+    return "\n".join([*table(headings, "lrrrrr", rows, style, width), "", *wrapped, notes, omitted.UNPADDED, ""])

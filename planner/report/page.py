@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from planner.capacity.figures import Plan
-from planner.report import breakdown, overview, units
+from planner.report import breakdown, omitted, overview, units
 from planner.report.columns import OVERVIEW
 from planner.report.html import sections
 from planner.report.html.formula_list import DETAILS, Detail, FormulaList
@@ -50,6 +50,8 @@ def _page(models: Sequence[Planned], facts: Sequence[Sequence[Facts]], detail: D
     yield "batch size B and sequence length n. Names with a dotted underline link to their formula.\n"
     plans = [plan for model in models for plan in model.plans]
     yield models_table(plans, [f"#m{number}" for number, model in enumerate(models, 1) for _ in model.plans])
+    left_out = omitted.lines((model.spec.name, model.spec.omits) for model in models)
+    yield from (f"<p>{text(note)}\n" for note in (*left_out, omitted.UNPADDED))
     known = FormulaList(detail=detail)
     for number, (model, of_model) in enumerate(zip(models, facts, strict=True), 1):
         yield from _model(number, model, of_model, known)

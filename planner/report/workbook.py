@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from planner.capacity.figures import Plan
 from planner.capacity.symbolic import SymbolicPlan, formulas
+from planner.report import omitted
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, GROUPS
 from planner.report.planned import Planned
 from planner.trace.kernels import FLASH_ALIGNMENT, FLASH_WIDEST_HEAD
@@ -42,6 +43,7 @@ _MEANINGS = {
 _NOTES = (
     "Change a cell of Inputs, and all values of its row are recalculated.",
     "Cells of Inputs in italics are derived from others, because the spec omits them.",
+    omitted.UNPADDED,
     "Structure is fixed by the spec: components, layer groups and kernels cannot be changed here.",
     "The formulas come from the planner's own code, with cells in place of sizes. Parts of long ones are in Workings.",
     "Spreadsheets use doubles: integers are exact up to 2⁵³ = 9,007,199,254,740,992; larger ones lose digits.",
@@ -152,7 +154,8 @@ def _fill(book: _Book, models: Sequence[Planned]) -> None:
         _write_capacity(cells)
         component_row = _write_components(cells, component_row)
         budget_row = _write_budgets(book, row, budget_row)
-    _write_columns(book.sheets["Columns"], names)
+    left_out = omitted.lines((model.spec.name, model.spec.omits) for model in models)
+    _write_columns(book.sheets["Columns"], names, (*_NOTES, *left_out))
     if budget_row == 1:
         book.sheets["Budgets"].write_string(1, 0, "planner.yaml has no budgets for these models")
 
@@ -268,10 +271,10 @@ def _write_budgets(book: _Book, row: _Row, first: int) -> int:
     return at
 
 
-def _write_columns(sheet: Worksheet, names: Iterable[str]) -> None:
+def _write_columns(sheet: Worksheet, names: Iterable[str], notes: Iterable[str]) -> None:
     inputs = [("Inputs", name, "", _MEANINGS.get(name, "of the spec")) for name in (*_MADE_ONCE[2:], *names)]
     capacity = [("Capacity", column.name, column.unit, column.description) for column in COLUMNS]
     components = [("Components", group.name, group.unit, group.description) for group in GROUPS]
-    notes = [("", "", "", note) for note in _NOTES]
-    for number, cells in enumerate((*inputs, *capacity, *components, *notes), start=1):
+    below = [("", "", "", note) for note in notes]
+    for number, cells in enumerate((*inputs, *capacity, *components, *below), start=1):
         sheet.write_row(number, 0, cells)

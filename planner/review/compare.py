@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date
 
+from planner.report import omitted
 from planner.report.columns import FIGURES, METHODS
 from planner.report.planned import Planned
 from planner.review import findings as rules
@@ -63,10 +64,22 @@ def compare(base: Snapshot, head: Snapshot, terms: Terms) -> Review:
         findings=found,
         budget_statuses=statuses,
         waivers=tuple((name, waiver) for name in sorted(head.specs) for waiver in head.specs[name].waivers),
-        notes=(*terms.notes, *(f"{problem.place.file} has errors at the base: {problem.message}" for problem in base.problems)),
+        notes=(
+            *terms.notes,
+            *_left_out(models, head),
+            *(f"{problem.place.file} has errors at the base: {problem.message}" for problem in base.problems),
+        ),
         formulas=_formulas(base),
         policy_edits=policy_edits,
     )
+
+
+def _left_out(models: Iterable[ReviewedModel], head: Snapshot) -> Iterator[str]:
+    """Yield what the figures of the models that a review shows leave out."""
+    shown = [model.name for model in models if model.status != "unchanged" and model.name in head.specs]
+    yield from omitted.lines((name, head.specs[name].omits) for name in shown)
+    if shown:
+        yield omitted.UNPADDED
 
 
 def _renamed(base: Snapshot, head: Snapshot) -> dict[str, str]:

@@ -23,6 +23,7 @@ class Entry:
     path: Path
     params_total: int
     params_active: int
+    omits: tuple[str, ...]  # parts of the published model that are not counted
 
 
 @cache
@@ -60,5 +61,6 @@ def entries(pattern: str = "") -> list[Entry]:
             continue
         expect = spec["expect"].items()
         total, active = (int(str(expect[figure].value)) for figure in ("params_total", "params_active"))
-        found.append(Entry(name, title, family, path, total, active))
+        omits = tuple(str(part.value) for part in spec["omits"].elements()) if "omits" in spec else ()
+        found.append(Entry(name, title, family, path, total, active, omits))
     return found

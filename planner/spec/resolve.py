@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from planner.spec.extra import Sizes
     from planner.spec.key import Key
+    from planner.spec.nodes import Node
 
 Kind = TypeVar("Kind")
 
@@ -42,10 +43,15 @@ def resolve(document: Document, file: str) -> Spec:
         claims=tuple(_claims(document)),
         places={path: node.mark.place for path, node in document.root.walk()},
         defaulted=tuple(key for key in leaves() if key in document.defaulted),
-        tags=tuple(str(node.value) for node in root["tags"].elements()) if "tags" in root else (),
+        tags=_texts(root.get("tags")),
+        omits=_texts(root.get("omits")),
         waivers=tuple(_waivers(document)),
         written=document.root,
     )
+
+
+def _texts(written: Node | None) -> tuple[str, ...]:
+    return tuple(str(node.value) for node in written.elements()) if written else ()
 
 
 def made(kind: type[Kind], settings: Settings, group: str = "", **found: object) -> Kind:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from planner.report import markdown as md
-from planner.report import units
+from planner.report import omitted, units
 from planner.report.overview import label
-from planner.report.terminal import PLAIN, Style
+from planner.report.terminal import PLAIN, Style, printable
 from planner.report.terminal import table as aligned
 from planner.verify.measured import Compared
 
@@ -17,20 +17,30 @@ _HEADINGS = ("model", "check", "figure", "planner", "PyTorch", "difference", "")
 _ALIGN = "lllrrrl"
 
 
-def text(rows: Sequence[Compared], style: Style = PLAIN, width: int | None = None) -> str:
-    """Return a table for a terminal, with the summary below."""
+Omits = Mapping[str, Sequence[str]]  # what a model's spec does not count, by its name
+
+
+def text(rows: Sequence[Compared], omits: Omits, style: Style = PLAIN, width: int | None = None) -> str:
+    """Return a table for a terminal, with the summary and omitted parts of the models below."""
     lines = aligned(_HEADINGS, _ALIGN, map(_cells, rows), style, width) if rows else ()
-    return "\n".join([*lines, "", summary(rows), ""])
+    return "\n".join([*lines, "", summary(rows), *map(printable, omitted.lines(omits.items())), ""])
 
 
-def markdown(rows: Sequence[Compared]) -> str:
-    """Return a table for GitHub, with the summary above."""
-    return "\n".join([summary(rows), "", *md.table(_HEADINGS, _ALIGN, map(_cells, rows)), ""])
+def markdown(rows: Sequence[Compared], omits: Omits) -> str:
+    """Return a table for GitHub, with the summary and omitted parts of the models above."""
+    return "\n".join(
+        [
+            "  \n".join([summary(rows), *map(md.escape, omitted.lines(omits.items()))]),
+            "",
+            *md.table(_HEADINGS, _ALIGN, map(_cells, rows)),
+            "",
+        ]
+    )
 
 
-def as_json(rows: Sequence[Compared]) -> str:
+def as_json(rows: Sequence[Compared], omits: Omits) -> str:
     """Return a list with an object per row, with exact numbers."""
-    objects = [asdict(row) | {"difference": row.difference, "agrees": row.agrees} for row in rows]
+    objects = [asdict(row) | {"difference": row.difference, "agrees": row.agrees, "not_counted": omits.get(row.model, ())} for row in rows]
     return json.dumps(objects, ensure_ascii=False, indent=2) + "\n"
 
 

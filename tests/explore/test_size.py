@@ -64,6 +64,7 @@ def test_a_reference_model_with_several_kinds_of_layers_is_rejected() -> None:
 
 
 def test_the_text_fits_a_terminal_and_json_is_exact() -> None:
-    found = size.shapes(like("llama"), 405 * 10**9, of="params")
-    assert all(len(line) <= 80 for line in size.text(found, 405 * 10**9).splitlines())
-    assert json.loads(size.as_json(found))[0]["params_total"] == found[0].params_total
+    llama = like("llama")
+    found = size.shapes(llama, 405 * 10**9, of="params")
+    assert all(len(line) <= 80 for line in size.text(llama, found, 405 * 10**9).splitlines())
+    assert json.loads(size.as_json(llama, found))[0]["params_total"] == found[0].params_total

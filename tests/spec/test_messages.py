@@ -152,7 +152,7 @@ source: ['']
 <<: {a: 1}
     8:1: error[unknown-key]: unknown key '<<'; merge keys are not part of YAML 1.2: write the keys out, or use extends
 zzz: 1
-    8:1: error[unknown-key]: unknown key 'zzz'; allowed here: name, description, source, tags, extends, model, training, \
+    8:1: error[unknown-key]: unknown key 'zzz'; allowed here: name, description, source, tags, omits, extends, model, training, \
 scenarios, waivers, expect
 """
 

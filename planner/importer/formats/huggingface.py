@@ -43,14 +43,24 @@ def read_huggingface(config: Config) -> Imported:
         raise UnsupportedConfigError("config.json has no `model_type`, so its other keys cannot be interpreted")
     part = next((key for key in _TEXT_PARTS if isinstance(config.get(key), Mapping)), None)
     notes: list[str] = []
+    omits: tuple[str, ...] = ()
     if part and model_type not in FAMILIES:
+        omits = (_towers(config),)
         config, notes = _text_part(config, model_type, part)
         model_type = str(config["model_type"])
     if model_type not in FAMILIES:
         raise UnsupportedConfigError(unsupported(model_type))
     imported = read(FAMILIES[model_type], config, model_type)
     modeled = {"model_type": model_type} if model_type in get_args(ModelType) else {}  # by the implementations of transformers
-    return replace(imported, model={**modeled, **imported.model}, notes=(*notes, *imported.notes))
+    return replace(imported, model={**modeled, **imported.model}, notes=(*notes, *imported.notes), omits=(*omits, *imported.omits))
+
+
+def _towers(config: Config) -> str:
+    """Name what a composite config describes beside its text part."""
+    kinds = [kind for kind in ("vision", "audio") if isinstance(config.get(f"{kind}_config"), Mapping)]
+    if not kinds:
+        return "encoders of images or sound, and projector"
+    return f"{' and '.join(kinds)} {'towers' if len(kinds) > 1 else 'tower'} and projector"
 
 
 def unsupported(model_type: str) -> str:
@@ -76,7 +86,7 @@ def _text_part(config: Config, model_type: str, part: str) -> tuple[Config, list
             raise UnsupportedConfigError(
                 f"{show(model_type)} config: `{key}: {show(above)}` and `{part}.{key}: {show(value)}` disagree; remove one of them"
             )
-    notes = [f"only the text model is imported, `{part}` of a {show(model_type)[1:-1]} config; encoders of images or sound are not counted"]
+    notes = [f"only the text model is imported, `{part}` of a {show(model_type)[1:-1]} config; the rest is not counted"]
     sizes = zip(_SIZES, _TEXT_DEFAULTS.get(text["model_type"], ()), strict=False)
     defaults: dict[str, Any] = {key: value for key, value in sizes if key not in text}
     if defaults:

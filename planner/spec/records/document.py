@@ -65,6 +65,8 @@ class Spec:
         kw_only=True, example="https://huggingface.co/openai-community/gpt2/blob/main/config.json", aliases="sources url reference")
     tags: tuple[str, ...] = key("Labels that budgets in planner.yaml can match. Not inherited through extends.", default=(), kw_only=True,
         example=["production"])
+    omits: tuple[str, ...] = key("Parts of the source model that this spec does not count, e.g. a vision tower. Every output lists them.",
+        default=(), kw_only=True, example=["vision tower and projector"])
     extends: ClassVar[str] = key("Base spec: a file relative to this one, or catalog/NAME. Keys in this file override the base: mappings "
         "are merged, lists and scalars are replaced. name, tags, expect and waivers are not inherited.", longest=1000,
         example="gpt2-small.yaml", aliases="base inherits inherit extend")
