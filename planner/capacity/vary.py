@@ -1,10 +1,11 @@
-"""A scenario with one setting changed, and the largest value of that setting that keeps a figure within a limit."""
+"""A scenario with some settings changed, and the largest value of a setting that keeps a figure within a limit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from typing import TypeAlias
 
 from planner.capacity.figures import Plan
 from planner.capacity.plan import plan
@@ -12,6 +13,8 @@ from planner.spec.edits import ByName, Difference, Path, edited
 from planner.spec.nodes import Node
 from planner.spec.records import Spec
 from planner.trace.unsupported import UnsupportedError
+
+Settings: TypeAlias = Mapping[str, int | str]  # values of the model or of training by key; bool is an int
 
 _OF_THE_MODEL = ("n_layers", "d_model")
 
@@ -27,9 +30,9 @@ def value_of(spec: Spec, scenario: str, knob: str) -> int | None:
     return training.batch_size if knob == "batch_size" else training.sequence_length
 
 
-def planned(spec: Spec, scenario: str, knob: str, value: int) -> Plan | None:
-    """Return the scenario's plan with the setting at a value; None if the spec would be invalid or the plan is not supported."""
-    other = edited(spec, [setting(spec, scenario, knob, value)])
+def planned(spec: Spec, scenario: str, settings: Settings) -> Plan | None:
+    """Return the scenario's plan with other settings; None if the spec would be invalid or the plan is not supported."""
+    other = edited(spec, [setting(spec, scenario, knob, value) for knob, value in settings.items()])
     if other is None:
         return None
     try:
@@ -38,12 +41,17 @@ def planned(spec: Spec, scenario: str, knob: str, value: int) -> Plan | None:
         return None
 
 
-def setting(spec: Spec, scenario: str, knob: str, value: int) -> Difference:
+def setting(spec: Spec, scenario: str, knob: str, value: int | str) -> Difference:
     """Return the edit that gives a setting a value."""
     mark = spec.written.mark if spec.written else None
     assert mark is not None  # noqa: S101 - value_of() is None for such a spec
     section: Path = ("model",) if knob in _OF_THE_MODEL else ("training",) if scenario == "base" else ("scenarios", ByName(scenario))
-    return Difference((*section, knob), None, replace(Node(mark, value), text=str(value)))
+    return Difference((*section, knob), None, replace(Node(mark, value), text=written(value)))
+
+
+def written(value: object) -> str:
+    """Return a value as it is written in a spec."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def largest(measure: Callable[[int], int | None], limit: Fraction, fits: int, exceeds: int) -> int:

@@ -1,6 +1,7 @@
 """Find the largest batch, sequence, depth or width that fits in memory.
 
-For each setting, find the largest value at which a training step fits in the given memory, and report what limits it.
+For each setting, find the largest value at which a training step fits in the given memory, and report what limits it. If the current
+settings do not fit, also list changes that do, e.g. recomputation or another optimizer.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     from planner import capacity
     from planner.explore import fit
     from planner.report import quantity, terminal
+    from planner.report.remedies import find_remedies
 
     try:
         memory = quantity.parse(arguments.memory, "bytes", bare=False)
@@ -48,8 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
     found = fit.fits(spec, arguments.scenario, int(memory.value), arguments.settings or fit.SETTINGS)
     if not found:
         return fail(f"fit: cannot vary n_layers: {spec.name} defines several layer groups")
+    remedies = find_remedies(spec, arguments.scenario, "peak_bytes", memory.value, sizes=False)
     if arguments.format == "json":
-        sys.stdout.write(fit.as_json(spec, arguments.scenario, int(memory.value), found))
+        sys.stdout.write(fit.as_json(spec, arguments.scenario, int(memory.value), found, remedies))
     else:
-        sys.stdout.write(fit.text(spec, arguments.scenario, memory, found, terminal.style(sys.stdout)))
+        sys.stdout.write(fit.text(spec, arguments.scenario, memory, found, remedies, terminal.style(sys.stdout)))
     return FINE if all(one.largest for one in found) else FINDING

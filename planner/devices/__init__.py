@@ -23,6 +23,11 @@ def find(name: str) -> Device | None:
     return _by_name().get(name.lower())
 
 
+def smallest(memory_bytes: int) -> Device | None:
+    """Return the device with the least memory that holds so many bytes, the first one listed of several."""
+    return min((one for one in _by_name().values() if one.memory_bytes >= memory_bytes), key=lambda one: one.memory_bytes, default=None)
+
+
 def nearest(name: str) -> tuple[str, ...]:
     """Return up to three similar names."""
     found = get_close_matches(name.lower(), _by_name(), n=3)

@@ -13,6 +13,7 @@ from planner.capacity.figures import Plan
 from planner.capacity.plan import PADDED_TOKENS
 from planner.report import omitted, quantity, units
 from planner.report.quantity import Amount
+from planner.report.remedies import Remedy, describe
 from planner.report.terminal import PLAIN, Style, printable, table
 from planner.spec.edits import problems_of
 from planner.spec.records import Spec
@@ -45,7 +46,7 @@ def _fit(spec: Spec, scenario: str, memory_bytes: int, setting: str, now: int) -
     step = _step(spec, setting)
 
     def planned(count: int) -> Plan | None:
-        return vary.planned(spec, scenario, setting, count * step)
+        return vary.planned(spec, scenario, {setting: count * step})
 
     found = _largest(planned, memory_bytes)
     best, beyond = planned(found) if found else None, planned(found + 1)
@@ -95,14 +96,17 @@ def _excess(plan: Plan, what: str, memory_bytes: int) -> str:
     )
 
 
-def text(spec: Spec, scenario: str, memory: Amount, found: Sequence[Fit], style: Style = PLAIN) -> str:
-    """Return the result for a terminal."""
+def text(spec: Spec, scenario: str, memory: Amount, found: Sequence[Fit], remedies: Sequence[Remedy] = (), style: Style = PLAIN) -> str:
+    """Return the result for a terminal, with the remedies for a step that does not fit."""
     maxima = ((units.exact(one.largest), units.memory(one.peak_bytes)) if one.largest and one.peak_bytes else ("none", "") for one in found)
     rows = [(one.setting, units.exact(one.now), *maximum) for one, maximum in zip(found, maxima, strict=True)]
     head = f"{printable(spec.name)}, scenario {printable(scenario)}\nMemory: {quantity.spelled_out(memory)}"
     lines = table(("setting", "current", "maximum", "peak"), "lrrr", rows, style)
+    ways = (
+        ["", "The current settings do not fit. These changes do:", "", *(f"  {describe(one)}" for one in remedies), ""] if remedies else []
+    )
     notes = (fill(printable(note), _WIDTH) for note in (*omitted.lines([(spec.name, spec.omits)]), omitted.UNPADDED))
-    return "\n".join([head, "Largest values that fit, other settings unchanged:", "", *lines, "", *map(_reason, found), *notes, ""])
+    return "\n".join([head, *ways, "Largest values that fit, other settings unchanged:", "", *lines, "", *map(_reason, found), *notes, ""])
 
 
 def _reason(one: Fit) -> str:
@@ -110,8 +114,9 @@ def _reason(one: Fit) -> str:
     return fill(f"{one.setting}{steps}: {one.limited_by}", _WIDTH, subsequent_indent="  ")
 
 
-def as_json(spec: Spec, scenario: str, memory_bytes: int, found: Sequence[Fit]) -> str:
+def as_json(spec: Spec, scenario: str, memory_bytes: int, found: Sequence[Fit], remedies: Sequence[Remedy]) -> str:
     """Return the result as JSON, exact."""
-    made = {"model": spec.name, "scenario": scenario, "memory_bytes": memory_bytes, "fits": [asdict(one) for one in found]}
+    made = {"model": spec.name, "scenario": scenario, "memory_bytes": memory_bytes}
+    made |= {"fits": [asdict(one) for one in found], "remedies": [asdict(one) for one in remedies]}
     made["not_counted"] = [*spec.omits, PADDED_TOKENS]
     return json.dumps(made, ensure_ascii=False, indent=2) + "\n"

@@ -12,13 +12,13 @@ from planner.capacity.figures import Plan
 from planner.report import claims, quantity, units
 from planner.report.columns import CLAIMABLE
 from planner.report.planned import Planned
+from planner.report.remedies import find_remedies
 from planner.review.policy import POLICY_CHANGE, SIZE_LABEL, Budget, Limit, Policy
-from planner.review.remedies import Remedy, find_remedies
 from planner.review.review import BudgetStatus, Figures, Finding, Severity
 from planner.spec.problems import Problem
 from planner.spec.records import Place, Spec
 
-REMEDIES = 25  # exceeded budgets of a review for which remedies are computed; each needs some dozens of plans
+REMEDIES = 25  # exceeded budgets of a review for which remedies are computed; each needs up to some dozens of plans
 
 _LABEL = re.compile(r"(?:^|[-_ /:])(a?)(\d{1,6}(?:[._]\d{1,3})?)([mb])(?=$|[-_ /:])", re.IGNORECASE)
 _SIZES = {"m": 10**6, "b": 10**9}
@@ -108,7 +108,6 @@ def _exceeded(model: CheckedModel, plan: Plan, budget: Budget, *, remedies: bool
         if worth is None or not isinstance(value, int) or (value >= worth if limit.kind == "min" else value <= worth):
             continue
         wanted = remedies and limit.kind != "min"
-        found = tuple(find_remedies(model.planned.spec, plan.scenario, budget.figure, worth)) if wanted else ()
         yield Finding(
             rule=f"budget:{budget.name}",
             severity=budget.severity,
@@ -116,7 +115,8 @@ def _exceeded(model: CheckedModel, plan: Plan, budget: Budget, *, remedies: bool
             place=model.places.get(budget.figure, model.places[""]),
             model=plan.name,
             scenario=plan.scenario,
-            hint="; ".join(filter(None, (_describe(found), budget.message))),
+            hint=budget.message,
+            remedies=find_remedies(model.planned.spec, plan.scenario, budget.figure, worth) if wanted else (),
         )
 
 
@@ -145,14 +145,6 @@ def _message(budget: Budget, limit: Limit, value: int, worth: Fraction) -> str:
         "max_increase": f"exceeds budget {budget.name} (an increase of {limit.amount.text}, to {allowed}) by {beyond}",
     }[limit.kind]
     return f"{budget.figure} {actual} {what} ({limit.place.file}:{limit.place.line})"
-
-
-def _describe(remedies: tuple[Remedy, ...]) -> str:
-    """Describe remedies: ``to fit, lower one of: batch_size to 7, n_layers to 28``."""
-    fitting = [f"{one.setting} to {units.exact(one.largest)}" for one in remedies if one.largest is not None]
-    if fitting:
-        return f"to fit, lower {'one of: ' if len(fitting) > 1 else ''}{', '.join(fitting)}"
-    return f"lowering {' or '.join(one.setting for one in remedies)} alone is not enough" if remedies else ""
 
 
 def _claims(model: CheckedModel, from_root: Callable[[str], str]) -> Iterator[Finding]:

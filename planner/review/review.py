@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from planner.report.remedies import Remedy
 from planner.spec.records import Place, Waiver
 
 Figures: TypeAlias = Mapping[str, int | None]  # by column of capacity.csv
@@ -78,6 +79,7 @@ class Finding:
     model: str = ""
     scenario: str = ""
     hint: str = ""
+    remedies: tuple[Remedy, ...] = ()
     waiver: Waiver | None = None
 
 

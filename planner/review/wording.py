@@ -9,6 +9,7 @@ from typing import TypeAlias
 from planner.report import quantity
 from planner.report.columns import FIGURES, OVERVIEW
 from planner.report.overview import label
+from planner.report.remedies import describe
 from planner.review.policy import POLICY
 from planner.review.review import Change, Edit, Finding, FormulaChange, Review, ReviewedModel, ReviewedScenario
 from planner.spec.records import Place, Waiver
@@ -164,10 +165,15 @@ def numbers(edits: tuple[int, ...]) -> str:
 
 
 def finding(one: Finding) -> str:
-    """Describe a finding: its model, message, hint and waiver."""
+    """Describe a finding: its model, message, remedies, hint and waiver."""
     model = f"{label(one.model, one.scenario or 'base')}: " if one.model else ""
-    waived = f"; waived until {one.waiver.until}: {one.waiver.reason}" if one.waiver else ""
-    return f"{model}{one.message}{f'; {one.hint}' if one.hint else ''}{waived}"
+    waived = f"waived until {one.waiver.until}: {one.waiver.reason}" if one.waiver else ""
+    return model + "; ".join(filter(None, (one.message, remedies(one), one.hint, waived)))
+
+
+def remedies(one: Finding) -> str:
+    """Describe the remedies of a finding: ``to fit: recompute: full → 7.122 GiB, or batch_size: 5 → 9.870 GiB``."""
+    return f"to fit: {', or '.join(map(describe, one.remedies))}" if one.remedies else ""
 
 
 def line(one: Finding) -> str:
