@@ -11,7 +11,7 @@ from planner.report import omitted
 from planner.report.columns import FIGURES, METHODS
 from planner.report.planned import Planned
 from planner.review import findings as rules
-from planner.review import policy
+from planner.review import policy, scenarios
 from planner.review.attribution import Attribution, attribute, changes, figures, plan, requirements, same
 from planner.review.findings import CheckedModel
 from planner.review.policy import Policy
@@ -20,7 +20,6 @@ from planner.review.snapshot import Snapshot
 from planner.spec.problems import Problem
 from planner.spec.records import Place, Spec
 
-PAIRS = 10**5  # removed times new models that are searched for renamed ones
 LIKE = 0.5  # least share of equal settings in the shorter of two specs that are nearly equal
 
 
@@ -90,7 +89,7 @@ def _renamed(base: Snapshot, head: Snapshot) -> dict[str, str]:
     unreadable = {problem.place.file for problem in head.problems}
     gone = [spec for name, spec in base.specs.items() if name not in head.specs and spec.path not in unreadable]
     come = [spec for name, spec in head.specs.items() if name not in base.specs]
-    every = [(new, old) for new in come for old in gone] if len(come) * len(gone) <= PAIRS else []
+    every = [(new, old) for new in come for old in gone] if len(come) * len(gone) <= scenarios.PAIRS else []
     pairs = [(new.name, old.name) for new, old in every if same(new, old)]
     news, olds = Counter(new for new, _ in pairs), Counter(old for _, old in pairs)
     matched = {new: old for new, old in pairs if news[new] == olds[old] == 1}
@@ -154,7 +153,10 @@ def _checked(spec: Spec, model: ReviewedModel, terms: Terms, base: Spec | None) 
     for scenario in spec.scenarios:  # a scenario without a row is unchanged
         if model.status == "changed" and scenario.name not in {row.scenario for row in model.rows}:
             before |= figures(spec, {scenario.name})
-    return CheckedModel(planned, before, _places(spec, model, terms), base)
+    renamed = scenarios.renamed(base, spec) if base else {}
+    before |= {name: before[was] for name, was in renamed.items()}
+    removed = scenarios.removed(base, spec, renamed) if base else {}
+    return CheckedModel(planned, before, _places(spec, model, terms), base, renamed, removed)
 
 
 def _places(spec: Spec, model: ReviewedModel, terms: Terms) -> dict[str, Place]:

@@ -73,7 +73,7 @@ def _review(request: Request, folder: Path, repo: Repository) -> Review:
     unmatched = () if request.specs or head.problems else tuple(policy.unmatched(rules, head.specs.values(), lost))
     asked = lost if request.specs else {os.path.normpath(path) for path in rules.specs}  # those of the base's policy may match nothing
     nowhere = [problem for problem in nowhere if problem.place.file in asked and not snapshot.selected(base.paths, [problem.place.file])]
-    if nowhere:
+    if nowhere and (request.specs or not (head.paths or base.paths)):
         hint = "" if request.specs else f"; name the specs, or list where they are under specs: in {POLICY}"
         raise ReviewError("; ".join(f"{problem.place.file}: {problem.message}" for problem in nowhere) + hint)
     from_root, judging = partial(snapshot.from_root, repo.root), None if lapsed or not commit else base_rules

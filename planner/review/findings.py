@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import date
 from fractions import Fraction
 
@@ -32,6 +32,8 @@ class CheckedModel:
     before: dict[str, Figures]
     places: dict[str, Place]  # of findings by metric, "" for all others; files are relative to the root
     base: Spec | None = None  # the spec at the base; the budgets of its name and tags apply under the policy of the base
+    renamed: Mapping[str, str] = field(default_factory=dict)  # the old names of renamed scenarios by the new ones
+    removed: Mapping[str, Plan | None] = field(default_factory=dict)  # scenarios only in the base, and what they would be; None: the same
 
 
 def findings(
@@ -69,18 +71,39 @@ def _hidden(model: CheckedModel, base_policy: Policy, today: date, reported: Ite
     """Return the findings under the policy of the base that are missing or less severe under the policy of the head."""
     known = {(one.rule, one.scenario, one.severity) for one in reported}
     found, states = [], []
-    for one in _under(model, base_policy, today, remedies=False)[0]:
+    plans = (*model.planned.plans, *filter(None, model.removed.values()))
+    for one in _under(replace(model, planned=replace(model.planned, plans=plans)), base_policy, today, remedies=False)[0]:
         if any((one.rule, one.scenario, severity) in known for severity in _SEVERITIES[: _SEVERITIES.index(one.severity) + 1]):
             continue
         severity = base_policy.change_severity if one.severity == "error" else one.severity
-        message = f"{one.message}; allowed only by this change's own policy"
+        message = f"{one.message}; allowed only {_because(one, model, base_policy)}"
         found.append(replace(one, rule=POLICY_CHANGE, severity=severity, message=message, hint=_SEPARATELY))
-        if one.rule.startswith("budget:"):
+        if one.rule.startswith("budget:") and one.scenario not in model.removed:
             states.append(BudgetStatus(one.model, one.scenario, one.rule.removeprefix("budget:"), severity))
-    return found, states
+    return [*found, *_dropped(model, base_policy, {one.scenario for one in found})], states
 
 
-_SEPARATELY = "change budgets and tags in a separate pull request, or add a waiver"
+def _because(finding: Finding, model: CheckedModel, base_policy: Policy) -> str:
+    """Return why a finding under the policy of the base is none under that of the head."""
+    if finding.scenario in model.removed:
+        return "because this scenario is removed"
+    covering = [one for one in base_policy.budgets if finding.rule == f"budget:{one.name}"]
+    was = model.renamed.get(finding.scenario)
+    if was and not any(one.covers(spec, finding.scenario) for one in covering for spec in (model.planned.spec, model.base) if spec):
+        return f"because the scenario {was} is renamed"
+    return "by this change's own policy"
+
+
+def _dropped(model: CheckedModel, base_policy: Policy, reported: Collection[str]) -> Iterator[Finding]:
+    """Yield a warning for each removed scenario to which budgets of the base applied, unless it is reported already."""
+    for scenario in model.removed:
+        covering = [one.name for one in base_policy.budgets if model.base and one.covers(model.base, scenario)]
+        if covering and scenario not in reported:
+            message = f"scenario {scenario} is removed, to which budgets of the base applied: {', '.join(covering)}"
+            yield Finding(POLICY_CHANGE, "warning", message, model.places[""], model.planned.spec.name, hint=_SEPARATELY)
+
+
+_SEPARATELY = "change budgets, tags and scenarios in a separate pull request, or add a waiver"
 
 
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "waived")
@@ -93,10 +116,11 @@ def of_problem(problem: Problem) -> Finding:
 
 def _budgets(model: CheckedModel, policy: Policy, *, remedies: bool) -> Iterator[tuple[Budget, Plan, list[Finding]]]:
     """Yield each budget that applies to a scenario, with the findings of its exceeded limits."""
-    specs = [model.planned.spec, *([model.base] if model.base else [])]
     for plan in model.planned.plans:
+        cases = [(model.planned.spec, plan.scenario)]
+        cases += [(model.base, model.renamed.get(plan.scenario, plan.scenario))] if model.base else []
         for budget in policy.budgets:
-            if any(budget.covers(spec, plan.scenario) for spec in specs):
+            if any(budget.covers(*case) for case in cases):
                 yield budget, plan, list(_exceeded(model, plan, budget, remedies=remedies))
 
 
@@ -111,7 +135,7 @@ def _exceeded(model: CheckedModel, plan: Plan, budget: Budget, *, remedies: bool
         yield Finding(
             rule=f"budget:{budget.name}",
             severity=budget.severity,
-            message=_message(budget, limit, value, worth),
+            message=_message(budget, limit, value, worth, model.renamed.get(plan.scenario, "")),
             place=model.places.get(budget.figure, model.places[""]),
             model=plan.name,
             scenario=plan.scenario,
@@ -131,7 +155,7 @@ def _worth(limit: Limit, before: int | None) -> Fraction | None:
     return None if before is None else before + limit.amount.of(before)
 
 
-def _message(budget: Budget, limit: Limit, value: int, worth: Fraction) -> str:
+def _message(budget: Budget, limit: Limit, value: int, worth: Fraction, was: str) -> str:
     """Describe by how much a metric exceeds its limit, in a unit that shows it."""
     column = CLAIMABLE[budget.figure]
     whole = -(-worth.numerator // worth.denominator) if limit.kind == "min" else worth.numerator // worth.denominator
@@ -139,10 +163,11 @@ def _message(budget: Budget, limit: Limit, value: int, worth: Fraction) -> str:
     beyond = quantity.rounded(column, abs(value - whole))
     decimal = column.unit == "bytes" and not limit.amount.text.endswith(("iB", "bytes"))
     written = f"{limit.amount.text} = {allowed}" if decimal else limit.amount.text  # not powers of 1,000 beside GiB
+    since = f" since scenario {was}" if was else ""
     what = {
         "max": f"exceeds budget {budget.name} ({written}) by {beyond}",
         "min": f"is below budget {budget.name} ({written}) by {beyond}",
-        "max_increase": f"exceeds budget {budget.name} (an increase of {limit.amount.text}, to {allowed}) by {beyond}",
+        "max_increase": f"exceeds budget {budget.name} (an increase of {limit.amount.text}{since}, to {allowed}) by {beyond}",
     }[limit.kind]
     return f"{budget.figure} {actual} {what} ({limit.place.file}:{limit.place.line})"
 

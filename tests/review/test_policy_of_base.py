@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -178,3 +179,131 @@ def test_a_policy_with_errors_at_the_base_is_a_note(repo: Repo) -> None:
     review = repo.review("--base", base)
     assert review["findings"] == []
     assert "base planner.yaml has errors: missing required key 'figure' in budgets[0]" in review["notes"]
+
+
+LONG = "scenarios: [{name: long, batch_size: 9}]\n"
+LENGTHY = "scenarios: [{name: lengthy, batch_size: 9}]\n"
+TAGS = "tags: [production]\n"
+WAIVER = "waivers: [{budget: %s, reason: agreed, until: 2099-01-31}]\n"
+ONLY_LONG = "budgets:\n" + BUDGET % ", scenarios: [long]"
+PEAK_GROWTH = "budgets: [{name: growth, figure: activations_bytes, max_increase: 5%}]\n"
+LOOSE = POLICY.replace("150k", "1.5M")
+OWN = ("policy_change", "error", "allowed only by this change's own policy")
+NO_POLICY, GONE = "", "\0"  # no policy at the base; the file is deleted on the branch
+
+BRANCHES: Mapping[str, tuple[str, str, Mapping[str, str], set[tuple[str, str, str]]]] = {
+    # the policy and the spec of the base, the files of the branch, and the findings: rule, severity, end of the message
+    "raised limit": (POLICY, spec(), {"planner.yaml": LOOSE, "specs/tiny.yaml": spec(n_layers="3")}, {OWN}),
+    "deleted policy": (POLICY, spec(), {"planner.yaml": GONE, "specs/tiny.yaml": spec(n_layers="3")}, {OWN}),
+    "removed budget": (POLICY, spec(), {"planner.yaml": "specs: [specs]\n", "specs/tiny.yaml": spec(n_layers="3")}, {OWN}),
+    "policy alone": (POLICY, spec(), {"planner.yaml": LOOSE}, set()),
+    "removed tag": (
+        TAGGED,
+        spec() + TAGS,
+        {"specs/tiny.yaml": spec(n_layers="3")},
+        {OWN, ("unmatched", "warning", "'production' matches no tag")},
+    ),
+    "renamed growth": (GROWTH, spec(), {"specs/tiny.yaml": spec("other", n_layers="3")}, {("budget:growth", "error", "(planner.yaml:1)")}),
+    "renamed out of the pattern": (
+        "budgets:\n" + BUDGET % ", models: [tiny]",
+        spec(),
+        {"specs/tiny.yaml": spec("other", n_layers="3")},
+        {OWN, ("unmatched", "warning", "'tiny' matches no model")},
+    ),
+    "renamed scenario out of the pattern": (
+        ONLY_LONG,
+        spec() + LONG,
+        {"specs/tiny.yaml": spec(n_layers="3") + LENGTHY},
+        {
+            ("policy_change", "error", "allowed only because the scenario long is renamed"),
+            ("unmatched", "warning", "'long' matches no scenario"),
+        },
+    ),
+    "growth of a renamed scenario": (
+        PEAK_GROWTH,
+        spec() + LONG,
+        {"specs/tiny.yaml": spec() + LENGTHY.replace("9", "10")},
+        {("budget:growth", "error", "(planner.yaml:1)")},
+    ),
+    "renamed scenario alone": (PEAK_GROWTH, spec() + LONG, {"specs/tiny.yaml": spec() + LENGTHY}, set()),
+    "removed scenario that would exceed": (
+        ONLY_LONG + "  - {name: any, figure: params_total, max: 1.5M}\n",
+        spec() + LONG,
+        {"specs/tiny.yaml": spec(n_layers="3")},
+        {
+            ("policy_change", "error", "allowed only because this scenario is removed"),
+            ("unmatched", "warning", "'long' matches no scenario"),
+        },
+    ),
+    "removed scenario": (
+        POLICY,
+        spec() + LONG,
+        {"specs/tiny.yaml": spec()},
+        {("policy_change", "warning", "scenario long is removed, to which budgets of the base applied: cap")},
+    ),
+    "removed scenario without a budget": ("budgets:\n" + BUDGET % ", scenarios: [base]", spec() + LONG, {"specs/tiny.yaml": spec()}, set()),
+    "pattern without a match": (
+        POLICY,
+        spec(),
+        {"planner.yaml": "budgets:\n" + BUDGET % ", models: [huge-*]"},
+        {("unmatched", "warning", "'huge-*' matches no model")},
+    ),
+    "path without a match": (
+        POLICY,
+        spec(),
+        {"planner.yaml": "specs: [specs, more]\n" + POLICY},
+        {("unmatched", "warning", "'more' matches no spec")},
+    ),
+    "waiver without a match": (
+        POLICY,
+        spec(),
+        {"specs/tiny.yaml": spec() + WAIVER % "cup"},
+        {("waiver", "warning", "waiver for unknown budget 'cup'")},
+    ),
+    "waiver in the same change": (
+        POLICY,
+        spec(),
+        {"specs/tiny.yaml": spec(n_layers="3") + WAIVER % "cap"},
+        {("budget:cap", "waived", "(planner.yaml:2)")},
+    ),
+    "first policy": (
+        NO_POLICY,
+        spec(),
+        {"planner.yaml": POLICY, "specs/tiny.yaml": spec(n_layers="3")},
+        {("budget:cap", "error", "(planner.yaml:2)")},
+    ),
+}
+
+
+@pytest.mark.parametrize(("policy", "base", "files", "expected"), BRANCHES.values(), ids=BRANCHES)
+def test_what_a_branch_can_do_to_the_policy(
+    repo: Repo, policy: str, base: str, files: Mapping[str, str], expected: set[tuple[str, str, str]]
+) -> None:
+    if policy:
+        repo.write(policy, "planner.yaml")
+    repo.write(base)
+    commit = repo.commit() if policy or base != spec() else "HEAD"
+    for file, text in files.items():
+        repo.write(text, file)
+        if text == GONE:
+            (repo.root / file).unlink()
+    review = repo.review("--base", commit)
+    seen = [(one["rule"], one["severity"], one["message"]) for one in review["findings"]]
+    assert len(seen) == len(expected)
+    for rule, severity, end in expected:
+        assert [one for one in seen if one[:2] == (rule, severity) and one[2].endswith(end)], seen
+    assert review["failed"] is any(severity == "error" for _, severity, _ in expected)
+    assert repo.run("diff", "--base", commit)[0] == review["failed"]
+    assert repo.run("diff", "--base", commit, "--exit-code")[0] == 1  # each branch changes something
+
+
+def test_a_renamed_scenario_is_compared_with_what_it_was(repo: Repo) -> None:
+    repo.write(PEAK_GROWTH, "planner.yaml")
+    repo.write(spec() + "scenarios: [{name: a, batch_size: 9}, {name: b, batch_size: 20, recompute: full}]\n")
+    base = repo.commit()
+    repo.write(spec() + "scenarios: [{name: c, batch_size: 30, recompute: full}, {name: d, batch_size: 9}, {name: e, dropout: 0.1}]\n")
+    review = repo.review("--base", base)
+    ((scenario, message),) = [(one["scenario"], one["message"]) for one in review["findings"]]
+    assert (scenario, "(an increase of 5% since scenario b, to " in message) == ("c", True)
+    states = {one["scenario"]: one["state"] for one in review["budgets"]}
+    assert states == {"base": "kept", "c": "error", "d": "kept", "e": "unchecked"}
