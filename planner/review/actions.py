@@ -65,7 +65,12 @@ def pull_request(environment: Environment) -> int | None:
 def outputs(review: Mapping[str, Any]) -> dict[str, str]:
     """Return the action's outputs."""
     errors = sum(finding["severity"] == "error" for finding in review["findings"])
-    return {"changed": str(review["changed"]), "findings": str(errors), "failed": "true" if review["failed"] else "false"}
+    return {
+        "changed": str(review["changed"]),
+        "policy-changes": str(len(review["policy_edits"])),
+        "findings": str(errors),
+        "failed": "true" if review["failed"] else "false",
+    }
 
 
 def comment(review: Mapping[str, Any], report: str, comments: Sequence[Mapping[str, Any]], environment: Environment) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from planner.review.review import Review
 from planner.review.snapshot import ReportError, Snapshot
 from planner.spec.source import LIMIT
 
+_NO_POLICY = f"a saved report does not contain the {POLICY} of the base: changes of budgets, and what only they allow, are not reported"
 _NOWHERE = ("not-found", "no-specs")  # problems of a path that may have named specs in the base
 
 
@@ -66,7 +67,7 @@ def _review(request: Request, folder: Path, repo: Repository) -> Review:
         base = snapshot.revision(tree.files, patterns, head.specs, _unchanged(repo.root, tree.files), rules.specs)
         notes = (*tree.notes, *(f"{problem.place.file} has errors: {problem.message}" for problem in lapsed))
     else:
-        base, notes = snapshot.saved_report(request.base_report), ()
+        base, notes = snapshot.saved_report(request.base_report), (_NO_POLICY,)
         base = replace(base, paths=frozenset(snapshot.selected(base.paths, patterns)))
     base = _only_requested(base, head)
     lost = {problem.place.file for problem in nowhere}

@@ -214,6 +214,15 @@ def test_what_fails_the_job(runner: Runner, fail_on: str, code: int) -> None:
     assert runner.run(fail_on=fail_on).code == code
 
 
+@pytest.mark.parametrize(("fail_on", "code"), [("finding", 0), ("change", 1), ("never", 0)])
+def test_a_change_of_the_policy_alone_is_a_change(runner: Runner, fail_on: str, code: int) -> None:
+    runner.repo.write(spec())
+    runner.repo.write("budgets: [{name: cap, figure: params_total, max: 1M}]\n", "planner.yaml")
+    done = runner.run(fail_on=fail_on)
+    outputs = done.steps["review"]
+    assert (outputs["changed"], outputs["policy-changes"], outputs["findings"], done.code) == ("0", "1", "0", code)
+
+
 def test_the_comment_is_updated_in_place_and_never_by_an_older_run(runner: Runner) -> None:
     others = [
         {"id": 1, "body": "looks good", "user": {"type": "User"}},

@@ -28,7 +28,7 @@ def test_the_tables_of_the_action_list_its_inputs_and_outputs() -> None:
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
     table = PAGE[PAGE.index("| input |") : PAGE.index("Outputs:")]
     assert set(re.findall(r"`([\w-]+)`", "".join(re.findall(r"^\| (`.*?`) \|", table, flags=re.MULTILINE)))) == set(action["inputs"])
-    assert re.findall(r"`(\w+)`", PAGE[PAGE.index("Outputs:") :].split("\n")[0]) == list(action["outputs"])
+    assert re.findall(r"`([\w-]+)`", PAGE[PAGE.index("Outputs:") :].split("\n")[0]) == list(action["outputs"])
 
 
 def test_the_workflow_equals_that_of_init() -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from .conftest import LAYER_PARAMS, TINY_PARAMS, Repo, figures, spec
 
+NO_POLICY = "a saved report does not contain the planner.yaml of the base: changes of budgets, and what only they allow, are not reported"
+
 
 @pytest.fixture
 def saved(repo: Repo) -> Path:
@@ -27,8 +29,24 @@ def test_without_changes_models_are_unchanged(repo: Repo, saved: Path) -> None:
     code, out, _ = repo.run("diff", "--base-report", str(saved), "--exit-code")
     assert (code, out) == (
         0,
-        f"Against the report {saved}: No changes: the only model matches the base.\n",
+        f"Against the report {saved}: No changes: the only model matches the base.\n\nNotes\n  {NO_POLICY}\n",
     )
+
+
+def test_the_policy_of_the_base_is_said_to_be_unknown(repo: Repo) -> None:
+    repo.write(
+        "budgets: [{name: cap, figure: params_total, max: 150k}, {name: growth, figure: params_total, max_increase: 5%}]\n", "planner.yaml"
+    )
+    assert repo.run("run", "specs", "--format", "json")[0] == 0
+    repo.write(
+        "budgets: [{name: cap, figure: params_total, max: 1.5M}, {name: growth, figure: params_total, max_increase: 5%}]\n", "planner.yaml"
+    )
+    repo.write(spec(n_layers="3"))
+    review = repo.review("--base-report", "reports/capacity.json")
+    assert (review["notes"], review["policy_edits"]) == ([NO_POLICY], [])
+    assert [one["rule"] for one in review["findings"]] == ["budget:growth"]  # the values of the report are known
+    for form in ("text", "md", "json"):
+        assert NO_POLICY in repo.run("diff", "--base-report", "reports/capacity.json", "--format", form)[1]
 
 
 def test_a_change_is_explained_by_the_edited_lines(repo: Repo, saved: Path) -> None:
@@ -107,7 +125,7 @@ def test_a_spec_in_a_report_reads_back_the_same(repo: Repo, text: str) -> None:
     assert code == 0, err
     review = repo.review("--base-report", "reports/capacity.json")
     assert {model["status"] for model in review["models"]} == {"unchanged"}
-    assert review["formula_changes"] == review["notes"] == []
+    assert (review["formula_changes"], review["notes"]) == ([], [NO_POLICY])
 
 
 NO_REPORTS = ("", "[", "{}", "1", "[1]", '[{"figures": 1}]', "[{}]", '[{"figures": {"model": 1, "scenario": "base"}}]', "[" * 5000)
