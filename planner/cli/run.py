@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="comma-separated report formats: csv (capacity.csv, components.csv, datapackage.json), md (capacity.md), json "
         "(capacity.json), xlsx (capacity.xlsx), html (capacity.html) (default: csv,md)",
     )
-    parser.add_argument("--check", action="store_true", help="do not write; list missing or outdated reports and exit 1 if there are any")
+    parser.add_argument(
+        "--check", action="store_true", help="do not write; list missing or outdated reports, in any format, and exit 1 if there are any"
+    )
     add_set(parser)
 
 
@@ -57,7 +59,7 @@ def _formats(text: str) -> tuple[str, ...]:
 def run(arguments: argparse.Namespace) -> int:
     from planner import capacity
     from planner.report import claims, overview, terminal
-    from planner.report.files import files
+    from planner.report.files import FORMAT_OF, files, present
     from planner.report.planned import Planned
     from planner.report.write import outdated, write
     from planner.review import without_base
@@ -70,18 +72,21 @@ def run(arguments: argparse.Namespace) -> int:
         note("skipping expect checks because --set is given")
     elif failed := [problem for model in models for problem in claims.failed(model)]:
         return report(failed)
-    if "xlsx" in arguments.format:
+    others = {name: form for name, form in present(arguments.output).items() if form not in arguments.format} if arguments.check else {}
+    formats = dict.fromkeys((*arguments.format, *others.values()))
+    if "xlsx" in formats:
         from planner.report import workbook
 
         if problem := workbook.problem():
             return fail(f"run: {problem}")
-    if {"xlsx", "html"} & set(arguments.format):
+    if {"xlsx", "html"} & set(formats):
         models = without_base.with_budgets(models, Path.cwd())
-    reports = files(models, arguments.format)
+    reports = {name: content for name, content in files(models, formats).items() if name in others or FORMAT_OF[name] in arguments.format}
     if arguments.check:
         wrong = outdated(arguments.output, reports)
         for path, how in wrong.items():
-            note(f"{path.as_posix()} is {how}; run `planner run` to update it")
+            other = others.get(path.name)
+            note(f"{path.as_posix()} is {how}; run `planner run{f' --format {other}' if other else ''}` to update it")
         return max(FINDING if wrong else FINE, _check_budgets(models))
     try:
         write(arguments.output, reports)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 
 from planner.capacity.figures import Plan
 from planner.report import csv, datapackage, json, markdown
@@ -32,6 +33,17 @@ FORMATS: Mapping[str, Mapping[str, Callable[[Sequence[Planned]], str | bytes]]] 
     "xlsx": {"capacity.xlsx": _workbook},
     "html": {"capacity.html": _page},
 }
+
+
+FORMAT_OF: Mapping[str, str] = {name: form for form, names in FORMATS.items() for name in names}
+
+
+def present(directory: Path) -> dict[str, str]:
+    """Return our reports that are in a directory, and the format of each; the description of data is one only beside its data."""
+    found = {name: form for name, form in FORMAT_OF.items() if (directory / name).exists()}
+    return (
+        found if found.keys() & {"capacity.csv", "components.csv"} else {name: found[name] for name in found if name != "datapackage.json"}
+    )
 
 
 def files(models: Sequence[Planned], formats: Iterable[str]) -> dict[str, bytes]:

@@ -87,6 +87,32 @@ def test_check_lists_only_outdated_reports(home: Path, planner: Planner) -> None
     assert (home / "reports" / "capacity.md").read_bytes() == b"edited\n"
 
 
+def test_check_looks_at_every_report_in_the_folder(home: Path, planner: Planner) -> None:
+    pytest.importorskip("xlsxwriter")
+    planner("run", "specs", "--format", "csv,md,json,xlsx,html")
+    assert planner("run", "specs", "--check", "--format", "md") == (0, "", "")
+    text = (home / "specs/tiny.yaml").read_text(encoding="utf-8")
+    (home / "specs/tiny.yaml").write_text(text.replace("batch_size: 3", "batch_size: 4"), encoding="utf-8")
+    planner("run", "specs")  # csv and md
+    code, out, err = planner("run", "specs", "--check")
+    assert (code, out) == (1, "")
+    assert err.splitlines() == [
+        f"planner: reports/capacity.{form} is out of date; run `planner run --format {form}` to update it"
+        for form in ("json", "xlsx", "html")
+    ]
+    planner("run", "specs", "--format", "json,xlsx,html")
+    (home / "reports/components.csv").unlink()
+    assert planner("run", "specs", "--check", "--format", "md") == (0, "", "")  # only what was asked for can be missing
+    assert planner("run", "specs", "--check")[0] == 1
+
+
+def test_check_leaves_files_of_others_alone(home: Path, planner: Planner) -> None:
+    planner("run", "specs", "--format", "md")
+    (home / "reports/datapackage.json").write_text("{}", encoding="utf-8")  # of other data: ours is beside its CSV files
+    (home / "reports/notes.html").write_text("", encoding="utf-8")
+    assert planner("run", "specs", "--check", "--format", "md") == (0, "", "")
+
+
 def test_all_errors_of_all_specs_are_reported_and_nothing_is_written(home: Path, planner: Planner) -> None:
     text = (home / "specs" / "tiny.yaml").read_text(encoding="utf-8")
     (home / "specs" / "bad.yaml").write_text(text.replace("name: tiny", "name: bad").replace("d_model", "d_modl"), encoding="utf-8")
