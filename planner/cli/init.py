@@ -40,6 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     note(f"wrote {', '.join(name for name in files if name not in kept)}")
     if kept:
         note(f"kept existing files: {', '.join(kept)}; use --force to overwrite")
+    for message in init.size_labels(folder, arguments.name):
+        note(f"{message}; the sizes are those of {arguments.origin}: change them in {init.spec_file(arguments.name)}")
     if arguments.ci and arguments.action.startswith("OWNER/"):
         note("in the workflow, replace OWNER/modelplan with the repository that hosts the action")
     return FINE

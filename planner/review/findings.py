@@ -179,7 +179,10 @@ def _claims(model: CheckedModel, from_root: Callable[[str], str]) -> Iterator[Fi
 
 
 def _labels(model: CheckedModel, policy: Policy) -> Iterator[Finding]:
-    """Yield a finding if the size in a model's name (``7b``, ``124m``, ``a3b`` for active parameters) differs from its parameters."""
+    """Yield a finding if the size in a model's name (``7b``, ``124m``, ``a3b`` for active parameters) is not that of its parameters.
+
+    It may differ by the tolerance, and by what rounding to its digits hides: ``1b`` is the name of 1.236 B.
+    """
     if policy.label_severity == "off":
         return
     spec, base = model.planned.spec, model.planned.plans[0]
@@ -191,7 +194,8 @@ def _labels(model: CheckedModel, policy: Policy) -> Iterator[Finding]:
         label = Fraction(number.replace("_", ".")) * _SIZES[unit.lower()]
         column = CLAIMABLE["params_active" if active else "params_total"]
         counted = column.read(base)
-        if isinstance(counted, int) and abs(counted - label) > policy.label_tolerance * label:
+        rounding = Fraction(_SIZES[unit.lower()], 2 * 10 ** len(number.replace("_", ".").partition(".")[2]))
+        if isinstance(counted, int) and abs(counted - label) > max(policy.label_tolerance * label, rounding):
             difference = f"{units.share(abs(counted - int(label)), int(label))} {'more' if counted > label else 'less'}"
             actual = f"{column.name} is {quantity.rounded(column, counted)} ({difference})"
             yield Finding(

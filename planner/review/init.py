@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import date
 from pathlib import Path
 
+from planner.capacity import plans
 from planner.importer.files import first_problem, import_file, locate
 from planner.importer.reader import UnsupportedConfigError
 from planner.importer.write import spec_text
 from planner.report import write as on_disk
-from planner.review.policy import POLICY
+from planner.report.planned import Planned
+from planner.review import without_base
+from planner.review.policy import POLICY, SIZE_LABEL
+from planner.spec import load
 from planner.spec.language import schema
 from planner.spec.problems import SpecError, render
 
@@ -94,3 +99,10 @@ def write(folder: Path, made: dict[str, str]) -> None:
         folders.setdefault(path.parent, {})[path.name] = text.encode()
     for where, contents in folders.items():
         on_disk.write(where, contents)
+
+
+def size_labels(folder: Path, name: str) -> list[str]:
+    """Return what differs between the size in the name of a new model, if it has one, and its parameters."""
+    spec = load(folder / spec_file(name))
+    found = without_base.findings([Planned(spec, plans(spec))], folder, date.min)
+    return [finding.message for finding in found if finding.rule == SIZE_LABEL]

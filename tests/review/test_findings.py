@@ -239,6 +239,10 @@ def test_waivers_and_tags_are_not_inherited(repo: Repo) -> None:
         ("mine-8B-chat", 140, "name suggests 8B, but params_total is 7.013 M (99.9 % less)"),
         ("5M_mine", 140, "name suggests 5M, but params_total is 7.013 M (40.3 % more)"),
         ("mine-7m-a2m", 140, "name suggests a2m, but params_active is 7.013 M (250.6 % more)"),
+        ("mine-7.0m", 140, ""),
+        ("mine-1m", 28, ""),  # 1,414,528 rounds to 1 M
+        ("mine-1m", 30, "name suggests 1m, but params_total is 1.514 M (51.4 % more)"),  # 14,976 + 30·49,984
+        ("mine-1.2m", 28, "name suggests 1.2m, but params_total is 1.415 M (17.9 % more)"),  # 14,976 + 28·49,984
         ("mine-7m-1b", 140, ""),  # the first size is that of the model
         ("mixture-8x5m", 140, ""),  # a product of experts and size is not checked
         ("adam-8bit", 140, ""),

@@ -63,6 +63,22 @@ def test_the_policy_is_valid(empty: Repo) -> None:
     assert [budget.name for budget in read.budgets] == ["one-gpu"]
 
 
+def test_a_name_with_the_size_of_the_starting_point_is_no_warning(empty: Repo) -> None:
+    # Llama-3.2-1B, as it is called with 1,235,814,400 parameters
+    code, _, err = empty.run("init", "my-1b", "--from", "llama")
+    assert (code, "suggests" in err) == (0, False)
+    assert "suggests" not in empty.run("run", "specs")[2]
+
+
+def test_a_name_with_another_size_is_noted(empty: Repo) -> None:
+    code, _, err = empty.run("init", "my-7b", "--from", "llama")
+    assert code == 0
+    assert err.splitlines()[1] == (
+        "planner: name suggests 7b, but params_total is 1.236 B (82.3 % less); "
+        "the sizes are those of llama: change them in specs/my-7b.yaml"
+    )
+
+
 def test_existing_files_are_not_changed(empty: Repo) -> None:
     empty.write("budgets: []\n", "planner.yaml")
     code, _, err = empty.run("init", "mine")
