@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_budgets(models: Sequence[Planned]) -> int:
     """Print findings on the budgets of planner.yaml and return the exit code for them."""
-    from planner.report.terminal import printable
+    from planner.spec.printable import printable
 
     if not any((folder / "planner.yaml").is_file() for folder in (Path.cwd(), *Path.cwd().parents)):
         return FINE  # the rules need not be imported

@@ -25,8 +25,10 @@ def width() -> int | None:
 
 
 def note(text: str) -> None:
-    """Print a message to standard error."""
-    sys.stderr.write(f"planner: {text}\n")
+    """Print a message to standard error, on one line."""
+    from planner.spec.printable import printable
+
+    sys.stderr.write(f"planner: {printable(text)}\n")
 
 
 def fail(text: str) -> int:
@@ -38,7 +40,9 @@ def fail(text: str) -> int:
 def progress(text: str) -> None:
     """Replace the progress line of a terminal."""
     if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{text}")
+        from planner.spec.printable import printable
+
+        sys.stderr.write(f"\r\x1b[K{printable(text)}")
         sys.stderr.flush()
 
 

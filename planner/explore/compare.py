@@ -12,7 +12,8 @@ from planner.explore import optimal
 from planner.report import markdown, omitted, quantity, settings, units
 from planner.report.columns import FIGURES
 from planner.report.overview import title
-from planner.report.terminal import PLAIN, Style, printable, table
+from planner.report.terminal import PLAIN, Style, table
+from planner.spec.printable import printable
 
 _WIDTH = 80  # cells of a terminal
 

@@ -14,8 +14,9 @@ from planner.capacity.plan import PADDED_TOKENS
 from planner.report import omitted, quantity, units
 from planner.report.quantity import Amount
 from planner.report.remedies import Remedy, describe
-from planner.report.terminal import PLAIN, Style, printable, table
+from planner.report.terminal import PLAIN, Style, table
 from planner.spec.edits import problems_of
+from planner.spec.printable import printable
 from planner.spec.records import Spec
 from planner.trace.kernels import FLASH_ALIGNMENT
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape as html
 from itertools import islice, product
 from math import prod
 from typing import Literal, TypeVar
@@ -15,7 +14,9 @@ from planner.explore.axes import Axis
 from planner.explore.sweep import Sweep, cells, columns
 from planner.report import markdown, omitted, quantity, units
 from planner.report.columns import CLAIMABLE
-from planner.report.terminal import PLAIN, Style, printable, table
+from planner.report.html import markup
+from planner.report.terminal import PLAIN, Style, table
+from planner.spec.printable import printable
 
 _ROWS, _TABLES = 40, 6  # of a pivot
 _COLUMNS: Mapping[str, int] = {"md": 8, "text": 5}
@@ -96,9 +97,9 @@ def rounded(figure: str, value: int) -> str:
 
 def text(made: Sweep, figure: str, style: Style = PLAIN) -> str:
     """Return the pivot for a terminal."""
-    lines = [f"{made.model}: {figure} at {units.exact(made.points)} points"]
+    lines = [f"{printable(made.model)}: {figure} at {units.exact(made.points)} points"]
     for what, heads, rows in _tables(made, figure, "text"):
-        lines += ["", *([what] if what else []), *table(heads, "r" * len(heads), rows, style)]
+        lines += ["", *([printable(what)] if what else []), *table(heads, "r" * len(heads), rows, style)]
     return "\n".join((*lines, *_omitted(made, figure, "text"), "", *map(printable, _notes(made)), ""))
 
 
@@ -141,12 +142,12 @@ def chart(made: Sweep, figure: str) -> str:
     head = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 380" role="img" font-family="sans-serif" font-size="12">'
     parts = [
         head,
-        f"<title>{html(title)}</title>",
-        f"<desc>{html(f'{figure} over {laid.down.name}{fixed_values}; the values are in sweep.csv')}</desc>",
+        f"<title>{markup.text(title)}</title>",
+        f"<desc>{markup.text(f'{figure} over {laid.down.name}{fixed_values}; the values are in sweep.csv')}</desc>",
         '<rect width="800" height="380" fill="#fff"/>',
-        f'<text x="{_LEFT}" y="22" font-size="14">{html(title + fixed_values)}</text>',
+        f'<text x="{_LEFT}" y="22" font-size="14">{markup.text(title + fixed_values)}</text>',
         *_drawn(curves, names, figure),
-        f'<text x="{_LEFT}" y="372">{html(" ".join(_notes(made)))}</text>',
+        f'<text x="{_LEFT}" y="372">{markup.text(" ".join(_notes(made)))}</text>',
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -175,4 +176,4 @@ def _drawn(curves: Sequence[Sequence[tuple[int, int]]], names: Sequence[str], fi
         stroke = f'stroke="{color}" stroke-width="2"' + (f' stroke-dasharray="{dash}"' if dash else "")
         y = _TOP + 10 + 18 * number
         yield f'<polyline points="{points}" fill="none" {stroke}/>'
-        yield f'<path d="M{_RIGHT + 14},{y - 4}h22" {stroke}/><text x="{_RIGHT + 42}" y="{y}">{html(name)}</text>'
+        yield f'<path d="M{_RIGHT + 14},{y - 4}h22" {stroke}/><text x="{_RIGHT + 42}" y="{y}">{markup.text(name)}</text>'

@@ -11,6 +11,7 @@ from typing import Any
 
 from planner.importer.reader import Imported, SpecModel
 from planner.spec.language import leaves
+from planner.spec.printable import printable
 
 _WIDTH = 120
 _PLAIN = re.compile(r"[A-Za-z_][\w./+-]*")
@@ -56,9 +57,9 @@ def spec_text(
 def _remarks(imported: Imported) -> Iterator[str]:
     yield f"# Imported from a configuration of type {imported.model_type}. Comments show the source keys of each line."
     for note in imported.notes:
-        yield from textwrap.wrap(f"Note: {note}.", _WIDTH, initial_indent="# ", subsequent_indent="#   ")
+        yield from textwrap.wrap(printable(f"Note: {note}."), _WIDTH, initial_indent="# ", subsequent_indent="#   ")
     if imported.not_understood:
-        text = f"Unknown keys, assumed not to affect the model: {', '.join(imported.not_understood)}."
+        text = printable(f"Unknown keys, assumed not to affect the model: {', '.join(imported.not_understood)}.")
         yield from textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False)
 
 

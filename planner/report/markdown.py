@@ -12,11 +12,15 @@ from planner.report.breakdown import Section
 from planner.report.columns import COLUMNS, GROUPS, OVERVIEW
 from planner.report.paths import display_path
 from planner.report.planned import Planned
-from planner.report.terminal import printable
+from planner.spec.printable import visible
 
-_ACTIVE = re.compile(r"[&<>|`*~\\\[\]$]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|[@#](?=\w)|^[-+=#]|^\d+[.)](?= |$)")
+_ACTIVE = re.compile(r"[&<>|`*~\\\[\]$]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|^[-+=#]|^\d+[.)](?= |$)")
+# GitHub and GitLab make links of these in any text, and notify people, unless zero-width spaces part them: URLs, www., :emoji:, GH-1,
+# @name and addresses, #1, !1, %1, ~1, &1, $1, and the names of commits, of which seven digits are enough.
+_LINKED = re.compile(r":(?=//|[\w+-]+:)|www(?=\.)|\bGH-(?=\d)|[@#!%~&$](?=\w)|[0-9a-f]{40,}", re.IGNORECASE)
+_PIECE = re.compile(".{1,6}")
+_APART = "\N{ZERO WIDTH SPACE}"
 _URL = re.compile(r"https?://[!-;=?-\[\]^_a-z~]+")  # printable ASCII without < > \\ ` { | }
-_LINKED = {"@": "&#64;&#8203;", "#": "&#35;&#8203;"}  # GitHub links @name and #1, and notifies, unless a zero-width space parts them
 
 
 def report(models: Sequence[Planned]) -> str:
@@ -46,8 +50,8 @@ def escape(text: str) -> str:
 
     Character references work in tables, HTML and text; backslashes do not.
     """
-    visible = printable(" ".join(text.split()))
-    return _ACTIVE.sub(lambda match: "".join(_LINKED.get(char, f"&#{ord(char)};") for char in match[0]), visible)
+    shown = _LINKED.sub(lambda match: _PIECE.sub(rf"\g<0>{_APART}", match[0]), visible(" ".join(text.split())))
+    return _ACTIVE.sub(lambda match: "".join(f"&#{ord(char)};" for char in match[0]), shown).replace(_APART, "&#8203;")
 
 
 def table(headings: Sequence[str], align: str, rows: Iterable[Sequence[str]], total: Sequence[str] = ()) -> Iterator[str]:

@@ -11,7 +11,8 @@ from planner.capacity.figures import Plan
 from planner.report import breakdown, units
 from planner.report.breakdown import Section
 from planner.report.paths import display_path
-from planner.report.terminal import GAP, NARROWEST, PLAIN, Style, cells_of, printable, shorten, table
+from planner.report.terminal import GAP, NARROWEST, PLAIN, Style, cells_of, shorten, table
+from planner.spec.printable import printable
 from planner.spec.records import Spec
 
 _BRANCH, _LAST, _TRUNK, _SPACE = "├─ ", "└─ ", "│  ", "   "

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
+from planner.spec.printable import printable
+
 GAP = "  "
 NARROWEST = 12  # cells to which a text column may be shortened
-_ZERO_WIDTH_JOINER = "\u200d"  # holds an emoji together
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +31,6 @@ PLAIN = Style()
 def style(stream: TextIO) -> Style:
     """Return the style: color on a terminal that supports it, unless NO_COLOR is set."""
     return Style(stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb")
-
-
-def printable(text: str) -> str:
-    """Return the text on one line, without characters that move the cursor or change the text direction."""
-    return text if text.isprintable() else "".join(map(_printable, text))
-
-
-def _printable(char: str) -> str:
-    if char.isprintable() or char == _ZERO_WIDTH_JOINER:
-        return char
-    return " " if char.isspace() else "\N{REPLACEMENT CHARACTER}"
 
 
 def table(

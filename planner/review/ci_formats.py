@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from planner.review import wording
 from planner.review.review import Finding, Review
+from planner.spec.printable import visible
 
 _COMMANDS = {"error": "error", "warning": "warning", "waived": "notice"}
 _LEVELS = {"error": "error", "warning": "warning", "waived": "note"}
@@ -21,23 +22,26 @@ def github(review: Review) -> str:
     """Return a workflow command per finding, which GitHub shows at its line, and the summary of a comparison as a notice."""
     lines = [_command(finding) for finding in review.findings]
     if review.base:
-        lines.append(f"::notice title=Model capacity::{_data(wording.summary(review))}")
+        lines.append(f"::notice title=Model capacity::{workflow_message(wording.summary(review))}")
     return "".join(f"{line}\n" for line in lines)
 
 
 def _command(finding: Finding) -> str:
     place = finding.place
     line = f",line={place.line},col={place.column}" if place.line else ""
-    title = _property(f"{finding.rule}: {finding.model}" if finding.model else finding.rule)
-    return f"::{_COMMANDS[finding.severity]} file={_property(place.file)}{line},title={title}::{_data(wording.finding(finding))}"
+    title = workflow_property(f"{finding.rule}: {finding.model}" if finding.model else finding.rule)
+    file, message = workflow_property(place.file), workflow_message(wording.finding(finding))
+    return f"::{_COMMANDS[finding.severity]} file={file}{line},title={title}::{message}"
 
 
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+def workflow_message(text: str) -> str:
+    """Escape text for the message of a workflow command of GitHub, on one line."""
+    return visible(text).replace("%", "%25")
 
 
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+def workflow_property(text: str) -> str:
+    """Escape text for a property of a workflow command, where commas and colons have a meaning."""
+    return workflow_message(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def sarif(review: Review) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from planner.report import quantity
 from planner.report.columns import FIGURES
-from planner.report.terminal import PLAIN, Style, printable, table
+from planner.report.terminal import PLAIN, Style, table
 from planner.review import wording
 from planner.review.policy import POLICY
 from planner.review.review import Review, ReviewedModel, ReviewedScenario
+from planner.spec.printable import printable
 
 _STATES = {"kept": "ok", "unchecked": "not compared"}
 

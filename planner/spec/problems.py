@@ -6,6 +6,8 @@ import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from planner.spec.printable import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -31,10 +33,10 @@ class Problem:
         place = self.place
         where = f"{place.file}:{place.line}:{place.column}" if place.line else place.file
         said = f"{self.message}; {self.hint}" if self.hint else self.message
-        head = f"{bold}{_visible(where)}:{plain} {red}error[{self.code}]:{plain} {_visible(said)}"
+        head = f"{bold}{printable(where)}:{plain} {red}error[{self.code}]:{plain} {printable(said)}"
         if not place.line or not self.line_text.strip():
             return head
-        text, column = _window(_visible(self.line_text), place.column - 1)
+        text, column = _window(printable(self.line_text), place.column - 1)
         gutter = f"{place.line:>5} | "
         return f"{head}\n{gutter}{text}\n{' ' * (len(gutter) - 2)}| {' ' * _cells(text[:column])}{green}^{plain}"
 
@@ -61,11 +63,6 @@ def render(problems: Iterable[Problem], *, color: bool = False) -> str:
 def quote(text: str) -> str:
     """Return a piece of a spec as a message shows it: in quotes, and shortened where it is long."""
     return f"'{text}'" if len(text) <= _SHOWN else f"'{text[:_SHOWN]}…'"
-
-
-def _visible(text: str) -> str:
-    """Return the text with nothing in it that could move a terminal's cursor, character for character."""
-    return "".join(char if char.isprintable() else " " if char.isspace() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def _window(line: str, column: int) -> tuple[str, int]:

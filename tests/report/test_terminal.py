@@ -7,7 +7,8 @@ import pytest
 
 from planner.capacity.figures import Plan
 from planner.report.overview import text as overview
-from planner.report.terminal import Style, printable, style, table
+from planner.report.terminal import Style, style, table
+from planner.spec.printable import printable
 
 
 class Terminal(io.StringIO):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from html import escape
 
-from planner.report.terminal import printable
+from planner.spec.printable import visible
 
 _URL = re.compile(r"https?://([0-9A-Za-z.:-]+)(?:[/?#][!-;=?-\[\]^_a-z~]*)?")  # printable ASCII without < > \ ` { | }
 
@@ -15,7 +15,7 @@ _URL = re.compile(r"https?://([0-9A-Za-z.:-]+)(?:[/?#][!-;=?-\[\]^_a-z~]*)?")  #
 @lru_cache(maxsize=4096)  # the same few words fill most cells
 def text(raw: str) -> str:
     """Escape text, on one line, for an element or a quoted attribute."""
-    return escape(printable(" ".join(raw.split())))
+    return escape(visible(" ".join(raw.split())))
 
 
 def link(source: str) -> str:
