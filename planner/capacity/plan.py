@@ -12,10 +12,10 @@ from planner.capacity.figures import COMPONENTS, Memory, Plan, Prediction, Saved
 from planner.capacity.flops import flops
 from planner.capacity.parameters import parameters
 from planner.capacity.states import States, states
-from planner.capacity.step import highest, not_counted, step
+from planner.capacity.step import not_counted, peaks, step
 from planner.spec.records import MultiTokenPrediction, Scenario, Spec, Training
 from planner.trace.decoder import Trace, trace
-from planner.trace.sizes import Size, maximum, structure
+from planner.trace.sizes import Size, hinted, maximum
 from planner.trace.unsupported import UnsupportedError
 
 PADDED_TOKENS = "padding of batches: each of the B × n tokens is assumed to be a real one"
@@ -51,7 +51,7 @@ def _figures(spec: Spec, scenario: Scenario) -> Plan[Size]:
         memory=memory(forward, counted.weights, training, states(counted.weights, training)),
         flops=flops(forward.nodes, counted, model, training),
         shapes=tuple(ShapeLine(line.path, line.what, line.tensor.shape, line.tensor.dtype, line.copies) for line in forward.shapes),
-        initial_loss=log(structure(model.vocab_size)),
+        initial_loss=log(hinted(model.vocab_size)),
         train_tokens=training.tokens,
         not_counted=(*spec.omits, *forward.not_counted, *not_counted(training), PADDED_TOKENS),
         omits=spec.omits,
@@ -88,7 +88,7 @@ def memory(forward: Trace, weights: tuple[Weight[Size], ...], training: Training
     entries = saved_for_backward(forward.nodes).entries
     by_component = sum_by_component(entries)
     a_step = step(forward, weights, training, model_states)
-    phases, first_phases = highest(a_step.later), highest(a_step.first)
+    phases, first_phases = peaks(a_step)
     return Memory(
         states=model_states.lines,
         weights_bytes=model_states.weights,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from planner.capacity.figures import PHASES, LiveBytes, PhasePeak, Weight
+from planner.capacity.figures import PHASES, LiveBytes, Phase, PhasePeak, Weight
 from planner.capacity.peak import trace_memory
 from planner.capacity.states import States, tensors_of
 from planner.capacity.timeline import MemorySample
@@ -15,15 +15,18 @@ from planner.spec.records import Training
 from planner.trace.decoder import Trace
 from planner.trace.sizes import Size, ceil_div, exceeds_one, maximum, product, undominated
 
+PASSES = tuple(phase for phase in PHASES if phase != "optimizer")
 ALLOCATION_BLOCK = 512  # bytes: kMinBlockSize of PyTorch's c10/cuda/CUDACachingAllocator
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Samples that may be the peak: of the first step, which starts without optimizer state, and of all later ones."""
+    """Samples of both passes that may be the peak, and what is allocated throughout besides: without optimizer state in the first step."""
 
-    first: tuple[MemorySample, ...]
-    later: tuple[MemorySample, ...]
+    samples: tuple[MemorySample, ...]
+    first: Size
+    later: Size
+    update: MemorySample  # with all that is allocated
     live: LiveBytes[Size]  # of a later step
 
 
@@ -44,12 +47,8 @@ def step(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, 
     walked = trace_memory(forward.nodes, preallocated=preallocated, block=block)
     temporary = maximum(_update_temporaries(forward, weights, training), _average_temporary(weights, training))
     update = MemorySample("optimizer", f"{training.optimizer} step", start + walked.after_backward + temporary)
-    samples = _candidates(walked.samples)
-    return Step(
-        (*(sample._replace(bytes=stateless + sample.bytes) for sample in samples), update),
-        (*(sample._replace(bytes=start + sample.bytes) for sample in samples), update),
-        LiveBytes(start, start + walked.after_forward, start + walked.after_backward),
-    )
+    live = LiveBytes(start, start + walked.after_forward, start + walked.after_backward)
+    return Step(tuple(_candidates(walked.samples)), stateless, start, update, live)
 
 
 def not_counted(training: Training) -> tuple[str, ...]:
@@ -84,15 +83,24 @@ def _candidates(samples: Sequence[MemorySample]) -> Sequence[MemorySample]:
     return [max((sample for sample in samples if sample.phase == phase), key=attrgetter("bytes")) for phase in phases]
 
 
-def highest(samples: Iterable[MemorySample]) -> tuple[PhasePeak[Size], ...]:
-    """Return the peak of each phase."""
-    return tuple(_highest([sample for sample in samples if sample.phase == phase]) for phase in PHASES)
+def peaks(a_step: Step) -> tuple[tuple[PhasePeak[Size], ...], tuple[PhasePeak[Size], ...]]:
+    """Return the peak of each phase, of a later step and of the first one."""
+    highest = [_highest([sample for sample in a_step.samples if sample.phase == phase]) for phase in PASSES]
+    phase, operator, (update,) = _highest([a_step.update])
+    later, first = (
+        (*(PhasePeak(phase, operator, maximum(*(throughout + size for size in sizes))) for phase, operator, sizes in highest),
+         PhasePeak(phase, operator, update))
+        for throughout in (a_step.later, a_step.first)
+    )  # fmt: skip
+    return later, first
 
 
-def _highest(samples: list[MemorySample]) -> PhasePeak[Size]:
+def _highest(samples: list[MemorySample]) -> tuple[Phase, str, list[Size]]:
+    """Return the phase of the samples, and the operator and the bytes of the highest one; if that depends on symbols, of several."""
     if all(isinstance(sample.bytes, int) for sample in samples):
-        return PhasePeak(*_candidates(samples)[0])
-    return PhasePeak(samples[0].phase, "", maximum(*undominated(sample.bytes for sample in samples)))
+        ((phase, operator, size),) = _candidates(samples)
+        return phase, operator, [size]
+    return samples[0].phase, "", undominated(sample.bytes for sample in samples)
 
 
 def _update_temporaries(forward: Trace, weights: tuple[Weight[Size], ...], training: Training) -> Size:

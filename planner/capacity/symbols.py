@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from planner.spec.records import LatentAttention, Layer, Model, Training
 from planner.trace.sizes import symbol
@@ -12,20 +13,39 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Part = TypeVar("Part", bound="DataclassInstance | None")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
 class SymbolicModel:
-    """A model and its training over symbols, and the value of each symbol."""
+    """A model and its training over symbols, the value of each symbol, and those by which a trace of the model chose its structure."""
 
     model: Model
     training: Training
     values: dict[str, int]
+    chosen_by: dict[str, int]
 
 
-def _symbol(name: str, hint: int | None = None) -> int:
+@dataclass(slots=True)
+class ByStructure(Generic[Made]):
+    """What ``make`` returns for a model over symbols, made once for all models of one structure. It must not read the symbols' values."""
+
+    make: Callable[[SymbolicModel], Made]
+    known: dict[tuple[Model, Training], list[tuple[dict[str, int], Made]]] = field(default_factory=dict)
+
+    def of(self, names: SymbolicModel) -> Made:
+        """Return what is made of the model."""
+        alike = self.known.setdefault((names.model, names.training), [])
+        for chosen_by, made in alike:
+            if chosen_by.items() <= names.values.items():
+                return made
+        alike.append((names.chosen_by, self.make(names)))
+        return alike[-1][1]
+
+
+def _symbol(name: str, hint: int | None = None, chosen_by: dict[str, int] | None = None) -> int:
     """Return a symbol, typed as the integer of the record that it replaces: the trace accepts any size there."""
-    return cast("int", symbol(name, hint))
+    return cast("int", symbol(name, hint, chosen_by))
 
 
 @dataclass(slots=True)
@@ -33,18 +53,19 @@ class _Names:
     """Symbols by name. If several sizes have one name, the second and later ones are numbered: d_ff, d_ff_2."""
 
     values: dict[str, int] = field(default_factory=dict)
+    chosen_by: dict[str, int] = field(default_factory=dict)
 
     def name(self, name: str, value: int, *, same_as: tuple[str, ...] = ()) -> int:
         """Return the symbol for a size, or the symbol of ``same_as`` if that has the same value, since structure may depend on it."""
         for other in (*same_as, name):
             for known, known_value in self.values.items():
                 if known_value == value and known.rstrip("_0123456789") == other:
-                    return _symbol(known, value)
+                    return _symbol(known, value, self.chosen_by)
         number = 1
         while (known := name if number == 1 else f"{name}_{number}") in self.values:
             number += 1
         self.values[known] = value
-        return _symbol(known, value)
+        return _symbol(known, value, self.chosen_by)
 
 
 def symbolize(model: Model, training: Training) -> SymbolicModel:
@@ -72,7 +93,7 @@ def symbolize(model: Model, training: Training) -> SymbolicModel:
         n_layers=n_layers,
         runs=runs,
     )
-    return SymbolicModel(model, training, names.values)
+    return SymbolicModel(model, training, names.values, names.chosen_by)
 
 
 def with_symbols_for_step(training: Training) -> Training:

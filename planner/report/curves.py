@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from planner import capacity
-from planner.spec.records import Scenario, Spec
+from planner.capacity.figures import Plan
+from planner.trace.sizes import Size, evaluate, partly
 
 _POINTS = 5  # of a curve
 _BELOW = 3  # of them, up to the chosen one if there is room above it
@@ -21,18 +22,16 @@ class Curves:
     by_batch: Curve
 
 
-def activations(spec: Spec, scenario: Scenario) -> Curves:
-    """Return activation memory over n and over B."""
-    import numpy as np
+def activations(plan: Plan, saved: Size, values: Mapping[str, int]) -> Curves:
+    """Return activation memory over n and over B, from its formula and the values of its symbols."""
+    training, model = plan.training, plan.model
+    saved = partly(saved, {name: value for name, value in values.items() if name not in {"B", "n"}})
 
-    training, model = scenario.training, spec.model
+    def curve(sizes: Iterable[int], name: str) -> Curve:
+        return tuple((size, evaluate(saved, {**values, name: size})) for size in sizes)
+
     lengths = _around(training.sequence_length, model.context_length if model.positions.type == "learned" else None)
-    batches = _around(training.batch_size, None)
-    B = np.array([training.batch_size] * len(lengths) + batches, dtype=np.int64)
-    n = np.array(lengths + [training.sequence_length] * len(batches), dtype=np.int64)
-    (found,) = capacity.step_formulas(spec, scenario).at(B, n, lambda plan: plan.memory.activations_bytes)
-    saved = [int(size) for size in np.broadcast_to(np.asarray(found), B.shape)]
-    return Curves(tuple(zip(lengths, saved[: len(lengths)], strict=True)), tuple(zip(batches, saved[len(lengths) :], strict=True)))
+    return Curves(curve(lengths, "n"), curve(_around(training.batch_size, None), "B"))
 
 
 def _around(chosen: int, most: int | None) -> list[int]:

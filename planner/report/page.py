@@ -13,7 +13,7 @@ from planner.report.columns import OVERVIEW
 from planner.report.html import sections
 from planner.report.html.formula_list import DETAILS, Detail, FormulaList
 from planner.report.html.markup import link, row, table, text
-from planner.report.html.sections import Facts
+from planner.report.html.sections import Facts, formulas_by_structure
 from planner.report.paths import display_path
 from planner.report.planned import Planned
 
@@ -24,8 +24,10 @@ _HTML = Path(__file__).parent / "html"
 def report(models: Sequence[Planned]) -> str:
     """Return the whole page, which ends with a line feed, with as much detail as its size limit allows."""
     most = _BYTES_EACH * max(_AT_LEAST, len(models))
+    by_structure = formulas_by_structure()
     facts = [
-        [Facts(plan, tuple(one for one in model.budgets if one.scenario == plan.scenario)) for plan in model.plans] for model in models
+        [Facts(plan, tuple(one for one in model.budgets if one.scenario == plan.scenario), by_structure) for plan in model.plans]
+        for model in models
     ]
     for detail in DETAILS:
         page = "".join(_page(models, facts, detail))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from math import prod
 from typing import TypeAlias, overload
 
 Size: TypeAlias = "int | Expression"
@@ -19,14 +20,15 @@ class Expression:
 
     __slots__ = ("_hash", "terms")
 
-    def __init__(self, terms: Mapping[Monomial, int]) -> None:
-        self.terms = {monomial: factor for monomial, factor in terms.items() if factor}
+    def __init__(self, terms: dict[Monomial, int]) -> None:
+        """Take the terms, none of them zero."""
+        self.terms = terms
         self._hash: int | None = None
 
     def __add__(self, other: Expression | int) -> Expression:
-        terms = dict(self.terms)
+        terms = self.terms.copy()
         for monomial, factor in terms_of(other).items():
-            terms[monomial] = terms.get(monomial, 0) + factor
+            _add(terms, monomial, factor)
         return Expression(terms)
 
     __radd__ = __add__
@@ -35,19 +37,23 @@ class Expression:
         return self * -1
 
     def __sub__(self, other: Expression | int) -> Expression:
-        return self + -other
+        terms = self.terms.copy()
+        for monomial, factor in terms_of(other).items():
+            _add(terms, monomial, -factor)
+        return Expression(terms)
 
     def __rsub__(self, other: int) -> Expression:
         return -self + other
 
     def __mul__(self, other: Expression | int) -> Expression:
         if isinstance(other, int):
-            return Expression({monomial: factor * other for monomial, factor in self.terms.items()})
+            if other == 1:
+                return self
+            return Expression({monomial: factor * other for monomial, factor in self.terms.items()} if other else {})
         terms: dict[Monomial, int] = {}
         for left, left_factor in self.terms.items():
             for right, right_factor in other.terms.items():
-                monomial = _multiply(left, right)
-                terms[monomial] = terms.get(monomial, 0) + left_factor * right_factor
+                _add(terms, _multiply(left, right), left_factor * right_factor)
         return Expression(terms)
 
     __rmul__ = __mul__
@@ -81,16 +87,17 @@ Monomial: TypeAlias = "tuple[tuple[Factor, int], ...]"
 
 
 class Symbol(str):
-    """A symbol's name, and its value as a hint for choices of structure."""
+    """A symbol's name, its value as a hint for choices of structure, and where such choices are noted."""
 
-    __slots__ = ("hint",)
+    __slots__ = ("chosen_by", "hint")
     hint: int | None
+    chosen_by: dict[str, int]
 
 
-def symbol(name: str, hint: int | None = None) -> Size:
-    """Return an unknown size called ``name``. Only ``structure`` reads the hint."""
+def symbol(name: str, hint: int | None = None, chosen_by: dict[str, int] | None = None) -> Size:
+    """Return an unknown size called ``name``. ``structure`` adds it to ``chosen_by``, with the hint, if a choice depends on it."""
     named = Symbol(name)
-    named.hint = hint
+    named.hint, named.chosen_by = hint, {} if chosen_by is None else chosen_by
     return Expression({((named, 1),): 1})
 
 
@@ -99,6 +106,14 @@ def structure(size: Size) -> int:
 
     Raises TypeError for a symbol without a hint.
     """
+    for name in symbols(size):
+        if isinstance(name, Symbol) and name.hint is not None:
+            name.chosen_by[name] = name.hint
+    return hinted(size)
+
+
+def hinted(size: Size) -> int:
+    """Return the value of a size by its hints. Raises TypeError for a symbol without a hint."""
     values: dict[str, int] = {}
     for name in symbols(size):
         if not isinstance(name, Symbol) or name.hint is None:
@@ -135,31 +150,38 @@ def product(sizes: Iterable[int]) -> int: ...
 def product(sizes: Iterable[Size]) -> Size: ...
 def product(sizes: Iterable[Size]) -> Size:
     """Return the product of the sizes; 1 for none."""
-    made: Size = 1
-    for size in sizes:
-        made = made * size
-    return made
+    return prod(sizes)  # type: ignore[no-any-return]  # of integers and expressions
 
 
 def never_exceeds(a: Size, b: Size) -> bool:
     """Return whether comparing terms one by one shows that a <= b for all values of the symbols."""
-    left, right = terms_of(a), terms_of(b)
-    return all(right.get(monomial, 0) >= left.get(monomial, 0) for monomial in {**left, **right})
+    return _never_exceeds(terms_of(a), terms_of(b))
+
+
+def _never_exceeds(left: Mapping[Monomial, int], right: Mapping[Monomial, int]) -> bool:
+    for monomial, factor in left.items():  # noqa: SIM110 - a loop is twice as fast
+        if right.get(monomial, 0) < factor:
+            return False
+    return not any(factor < 0 and monomial not in left for monomial, factor in right.items())
 
 
 def undominated(sizes: Iterable[Size]) -> list[Size]:
     """Return the sizes that no other size always reaches."""
-    top: list[Size] = []
-    for size in dict.fromkeys(sizes):
-        if not any(never_exceeds(size, other) for other in top):
-            top = [other for other in top if not never_exceeds(other, size)] + [size]
-    return top
+    distinct = list(dict.fromkeys(sizes))
+    common = common_part(distinct)
+    rests = [terms_of(size - common) for size in distinct]  # sums along a trace have most terms in common
+    top: list[int] = []
+    for number in sorted(range(len(rests)), key=lambda number: -sum(rests[number].values())):  # what reaches a size has no smaller sum
+        if not any(_never_exceeds(rests[number], rests[other]) for other in top):
+            top.append(number)
+    return [distinct[number] for number in sorted(top)]
 
 
 def common_part(sizes: Sequence[Size]) -> Size:
     """Return the terms common to all sizes, each with its smallest multiple."""
     first, *others = [terms_of(size) for size in sizes]
-    return Expression({m: min([factor, *(other.get(m, 0) for other in others)]) for m, factor in first.items()})
+    smallest = {monomial: min([factor, *(other.get(monomial, 0) for other in others)]) for monomial, factor in first.items()}
+    return Expression({monomial: factor for monomial, factor in smallest.items() if factor})
 
 
 def text(size: Size, values: Mapping[str, int] | None = None) -> str:
@@ -186,6 +208,18 @@ def evaluate(size: Size, values: Mapping[str, int]) -> int:
     return sum(multiple * product(_factor_value(factor, values) ** power for factor, power in m) for m, multiple in terms_of(size).items())
 
 
+def partly(size: Size, values: Mapping[str, int]) -> Size:
+    """Return the size with the values of some symbols in their places."""
+    made: Size = 0
+    for monomial, multiple in terms_of(size).items():
+        term: Size = multiple
+        for factor, power in monomial:
+            base = values.get(factor) if isinstance(factor, str) else None
+            term = term * (Expression({((factor, power),): 1}) if base is None else base**power)
+        made = made + term
+    return made
+
+
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 HELPERS: dict[str, Callable[..., int]] = {
     "ceil_div": lambda a, b: -(-a // b),
@@ -209,6 +243,14 @@ otherwise, does neither.
 def terms_of(value: Expression | int) -> Mapping[Monomial, int]:
     """Return the products of factors in a size, each with its multiple."""
     return value.terms if isinstance(value, Expression) else {(): value} if value else {}
+
+
+def _add(terms: dict[Monomial, int], monomial: Monomial, factor: int) -> None:
+    """Add a product of factors to a sum, which has no term that is zero."""
+    if total := terms.get(monomial, 0) + factor:
+        terms[monomial] = total
+    else:
+        del terms[monomial]
 
 
 def _call(helper: str, *arguments: Expression | int) -> Expression:
@@ -263,7 +305,15 @@ def _multiply(left: Monomial, right: Monomial) -> Monomial:
     powers = dict(left)
     for factor, power in right:
         powers[factor] = powers.get(factor, 0) + power
-    return tuple(sorted(powers.items(), key=lambda item: (isinstance(item[0], tuple), str(item[0]))))
+    if isinstance(left[-1][0], str) and isinstance(right[-1][0], str):
+        return tuple(sorted(powers.items()))
+    return tuple(sorted(powers.items(), key=lambda item: _place(item[0])))
+
+
+@lru_cache(maxsize=65_536)
+def _place(factor: Factor) -> tuple[bool, str]:
+    """Return where a factor is in a product: symbols by name, then helpers."""
+    return isinstance(factor, tuple), str(factor)
 
 
 def _factor_text(factor: Factor, power: int, values: Mapping[str, int] | None = None) -> str:

@@ -31,7 +31,7 @@ class Tensor:
     them, unless ``by_head``. ``interleaved`` heads are slices of a wider tensor's heads.
     """
 
-    __slots__ = ("by_head", "cast_copy", "dtype", "interleaved", "needs_grad", "origin", "parts", "shape")
+    __slots__ = ("base", "by_head", "cast_copy", "dtype", "interleaved", "needs_grad", "parts", "shape")
 
     def __init__(
         self,
@@ -43,9 +43,14 @@ class Tensor:
         origin: Tensor | None = None,
     ) -> None:
         self.shape, self.dtype, self.parts, self.needs_grad = shape, dtype, parts, needs_grad
-        self.origin: Tensor = origin or self
+        self.base = origin  # None: itself, without a cycle of references, which only the garbage collector would free
         self.by_head = self.interleaved = False
         self.cast_copy: Tensor | None = None  # autocast's cached copy of a weight
+
+    @property
+    def origin(self) -> Tensor:
+        """The tensor with which it shares its gradient."""
+        return self.base or self
 
     @property
     def leaf(self) -> bool:

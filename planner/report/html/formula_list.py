@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from planner.capacity.explain import Explanation, explain
 from planner.report.html.markup import text
-from planner.spec.records import Scenario, Spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +44,3 @@ class FormulaList:
         """Yield each formula as an item of a list."""
         for (figure, formula), number in self.known.items():
             yield f"<li{f' id=f{number}' if self.links else ''}><b>{text(figure)}</b> = {text(formula)}\n"
-
-
-def of(spec: Spec, scenario: Scenario) -> Mapping[str, Explanation]:
-    """Return the explanations of a plan by metric; that of the peak in a phase by ``peak`` and the phase."""
-    explained = explain(spec, scenario)
-    by_phase = {f"peak {one.figure.split(',')[0]}": one for one in explained if one.group == "peak"}
-    return {one.figure: one for one in explained} | by_phase

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby, zip_longest
 
-from planner import capacity, devices
-from planner.capacity.explain import Explanation
-from planner.capacity.figures import COMPONENTS, ByteSum, Plan
-from planner.capacity.symbols import symbolize
+from planner import devices
+from planner.capacity.explain import FigureFormulas, figure_formulas
+from planner.capacity.figures import COMPONENTS, ByteSum, PhasePeak, Plan
+from planner.capacity.parameters import parameters
+from planner.capacity.symbols import ByStructure, SymbolicModel, symbolize
 from planner.report import units
 from planner.report.curves import Curves
 from planner.report.curves import activations as curves_of
-from planner.report.html import formula_list, picture
+from planner.report.html import picture
 from planner.report.html.formula_list import FormulaList
 from planner.report.html.markup import row, table, text
 from planner.report.html.picture import Curve, Stack
 from planner.report.planned import BudgetLimit
-from planner.spec.records import Scenario, Spec
 from planner.trace.decoder import trace
+from planner.trace.sizes import Size
 from planner.trace.sizes import text as formula
 from planner.trace.unsupported import UnsupportedError
 
@@ -31,33 +32,72 @@ _HEAD = f"p{COMPONENTS.index('head')}"
 
 
 @dataclass(frozen=True)
+class Formulas:
+    """The formulas of all plans of one structure, as text, and their shapes in symbols, each computed on first use."""
+
+    over_symbols: FigureFormulas
+
+    @cached_property
+    def sizes(self) -> Mapping[str, Size]:
+        """Each metric by its name."""
+        return {one.figure: one.size for one in self.over_symbols.figures}
+
+    @cached_property
+    def texts(self) -> dict[str | Size, str]:
+        """The texts so far, by metric; those of peaks by their size."""
+        return {}
+
+    def text(self, figure: str) -> str | None:
+        """Return the formula of a metric, if it has one."""
+        if figure not in self.texts and figure in self.sizes:
+            self.texts[figure] = formula(self.sizes[figure])
+        return self.texts.get(figure)
+
+    def peak(self, phase: PhasePeak, values: Mapping[str, int]) -> str:
+        """Return the formula of the peak of a phase."""
+        size = self.over_symbols.peak(phase.phase, values, phase.operator.partition(" at ")[0]).size
+        if size not in self.texts:
+            self.texts[size] = formula(size)
+        return self.texts[size]
+
+    @cached_property
+    def shapes(self) -> str:
+        """The shapes from token ids to logits in symbols."""
+        return _modules(
+            _Shape(line.path, line.what, line.tensor.dtype, tuple(map(formula, line.tensor.shape)), formula(line.copies))
+            for line in self.over_symbols.shapes
+        )
+
+
+def formulas_by_structure() -> ByStructure[Formulas]:
+    """Return the formulas of plans: computed once for all that differ only in sizes."""
+    return ByStructure(lambda names: Formulas(figure_formulas(names)))
+
+
+@dataclass(frozen=True)
 class Facts:
     """A plan, and what only a page shows of it, computed on first use."""
 
     plan: Plan
     budgets: tuple[BudgetLimit, ...] = ()  # of the plan's scenario
+    by_structure: ByStructure[Formulas] = field(default_factory=formulas_by_structure)  # shared by the plans of a page
 
     @cached_property
-    def scenario(self) -> Scenario:
-        """The plan's scenario."""
-        return Scenario(self.plan.scenario, self.plan.training)
+    def names(self) -> SymbolicModel:
+        """The plan's model over symbols."""
+        return symbolize(self.plan.model, self.plan.training)
 
     @cached_property
-    def spec(self) -> Spec:
-        """A spec with the plan's model and scenario only."""
-        return Spec(self.plan.name, self.plan.spec_path, self.plan.model, (self.scenario,))
-
-    @cached_property
-    def explained(self) -> Mapping[str, Explanation]:
-        """The explanation of each metric: the plan computed again over symbols."""
-        return formula_list.of(self.spec, self.scenario)
+    def formulas(self) -> Formulas:
+        """The formula of each metric."""
+        return self.by_structure.of(self.names)
 
     @cached_property
     def other_head(self) -> int | None:
         """The parameters with the other kind of LM head, tied or untied; None if they hardly differ."""
         model = replace(self.plan.model, tied_head=not self.plan.model.tied_head)
         try:
-            other = capacity.plan(replace(self.spec, model=model), self.scenario).parameters.total
+            other = parameters(trace(model, self.plan.training)).total
         except UnsupportedError:
             return None
         total = self.plan.parameters.total
@@ -66,16 +106,7 @@ class Facts:
     @cached_property
     def curves(self) -> Curves:
         """Activation memory over n, and over B."""
-        return curves_of(self.spec, self.scenario)
-
-    @cached_property
-    def shapes(self) -> str:
-        """The shapes from token ids to logits in symbols."""
-        names = symbolize(self.plan.model, self.plan.training)
-        lines = trace(names.model, names.training).shapes
-        return _modules(
-            _Shape(line.path, line.what, line.tensor.dtype, tuple(map(formula, line.tensor.shape)), formula(line.copies)) for line in lines
-        )
+        return curves_of(self.plan, self.formulas.sizes["activations_bytes"], self.names.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +123,11 @@ class Subject:
 
     def label(self, label: str, figure: str) -> str:
         """Return a label that links to the formula of a metric, if it has one."""
-        one = self.facts.explained.get(figure)
-        return text(label) if one is None else self.formulas.behind(label, figure, one.formula)
+        return self.linked(label, figure, self.facts.formulas.text(figure))
+
+    def linked(self, label: str, figure: str, formula: str | None) -> str:
+        """Return a label that links to a formula, if there is one."""
+        return text(label) if formula is None else self.formulas.behind(label, figure, formula)
 
 
 def model(facts: Sequence[Facts], known: FormulaList) -> Iterator[str]:
@@ -154,7 +188,7 @@ def memory(one: Subject) -> str:
     rows = [row(label, (units.exact(size), *(form(size) for form in rounded)), css=css) for css, label, size in parts]
     rows.append(row("sum", (units.exact(total), units.memory(total)), css="t"))
     phase = next(phase for phase in figures.phases if phase.peak_bytes == figures.peak_bytes)
-    peak = one.label(f"peak, {phase.phase}", f"peak {phase.phase}")
+    peak = one.linked(f"peak, {phase.phase}", f"peak {phase.phase}", one.facts.formulas.peak(phase, one.facts.names.values))
     rows.append(row(peak, (units.exact(figures.peak_bytes), units.memory(figures.peak_bytes)), css="k"))
     rows.extend(row(text(name), (units.exact(size), units.memory(size)), css="l") for name, size in limits)
     return table(f"Training memory: {_recipe(plan)}", drawn, (), rows)
@@ -222,7 +256,7 @@ def conventions(one: Subject) -> str:
 def shapes(one: Subject) -> str:
     """List the tensors from token ids to logits by module: in numbers, or in symbols that models share."""
     if not one.formulas.detail.full:
-        return f"<p>{one.formulas.shapes_like(one.facts.shapes)}\n"
+        return f"<p>{one.formulas.shapes_like(one.facts.formulas.shapes)}\n"
     lines = (_Shape(line.path, line.what, line.dtype, tuple(map(str, line.shape)), str(line.copies)) for line in one.plan.shapes)
     return f"<details><summary>Shapes from token ids to logits</summary><ol>{_modules(lines)}</ol></details>\n"
 
