@@ -218,8 +218,8 @@ def count(names: str, default: int = 0) -> Source:
 
 
 def flag(names: str, default: bool | Source = False) -> Source:  # the key's own default
-    """Return true or false."""
-    return key(names, _flag, default)
+    """Return true or false; null is false, as in Python."""
+    return key(names, _flag, default, SAME if default is False else False)
 
 
 def number(names: str, default: float | None = None, null: Any = SAME) -> Source:

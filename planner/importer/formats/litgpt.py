@@ -1,17 +1,28 @@
-"""LitGPT's configurations of a model."""
+"""LitGPT's configurations of a model.
+
+Read from litgpt 0.5.13, litgpt/config.py (Config) and litgpt/model.py; keys that begin with ``_`` are those of lit-gpt in 2023.
+"""
 
 from __future__ import annotations
 
-from planner.importer.engine import Reading, row
-from planner.importer.format import Format, by_row, has_all
+from planner.importer.engine import Reading, read, row
+from planner.importer.format import Format, has_all
 from planner.importer.keys import *
 from planner.importer.neutral import *
 from planner.importer.parts import *
 from planner.importer.reader import SpecModel
 
 # Keys that nanoGPT does not have.
-_ONLY = ("mlp_class_name", "norm_class_name", "n_query_groups", "padded_vocab_size", "rotary_percentage", "parallel_residual")
+_ONLY = (
+    "mlp_class_name", "norm_class_name", "_mlp_class", "_norm_class", "n_query_groups", "padded_vocab_size", "padding_multiple",
+    "rotary_percentage", "parallel_residual",
+)  # fmt: skip
 _NAMES = {"context": "block_size", "d_model": "n_embd", "n_layers": "n_layer", "n_heads": "n_head"}
+
+
+def _named(c: Reading, part: str) -> bool:
+    name = c.at("name") or c.at("hf_config.name")
+    return isinstance(name, str) and part in name
 
 
 def _placement(c: Reading) -> str:
@@ -24,43 +35,67 @@ def _placement(c: Reading) -> str:
     return placements[tuple(switches)]
 
 
+def _qk_norm(c: Reading) -> str:
+    kind = c.of(choice("norm_qk_type", {"default": "head_dim", "olmo2": "full_width"}, "head_dim"))
+    normed = c.of(flag("norm_qk"))
+    if normed and c["norm.type"] == "layernorm":
+        raise c.refusal("`norm_qk` with LayerNorm gives queries and keys biases, which is not supported")
+    return str(kind) if normed else "none"
+
+
+def _block(c: Reading) -> str:
+    parallel, shared = c.of(flag("parallel_residual", True)), c.of(flag("shared_attention_norm"))
+    if shared and not parallel:
+        raise c.refusal("`shared_attention_norm` without `parallel_residual` is not supported")
+    return "parallel_one_norm" if shared else "parallel_two_norms" if parallel else "sequential"
+
+
 def _positions(c: Reading) -> str | SpecModel:
     share = c.value("rotary_percentage")
     part = 0.25 if share is None else 0 if alike(share, 0) or alike(share, 0.0) else fraction(c, "rotary_percentage", share)
     return rotated(c["head_dim"], int(c["head_dim"] * part))
 
 
-_CLASSES = {"GptNeoxMLP": "plain", "LLaMAMLP": "gated", "GemmaMLP": "gated", "LLaMAMoE": "gated"}
-_CLASS = "mlp_class_name"
-_GELU = code(lambda c: "gelu_tanh" if c.value("gelu_approximate") == "tanh" else "gelu", "gelu_approximate")
+_CLASS, _CLASSES = "mlp_class_name _mlp_class", {"GptNeoxMLP": "plain", "LLaMAMLP": "gated", "GemmaMLP": "gated", "LLaMAMoE": "gated"}
 _SILU = choice(_CLASS, {name: name.startswith("LLaMA") for name in _CLASSES}, False)
 _SPARSE = choice(_CLASS, {name: name == "LLaMAMoE" for name in _CLASSES}, False)
-
-_PARALLEL = when(flag("shared_attention_norm"), "parallel_one_norm", "parallel_two_norms")
+_NEEDS_WIDTH = choice(_CLASS, {name: name == "LLaMAMLP" for name in _CLASSES}, False)
+_GELU = choice("gelu_approximate", {"none": "gelu", "tanh": "gelu_tanh"}, "gelu")
+_NORM = choice("norm_class_name _norm_class", {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm"}, "layernorm")
+_GROUPED = apply(bool, count("n_expert_groups"))
 _PADDED = apply(lambda rows, multiple: -(-rows // multiple) * multiple, size("vocab_size", 50254), size("padding_multiple", 512))
-_WIDTH = when(apply("gated".__eq__, same("feed_forward.type")), size("intermediate_size"), size("intermediate_size", same("d_model", 4)))
+_WIDTH = when(_NEEDS_WIDTH, size("intermediate_size"), size("intermediate_size", same("d_model", 4)))
+# Which layers have windows: a list, in earlier versions a word or a step.
+_STEP = size("sliding_window_layer_stride", choice("sliding_window_layer_placing", {"all": 1, 1: 1, "interleaved": 2, 2: 2}, 1))
+_KINDS = each("sliding_window_indices", {0: FULL, 1: SLIDING}, every(_STEP, SLIDING, FULL, first=True))
 
 LITGPT = row(
     sizes(4096, **_NAMES), {"vocab_size": size("padded_vocab_size", _PADDED), "n_kv_heads": size("n_query_groups", same("n_heads"))},
-    {"head_dim": size("head_size", apply(lambda d, n: d // n or 1, same("d_model"), same("n_heads"))), "d_ff": _WIDTH},
+    {"head_dim": size("head_size", divided("head_size")), "d_ff": _WIDTH},
     {"attention.bias": when(flag("bias", True), True, bias(flag("attn_bias"))), "attention.qkv": "fused"},
-    qk_norm("norm_qk", choice("norm_qk_type", {"default": "head_dim", "olmo2": "full_width"}, "head_dim")),
+    {"attention.qk_norm": code(_qk_norm, "norm_qk", "norm_qk_type"), "attention.logit_softcap": softcap("attention_logit_softcapping")},
     feed_forward(choice(_CLASS, _CLASSES, "plain"), when(_SILU, "silu", _GELU), flag("bias", True)),
-    {"norm.type": choice("norm_class_name", {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm"}, "layernorm")},
+    windowed(_KINDS, window(None, "sliding_window_size")),
+    # LitGPT chooses the norm of OLMo and of Gemma by the model's name
+    {"norm.type": _NORM, "norm.weight": code(lambda c: False if c["norm.type"] == "layernorm" and _named(c, "OLMo") else None)},
+    {"norm.unit_offset": code(lambda c: True if c["norm.type"] == "rmsnorm" and _named(c, "Gemma") else None)},
     {"norm.placement": code(_placement, "norm_1", "norm_2", "post_attention_norm", "post_mlp_norm")},
-    {"norm.unit_offset": when(flag("add_unit_offset rmsnorm_unit_offset"), True)},
-    {"block": when(flag("parallel_residual", True), _PARALLEL, "sequential")},
-    {"positions": code(_positions, "rotary_percentage"), "embedding_scale": flag("scale_embeddings")},
-    {"head.tied": False, "head.bias": when(flag("lm_head_bias"), True)},
-    where(_SPARSE, {"experts.count": size("n_expert"), "experts.top_k": size("n_expert_per_token")}),
-    where(_SPARSE, {"experts.d_ff": size("moe_intermediate_size", same("d_ff")), "experts.shared": shared_count("n_shared_expert")}),
-    where(_SPARSE, {"_sparse": after(count("first_k_dense_replace"))}), only={"latent_attention": ()},
+    {"block": code(_block, "parallel_residual", "shared_attention_norm"), "positions": code(_positions, "rotary_percentage")},
+    {"embedding_scale": flag("scale_embeddings"), "head.tied": False, "head.bias": when(flag("lm_head_bias"), True)},
+    {"head.logit_softcap": softcap("final_logit_softcapping")},
+    where(_SPARSE, {
+        "experts.count": size("n_expert"), "experts.top_k": size("n_expert_per_token"),
+        "experts.d_ff": size("moe_intermediate_size", same("d_ff")), "experts.shared": shared_count("n_shared_expert"),
+        "experts.bias": flag("bias", True), "experts.normalize": when(_GROUPED, normalized(False), True),
+        "experts.scoring": when(_GROUPED, "sigmoid", "softmax"), "experts.correction_bias": when(_GROUPED, "buffer", "none"),
+        "_sparse": after(count("first_k_dense_replace")), **shared_biases(flag("bias", True)),
+    }),
+    only={"latent_attention": ()},
     ignored={
-        NAMES: "hf_config name", RUNS: "norm_eps", SCALES: "attention_scores_scalar routed_scaling_factor",
-        ROUTES: "n_expert_groups n_topk_groups n_topk_scores_per_group norm_topk_prob",
-        ROTATES: "rope_adjustments rope_base rope_condense_ratio rope_indices rope_interleave rope_local_base_freq rope_n_elem",
-        "not read here": (
-            "attention_logit_softcapping final_logit_softcapping sliding_window_indices sliding_window_offset sliding_window_size"
+        "names the model; with OLMo or Gemma in it, the norm": "name hf_config", NAMES: "org", RUNS: "norm_eps",
+        SCALES: "attention_scores_scalar routed_scaling_factor", ROUTES: "n_topk_groups n_topk_scores_per_group",
+        ROTATES: (
+            "condense_ratio rope_adjustments rope_base rope_condense_ratio rope_indices rope_interleave rope_local_base_freq rope_n_elem"
         ),
     },
     notes=("LitGPT does not tie the LM head to the token embedding",),
@@ -68,9 +103,9 @@ LITGPT = row(
 
 FORMAT = Format(
     "LitGPT",
-    "model_config.yaml of a checkpoint",
-    "Lightning AI's litgpt 0.5: litgpt/config.py",
-    lambda given: has_all("n_layer", "n_head", "n_embd")(given) and any(has_all(key)(given) for key in _ONLY),
-    by_row("LitGPT", LITGPT),
+    "model_config.yaml of a checkpoint, lit_config.json",
+    "Lightning AI's litgpt 0.5.13: litgpt/config.py, litgpt/model.py",
+    lambda given: has_all("n_layer", "n_head", "n_embd")(given) and any(key in given.config for key in _ONLY),
+    lambda given: read(LITGPT, given.config, "LitGPT"),
     {"litgpt": LITGPT},
 )

@@ -127,6 +127,7 @@ def _square(c: Reading) -> int:
     return width
 
 
+_GROUPED = flag("multi_query_attention")
 PADDED = {"padded_vocab_size": same("vocab_size")}
 QWEN2 = decoder(32768, GATED, qwen_windows(28), {"attention.bias": bias(True)}, own_kv_heads=True, only=PADDED)
 QWEN3 = decoder(32768, GATED, BIAS, HEAD_NORM, qwen_windows(28), width=128, own_kv_heads=True)
@@ -148,6 +149,21 @@ ROWS: Mapping[str, Row] = {
     "bitnet": decoder(
         2048, GATED, BIAS, {"attention.output_norm": True, "feed_forward.activation": activation("hidden_act", "relu_squared")},
         {"feed_forward.hidden_norm": True, "head_dim": divided()}, own_kv_heads=5, only={"head_dim": same("head_dim")},
+    ),
+    # by its published code (ChatGLM2, ChatGLM3, GLM-4-9B): half of a head rotated, an LM head that is not tied
+    "chatglm": row(
+        sizes(2048, context="seq_length", n_layers="num_layers num_hidden_layers"), {"vocab_size": size("padded_vocab_size")},
+        {"n_kv_heads": when(_GROUPED, size("multi_query_group_num", 1), same("n_heads")), "head_dim": size("kv_channels", 128)},
+        {"attention.bias": when(flag("add_bias_linear"), True, bias(flag("add_qkv_bias")))},
+        {"attention.qkv": when(_GROUPED, "fused", "fused_per_head"), "d_ff": size("ffn_hidden_size")},
+        feed_forward("gated", "silu", flag("add_bias_linear")),
+        {"norm.type": when(flag("rmsnorm", True), "rmsnorm", "layernorm"), "final_norm": flag("post_layer_norm", True)},
+        {"positions": apply(lambda width: rotated(width, width // 2), same("head_dim")), "head.tied": False},
+        only={
+            "apply_residual_connection_post_layernorm": False, "fp32_residual_connection": False, "tie_word_embeddings": False,
+            "pre_seq_len": (), "prefix_projection": False, "position_encoding_2d": (), "inner_hidden_size": (), "vision_config": (),
+        },
+        ignored={UNREAD: "vocab_size", ROTATES: "original_rope", RUNS: "apply_query_key_layer_scaling bias_dropout_fusion"},
     ),
     "cohere": COHERE,
     # windows with rotary positions, and full attention without
