@@ -72,6 +72,7 @@ class Reading:
         self.origins: dict[str, dict[str, None]] = {}
         self.defaults: set[str] = set()
         self.notes = list(row.notes)
+        self.omits: list[str] = []
         self._values: dict[str, Any] = {}
         self._setting: list[str] = [""]  # the settings being read, innermost last
         for key in REFUSED_ANYWHERE:
@@ -191,7 +192,9 @@ def read(row: Row, config: Config, model_type: str) -> Imported:
     model = nested({setting: value for setting, value in values.items() if not setting.startswith(("training.", "layers.", "_"))})
     _check_experts(c, model)
     model = without_unused_mixers(with_layers(without_idle_window(model, model["context_length"]), _layers(values, model)))
-    return Imported(model, model_type, _origins(c, model), frozenset(c.defaults), c.unknown(), tuple(c.notes), training)
+    return Imported(
+        model, model_type, _origins(c, model), frozenset(c.defaults), c.unknown(), tuple(c.notes), training, tuple(dict.fromkeys(c.omits))
+    )
 
 
 def nested(settings: Settings) -> SpecModel:

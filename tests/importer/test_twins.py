@@ -22,7 +22,9 @@ FILE = Path(__file__).parent.parent / "data" / "twins.jsonl"
 CONFIGS: list[Config] = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
 TWINS = {model_type: list(configs) for model_type, configs in groupby(CONFIGS, key=lambda config: config["model_type"])}
 # Published with their own code; kimi_k2 is DeepSeek-V3, and two are MiniMax under other names.
-WITHOUT_CLASS = {"baichuan", "chatglm", "deepseek", "internlm", "internlm2", "kimi_k2", "minicpm", "minimax_m1", "minimax_text_01", "orion", "qwen"}
+WITHOUT_CLASS = {
+    "baichuan", "chatglm", "deepseek", "internlm", "internlm2", "kimi_k2", "minicpm", "minimax_m1", "minimax_text_01", "orion", "qwen",
+}  # fmt: skip
 # Text models that transformers only builds together with a vision model.
 PARTS = {
     "glm4v_moe_text": "Glm4vMoeTextModel",

@@ -10,6 +10,7 @@ from typing import Any, get_args
 from planner.importer.engine import read
 from planner.importer.format import Format
 from planner.importer.reader import Config, Imported, UnsupportedConfigError, show
+from planner.importer.stored import stored
 from planner.importer.types import FAMILIES, REFUSED, SUPPORTED
 from planner.spec.records import ModelType
 
@@ -41,6 +42,7 @@ def read_huggingface(config: Config) -> Imported:
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
         raise UnsupportedConfigError("config.json has no `model_type`, so its other keys cannot be interpreted")
+    whole = config
     part = next((key for key in _TEXT_PARTS if isinstance(config.get(key), Mapping)), None)
     notes: list[str] = []
     omits: tuple[str, ...] = ()
@@ -52,7 +54,14 @@ def read_huggingface(config: Config) -> Imported:
         raise UnsupportedConfigError(unsupported(model_type))
     imported = read(FAMILIES[model_type], config, model_type)
     modeled = {"model_type": model_type} if model_type in get_args(ModelType) else {}  # by the implementations of transformers
-    return replace(imported, model={**modeled, **imported.model}, notes=(*notes, *imported.notes), omits=(*omits, *imported.omits))
+    weights = stored(whole, config)
+    return replace(
+        imported,
+        model={**modeled, **imported.model},
+        further=weights.training,
+        notes=(*notes, *imported.notes, *weights.notes),
+        omits=(*omits, *imported.omits, *weights.omits),
+    )
 
 
 def _towers(config: Config) -> str:

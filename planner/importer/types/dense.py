@@ -28,10 +28,26 @@ def gemma_activation() -> Source:
     return activation("hidden_activation", code(lambda c: {"gelu": "gelu_tanh"}.get(c.of(older), c.of(older)), older))
 
 
+def directions(switch: Source) -> Settings:
+    """Add to what is not counted that tokens attend to later ones, too, if a switch is on."""
+
+    def both(c: Reading) -> None:
+        if c.of(switch):
+            c.omits.append("attention to later tokens: FLOPs by matmul-causal and masks are those of causal attention")
+
+    return {"_directions": code(both, switch)}
+
+
+def halved(given: int | None) -> int | None:
+    """Return the window that Gemma's classes make of ``sliding_window`` if tokens attend in both directions."""
+    return given // 2 + 1 if given else given
+
+
+BOTH_WAYS = flag("use_bidirectional_attention")
 GEMMA = decoder(
-    8192, GATED, BIAS,
+    8192, GATED, BIAS, directions(BOTH_WAYS),
     {"feed_forward.activation": gemma_activation(), "norm.placement": "before", "norm.unit_offset": True, "embedding_scale": True},
-    width=256, own_kv_heads=True, tie=True, only={"use_bidirectional_attention": False},
+    width=256, own_kv_heads=True, tie=True,
     ignored={SCALES: "query_pre_attn_scalar", GENERATES: "cache_implementation"},
 )  # fmt: skip
 GEMMA2 = row(
@@ -206,7 +222,8 @@ ROWS: Mapping[str, Row] = {
     "gemma": GEMMA,
     "gemma2": row(GEMMA2, BOTH_SIDES),
     "gemma3_text": row(
-        GEMMA, BOTH_SIDES, HEAD_NORM, windowed(kinds(every(size(PATTERN, 6))), window(4096)),
+        GEMMA, BOTH_SIDES, HEAD_NORM,
+        windowed(kinds(every(size(PATTERN, 6))), when(BOTH_WAYS, apply(halved, window(4096)), window(4096))),
         {"context_length": size("max_position_embeddings", 131072), "head.logit_softcap": softcap("final_logit_softcapping")},
         only={"attn_logit_softcapping": ()},
     ),

@@ -10,7 +10,7 @@ from planner.importer.keys import *
 from planner.importer.neutral import *
 from planner.importer.parts import *
 from planner.importer.reader import SpecModel, show
-from planner.importer.types.dense import gemma_activation
+from planner.importer.types.dense import directions, gemma_activation, halved
 
 
 def shares(default: int) -> Source:
@@ -81,6 +81,7 @@ def _3n_layers(c: Reading) -> list[SpecModel]:
 KEYS_AS_VALUES = flag("attention_k_eq_v")
 WIDE, WIDE_HEADS = size("global_head_dim", 512), count("num_global_key_value_heads")
 HAS_EXPERTS = flag("enable_moe_block")
+BOTH_WAYS = choice("use_bidirectional_attention", {"all": True, "vision": False, False: False}, False)
 
 
 def _full_last(c: Reading) -> list[str]:
@@ -133,9 +134,13 @@ ROWS: Mapping[str, Row] = {
     ),
     "gemma4_text": gemma(
         131072, None,
-        windowed(code(_full_last, kinds(every(6))), window(512), {"attention": {"keys_as_values": when(KEYS_AS_VALUES, True)}}),
+        windowed(
+            code(_full_last, kinds(every(6))), when(BOTH_WAYS, apply(halved, window(512)), window(512)),
+            {"attention": {"keys_as_values": when(KEYS_AS_VALUES, True)}},
+        ),
+        directions(BOTH_WAYS),
         {"layers.geometry": code(_geometry, "per_layer_config", WIDE, WIDE_HEADS, KEYS_AS_VALUES, rope(0.25, kind=FULL))},
         {"layers.shared": marked(shares(0), {}, REUSE)}, where(HAS_EXPERTS, {**EXPERTS, "layers.extra": code(_router)}),
-        only={"use_bidirectional_attention": ("vision", False)}, ignored={SCALES: "query_pre_attn_scalar"},
+        ignored={SCALES: "query_pre_attn_scalar"},
     ),
 }  # fmt: skip
