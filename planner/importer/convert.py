@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from planner.spec.source import STDIN
@@ -21,11 +20,15 @@ def as_spec(source: Source) -> Source:
 
 
 def is_config(source: Source) -> bool:
-    """Whether a file that was given as a spec is a configuration: JSON that is not a spec."""
-    if not (source.file.endswith(".json") or (source.file == STDIN and source.text.lstrip().startswith("{"))):
+    """Whether a file that was given as a spec is a configuration: JSON, or YAML in braces, that is not a spec."""
+    json = source.file.endswith(".json")
+    if not json and not source.text.lstrip().startswith("{"):
         return False
+    from planner.importer.reader import UnsupportedConfigError
+    from planner.importer.syntax import parsed
+
     try:
-        config = json.loads(source.text)
-    except (ValueError, RecursionError):
-        return source.file.endswith(".json")
-    return not isinstance(config, dict) or "model" not in config
+        config = parsed(source.text, source.file)
+    except UnsupportedConfigError:
+        return json
+    return not {"model", "extends"} & config.keys() and (json or source.file == STDIN or "name" not in config)

@@ -212,7 +212,7 @@ def nested(settings: Settings) -> SpecModel:
 def _check_experts(c: Reading, model: SpecModel) -> None:
     experts = model.get("experts")
     if experts and experts["top_k"] > experts["count"]:
-        name = next(iter(c.origins.get("experts.top_k", ())), "top_k")
+        name = next((key for key in c.origins.get("experts.top_k", ()) if c.at(key) == experts["top_k"]), "top_k")
         raise c.refusal(f"`{name}: {experts['top_k']}` is more than the {experts['count']} experts")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, get_args
@@ -31,6 +32,7 @@ _TEXT_DEFAULTS: Mapping[str, tuple[int, ...]] = {
 }
 # The model_type of a composite's text part without one.
 _TEXT_TYPES = {"gemma3": "gemma3_text", "gemma3n": "gemma3n_text", "gemma4": "gemma4_text", "llama4": "llama4_text", "llava": "llama"}
+_CLASS = re.compile(r"(ForCausalLM|LMHeadModel|ForConditionalGeneration|TextModel|Model|TextConfig|Config)$")
 
 
 def read_huggingface(config: Config) -> Imported:
@@ -76,9 +78,17 @@ def unsupported(model_type: str) -> str:
     """Return the reason why a type is not supported."""
     if model_type in REFUSED:
         return f"model_type {show(model_type)} is not supported: it {REFUSED[model_type]}"
+    if _CLASS.search(model_type):
+        named = _plain(_CLASS.sub("", model_type))
+        meant = next((f"; the model_type of its config.json is {one}" for one in SUPPORTED if _plain(one) == named), "")
+        return f"model_type {show(model_type)} is the name of a class{meant}"
     near = difflib.get_close_matches(model_type[:50], SUPPORTED, 3)
     hint = f"; similar names, which are other architectures: {', '.join(near)}" if near else ""
     return f"model_type {show(model_type)} is not supported{hint}; `planner import --keys all` lists the supported ones"
+
+
+def _plain(name: str) -> str:
+    return re.sub("[_-]", "", name).lower()
 
 
 def _text_part(config: Config, model_type: str, part: str) -> tuple[Config, list[str]]:

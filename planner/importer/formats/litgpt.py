@@ -15,7 +15,7 @@ from planner.importer.reader import SpecModel
 # Keys that nanoGPT does not have.
 _ONLY = (
     "mlp_class_name", "norm_class_name", "_mlp_class", "_norm_class", "n_query_groups", "padded_vocab_size", "padding_multiple",
-    "rotary_percentage", "parallel_residual",
+    "rotary_percentage", "parallel_residual", "hf_config",
 )  # fmt: skip
 _NAMES = {"context": "block_size", "d_model": "n_embd", "n_layers": "n_layer", "n_heads": "n_head"}
 
