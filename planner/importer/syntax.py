@@ -1,10 +1,11 @@
-"""The keys and values in a text: JSON, YAML, Python assignments, a command line, a printed list of arguments."""
+"""The keys and values in a text: JSON, YAML, TOML, Python assignments, a command line, a printed list of arguments."""
 
 from __future__ import annotations
 
 import ast
 import json
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -33,8 +34,10 @@ def _value(text: str, file: str) -> Any:  # noqa: ANN401 - any value of a file
     start = text.lstrip()[:1]
     if not start:
         raise UnsupportedConfigError("the file is empty")
-    if start in "{[" or file.endswith(".json"):
+    if (start in "{[" and not file.endswith((".yml", ".yaml", ".toml"))) or file.endswith(".json"):
         return _json(text)
+    if file.endswith(".toml"):
+        return _toml(text)
     if file.endswith(".py"):
         return dict(_assignments(text))
     if _ARGUMENT.search(text) and not re.search(r"^\w+:", text, re.MULTILINE):
@@ -65,6 +68,13 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
         raise UnsupportedConfigError(f"duplicate key `{twice}`")
     return found
+
+
+def _toml(text: str) -> Any:  # noqa: ANN401
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UnsupportedConfigError(f"invalid TOML: {str(error).split(';')[0][:200]}") from None
 
 
 def _yaml(text: str, file: str) -> Any:  # noqa: ANN401

@@ -1,0 +1,109 @@
+"""Common parts of trainers' rows: sections of a file, vocabularies of tokenizers, training settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from planner.importer.engine import Reading, Settings
+from planner.importer.keys import Source, apply, code, positive
+from planner.importer.reader import Config, UnsupportedConfigError, show
+
+NOT_COUNTED = "data, logging, checkpoints and schedules of the training"
+DEVICES = "how the work is divided among devices"
+UPDATES = "how the optimizer updates the weights, not what it stores"
+
+
+def opened(config: Config, *path: str) -> dict[str, Any]:
+    """Return a configuration with the keys of the model's section at the top and all other sections one level deep: ``optimizer.a.b``.
+
+    Raises UnsupportedConfigError for a key that has two values.
+    """
+    model, rest = config, dict(config)
+    for name in path:
+        model = model[name]
+        rest = {key: value for key, value in rest.items() if key != name} | {
+            key: value for key, value in model.items() if name != path[-1] and key != path[-1]
+        }
+    for key in model.keys() & rest.keys():
+        if model[key] is not None and rest[key] is not None and model[key] != rest[key]:
+            raise UnsupportedConfigError(f"`{key}: {show(rest[key])}` and `{'.'.join(path)}.{key}: {show(model[key])}` disagree")
+    return {key: leaves(value) for key, value in {**rest, **{key: value for key, value in model.items() if value is not None}}.items()}
+
+
+def leaves(value: Any) -> Any:  # JSON
+    """Return a mapping of mappings as one mapping with dotted keys; any other value unchanged."""
+    if not isinstance(value, Mapping):
+        return value
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        below = leaves(inner)
+        flat |= {f"{key}.{name}": one for name, one in below.items()} if isinstance(below, dict) and below else {str(key): below}
+    return flat
+
+
+def vocabulary(names: str, program: str, hint: str = "…") -> Source:
+    """Return the size of the vocabulary, which is missing (or -1) where the program reads it from the tokenizer."""
+
+    def size(c: Reading) -> int:
+        found = c.found(*names.split())
+        if found is None or found[1] == -1:
+            given = f"`{names.split()[-1]}` is missing" if found is None else f"`{found[0]}: -1` is not a size"
+            raise c.refusal(f"{given}; {program} reads it from the tokenizer: give it with `--set vocab_size={hint}`")
+        return positive(c, *found)
+
+    return code(size, *names.split())
+
+
+def noted(names: str, meanings: Mapping[Any, Any], what: str, default: Any = None) -> Source:
+    """Return the meaning of a training setting, or None with a note for a value that a spec cannot express."""
+
+    def meaning(c: Reading) -> Any:
+        found = c.found(*names.split())
+        if found is None:
+            return default
+        name, value = found
+        plain = value.lower() if isinstance(value, str) else value
+        for given, meant in meanings.items():
+            if given == plain and isinstance(given, bool) == isinstance(plain, bool):
+                return meant
+        c.notes.append(f"`{name}: {show(value)}` is not modeled; {what}")
+        return None
+
+    return code(meaning, *names.split())
+
+
+RECOMPUTES_NOTHING = "the activations are those without recomputation, an upper bound"
+LIKE_ADAMW = "the optimizer's memory is AdamW's"
+OPTIMIZERS = {"adam": "adamw", "adamw": "adamw", "lion": "lion", "lionw": "lion", "muon": "muon"}
+
+
+def optimizer(names: str, **others: str | None) -> Settings:
+    """Return the optimizer."""
+    return {"training.optimizer": noted(names, {**OPTIMIZERS, **others}, LIKE_ADAMW)}
+
+
+def recompute(names: str, full: Iterable[Any], none: Iterable[Any] = (False, "none"), default: str | None = None) -> Settings:
+    """Return the recomputation of all layers, or of none; other kinds are noted."""
+    meanings = {**dict.fromkeys(full, "full"), **dict.fromkeys(none)}
+    return {"training.recompute": noted(names, meanings, RECOMPUTES_NOTHING, default)}
+
+
+def dropout(names: str) -> Settings:
+    """Return the dropout, the largest of several, which a note tells."""
+
+    def largest(c: Reading) -> Any:
+        given = {name: value for name in names.split() if (value := c.value(name)) is not None}
+        for name, value in given.items():
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < 1:
+                raise c.refusal(f"`{name}: {show(value)}` is not a probability below 1")
+        if len({float(value) for value in given.values()}) > 1:
+            c.notes.append(f"{' and '.join(f'`{name}: {value}`' for name, value in given.items())}: the largest is used for all dropout")
+        return max(given.values(), default=0) or None
+
+    return {"training.dropout": code(largest, names)} if " " not in names else {"training.dropout": code(largest, *names.split())}
+
+
+def exactly_divided(whole: Source, part: Source) -> Source:
+    """Return a quotient of sizes, or None if it is no whole number."""
+    return apply(lambda whole, part: whole // part if whole and part and whole % part == 0 else None, whole, part)
