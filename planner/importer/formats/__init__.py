@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from planner.importer.format import Format
-from planner.importer.formats import huggingface, litgpt, megatron, nanogpt, neox
+from planner.importer.formats import huggingface, litgpt, megatron, nanogpt, neox, olmo
 
-FORMATS: tuple[Format, ...] = (huggingface.FORMAT, neox.FORMAT, megatron.FORMAT, litgpt.FORMAT, nanogpt.FORMAT)
+FORMATS: tuple[Format, ...] = (
+    olmo.FORMAT, huggingface.FORMAT, neox.FORMAT, megatron.FORMAT, litgpt.FORMAT, nanogpt.FORMAT,
+)  # fmt: skip

@@ -36,6 +36,8 @@ def _width(c: Reading) -> int:
     if c.of(_LLAMA):
         return int(given or -(-int(8 * c["d_model"] / 3) // multiple) * multiple)
     whole = given or int(c["d_model"] * c.of(number("expansion_factor", 4)))
+    if given and c.of(_IS_GATED):
+        c.notes.append(f"a gated feed-forward has two thirds of `intermediate_size: {given}`; before 2024 it had all of it")
     up, down = (int(whole * 2 / 3), int(whole * 2 / 3) // 2) if c.of(_IS_GATED) else (whole, whole)
     up, down = -(-up // (2 * multiple)) * 2 * multiple, -(-down // multiple) * multiple
     if up != (2 * down if c.of(_IS_GATED) else down):
@@ -43,14 +45,18 @@ def _width(c: Reading) -> int:
     return down
 
 
-def _kernels(c: Reading) -> str | None:
-    """Return the kernels of attention; only ``global`` and ``flash`` see all tokens."""
+def _attention(c: Reading) -> tuple[object, ...]:
+    """Return the attention as given, if all its layers see all tokens."""
     given = c.value("attention_config")
-    listed = [given] if given is not None else []
-    for kind in _strings(listed):
+    for kind in _strings([given]):
         if kind not in ("global", "flash", "all"):
             raise c.refusal(f"`attention_config` contains {show(kind)}; supported: global, flash")
-    return None if "flash" in _strings(listed) and "global" not in _strings(listed) else "pytorch-eager"
+    return (given,)
+
+
+def _kernels(c: Reading) -> str | None:
+    kinds = _strings([c.value("attention_config")])
+    return None if "flash" in kinds and "global" not in kinds else "pytorch-eager"
 
 
 def _strings(value: Any) -> list[str]:  # JSON
@@ -88,7 +94,7 @@ NEOX = row(
     {"pad_vocab_to_multiple_of": when(size("padded_vocab_size", None), None, times(
         size("make_vocab_size_divisible_by", 128), size("model_parallel_size", 1)))},
     {"context_length": size("max_position_embeddings"), "d_model": size("hidden_size"), "n_layers": layers("num_layers")},
-    {"n_heads": size("num_attention_heads"), "n_kv_heads": size("num_kv_heads", same("n_heads")), "head_dim": divided("hidden_size")},
+    {"n_heads": size("num_attention_heads"), "n_kv_heads": size("num_kv_heads", same("n_heads")), "head_dim": divided()},
     {"d_ff": code(_width, "mlp_multiple_of", _GIVEN_WIDTH, number("expansion_factor", 4), _LLAMA, _IS_GATED)},
     feed_forward(when(_IS_GATED, "gated", "plain"), when(apply("gelu".__eq__, _ACTIVATION), _GELU, _ACTIVATION), _MLP_BIAS),
     {"attention.bias": flag("use_bias_in_attn_linear", True)},
@@ -109,7 +115,7 @@ NEOX = row(
     dropout("hidden_dropout attention_dropout"), recompute("checkpoint_activations", [True]),
     {"training.implementation": code(_kernels, "attention_config")},
     only={
-        "use_qk_layernorm": False, "num_unique_layers": same("n_layers"), "soft_prompt_tuning": (), "opt_pos_emb_offset": 0,
+        "attention_config": code(_attention, "attention_config"), "use_qk_layernorm": False, "num_unique_layers": same("n_layers"), "soft_prompt_tuning": (), "opt_pos_emb_offset": 0,
         "checkpoint_num_layers": 1, "moe_num_experts": 1, "te_layernorm_mlp": False, "te_mha": False, "train_impl": "normal",
         "output_layer_parallelism": "column", "fp16_lm_cross_entropy": False,
     },

@@ -1,0 +1,113 @@
+"""OLMo's configurations: the trainer's YAML, and the config.json of its first checkpoints (model_type ``hf_olmo``).
+
+Read from allenai/OLMo of September 2025: olmo/config.py (ModelConfig, TrainConfig), olmo/model.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from planner.importer.engine import Reading, read, row
+from planner.importer.format import Format, Given
+from planner.importer.keys import *
+from planner.importer.neutral import *
+from planner.importer.parts import *
+from planner.importer.reader import Imported
+from planner.importer.training import *
+
+_ONLY = ("activation_type", "block_type", "include_bias", "layer_norm_type", "mlp_ratio", "residual_dropout", "weight_tying")
+_SWIGLU = choice("activation_type", {"swiglu": True, "gelu": False, "relu": False}, True)
+_BIAS = flag("include_bias", True)
+_WHOLE = size("mlp_hidden_size", apply(lambda ratio, d_model: ratio * d_model, size("mlp_ratio", 4), same("d_model")))
+_RMS = choice("layer_norm_type", {"default": "layernorm", "low_precision": "layernorm", "rms": "rmsnorm"}, "layernorm")
+_AFFINE, _NORM_BIAS = flag("layer_norm_with_affine", True), flag("bias_for_layer_norm", _BIAS)
+_ROPE, _ALIBI, _QK = flag("rope"), flag("alibi"), flag("attention_layer_norm")
+
+
+def _norm_bias(c: Reading) -> bool | None:
+    if not c.of(_AFFINE):
+        return None
+    biased = bool(c.of(_NORM_BIAS))
+    if biased and c["norm.type"] == "rmsnorm":
+        raise c.refusal("RMS norms with a bias (`bias_for_layer_norm`, or else `include_bias`) are not supported")
+    return biased if c["norm.type"] == "layernorm" else None
+
+
+def _qk_norm(c: Reading) -> str:
+    if not c.of(_QK):
+        return "none"
+    if c.of(flag("attention_layer_norm_with_affine", True)) != c.of(_AFFINE):
+        raise c.refusal("`attention_layer_norm_with_affine` that differs from `layer_norm_with_affine` is not supported")
+    return "full_width"
+
+
+def _kv_heads(c: Reading) -> int:
+    given, one = c.of(size("n_kv_heads", None)), c.of(flag("multi_query_attention", None))
+    by_switch = None if one is None else 1 if one else c["n_heads"]
+    if None not in (given, by_switch) and given != by_switch:
+        raise c.refusal("`n_kv_heads` and `multi_query_attention` disagree")
+    return int(given or by_switch or c["n_heads"])
+
+
+OLMO = row(
+    sizes(1024, context="max_sequence_length", d_model="d_model", n_layers="n_layers", n_heads="n_heads"),
+    {"vocab_size": size("embedding_size", 50304, null=size("vocab_size")), "head_dim": divided()},
+    {"n_kv_heads": code(_kv_heads, size("n_kv_heads", None), flag("multi_query_attention"))},
+    {"d_ff": when(_SWIGLU, half(_WHOLE), _WHOLE)},
+    feed_forward(when(_SWIGLU, "gated", "plain"), choice("activation_type", {"swiglu": "silu", "gelu": "gelu", "relu": "relu"}, "silu"), _BIAS),
+    {"attention.bias": _BIAS, "attention.qkv": "fused", "norm.type": _RMS, "norm.weight": when(_AFFINE, None, False)},
+    {"norm.bias": code(_norm_bias, _AFFINE, _NORM_BIAS), "norm.placement": when(flag("norm_after"), "after", "before")},
+    {"attention.qk_norm": code(_qk_norm, _QK, _AFFINE, flag("attention_layer_norm_with_affine", True))},
+    {"positions": when(_ROPE, "rope", when(_ALIBI, "alibi", "learned")), "embedding_norm": flag("embedding_layer_norm")},
+    {"head.tied": flag("weight_tying", True), "head.bias": when(flag("weight_tying", True), None, when(_BIAS, True))},
+    {"training.batch_size": size("device_train_microbatch_size", None), "training.sequence_length": same("context_length")},
+    {"training.gradient_accumulation": size("device_train_grad_accum", None)},
+    {"training.precision": noted(
+        "precision", {"amp_bf16": "bf16-autocast", "amp_fp16": "fp16-autocast", "fp32": "fp32"}, "the precision is bf16-autocast", "fp32")},
+    optimizer("optimizer.name"), recompute("activation_checkpointing", ["whole_layer"]),
+    dropout("residual_dropout attention_dropout embedding_dropout"),
+    only={"block_type": ("sequential", "llama")},
+    ignored={
+        NAMES: "run_name model_type", STARTS: "init_fn init_cutoff_factor emb_init_std scale_emb_init init_device",
+        RUNS: (
+            "flash_attention block_group_size rope_full_precision attention_softmax_in_fp32 compile fused_loss gen1_gc_interval "
+            "python_profiling torch_profiling time_limit use_cache dry_run seed"
+        ),
+        ROTATES: "alibi_bias_max", SCALES: "clip_qkv scale_logits", LOSES: "softmax_auxiliary_loss auxiliary_loss_multiplier",
+        DEVICES: "fsdp ddp single distributed_strategy",
+        UPDATES: (
+            "scheduler max_grad_norm max_grad_norm_ratio optimizer.learning_rate optimizer.weight_decay optimizer.betas optimizer.eps "
+            "optimizer.decay_norm_and_bias optimizer.decay_embeddings optimizer.metrics_log_interval optimizer.selective_updates "
+            "optimizer.no_decay_norm_and_bias optimizer.record_update_metrics"
+        ),
+        "tokens also depend on the number of devices": "max_duration global_train_batch_size device_train_batch_size stop_at stop_after",
+        NOT_COUNTED: (
+            "data tokenizer evaluators wandb save_folder remote_save_folder save_overwrite save_interval save_interval_unsharded "
+            "save_interval_ephemeral save_num_checkpoints_to_keep save_num_unsharded_checkpoints_to_keep load_path try_load_latest_save "
+            "sharded_checkpointer load_path_sharded_checkpointer force_save_unsharded no_pre_train_checkpoint restore_dataloader "
+            "reset_optimizer_state reset_trainer_state new_style_checkpoints eval_interval eval_on_load eval_subset_num_batches "
+            "device_eval_batch_size speed_monitor console_log_interval early_stopping_factor save_data_indices epoch "
+            "module_outputs_save_steps extra_steps_after_cancel canceled_check_interval fast_forward_batches hf_datasets_cache_dir"
+        ),
+    },
+)  # fmt: skip
+
+
+def _read(given: Given) -> Imported:
+    return read(OLMO, opened(given.config, "model") if "model" in given.config else given.config, "OLMo")
+
+
+def _recognizes(given: Given) -> bool:
+    model = given.config.get("model", given.config)
+    named = given.config.get("model_type") in (None, "hf_olmo")
+    return named and isinstance(model, Mapping) and "d_model" in model and any(key in model for key in _ONLY) and "block" not in model
+
+
+FORMAT = Format(
+    "OLMo",
+    "configs/*.yaml of the trainer, and the config.json of its first checkpoints",
+    "allenai/OLMo of September 2025: olmo/config.py, olmo/model.py",
+    _recognizes,
+    _read,
+    {"olmo-trainer": OLMO},
+)
