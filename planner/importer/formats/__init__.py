@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from planner.importer.format import Format
-from planner.importer.formats import huggingface, litgpt, megatron, nanogpt, neox, olmo
+from planner.importer.formats import huggingface, litgpt, megatron, nanogpt, neox, olmo, olmo_core
 
 FORMATS: tuple[Format, ...] = (
-    olmo.FORMAT, huggingface.FORMAT, neox.FORMAT, megatron.FORMAT, litgpt.FORMAT, nanogpt.FORMAT,
+    olmo_core.FORMAT, olmo.FORMAT, huggingface.FORMAT, neox.FORMAT, megatron.FORMAT, litgpt.FORMAT, nanogpt.FORMAT,
 )  # fmt: skip

@@ -41,7 +41,9 @@ def _width(c: Reading) -> int:
     up, down = (int(whole * 2 / 3), int(whole * 2 / 3) // 2) if c.of(_IS_GATED) else (whole, whole)
     up, down = -(-up // (2 * multiple)) * 2 * multiple, -(-down // multiple) * multiple
     if up != (2 * down if c.of(_IS_GATED) else down):
-        raise c.refusal(f"`intermediate_size: {whole}` gives matrices that do not fit: {up} columns before the activation, {down} rows after")
+        raise c.refusal(
+            f"`intermediate_size: {whole}` gives matrices that do not fit: {up} columns before the activation, {down} rows after"
+        )
     return down
 
 
@@ -68,9 +70,7 @@ def _positions(c: Reading) -> str | SpecModel:
     return rotated(c["head_dim"], int(c["head_dim"] * share)) if kind == "rope" else str(kind)
 
 
-_KIND = choice(
-    "pos_emb", {"learned": "learned", "rotary": "rope", "sinusoidal": "sinusoidal", "alibi": "alibi", "none": "none"}, "learned"
-)
+_KIND = choice("pos_emb", {"learned": "learned", "rotary": "rope", "sinusoidal": "sinusoidal", "alibi": "alibi", "none": "none"}, "learned")
 _NORMS = {
     "layernorm": "layernorm", "te_layernorm": "layernorm", "non_parametric_layernorm": "layernorm", "rmsnorm": "rmsnorm",
     "te_rmsnorm": "rmsnorm",
