@@ -14,12 +14,12 @@ CI_FORMATS = ("github", "sarif", "junit")  # output formats of CI systems
 
 def add_spec(parser: argparse.ArgumentParser) -> None:
     """Add the one spec of a subcommand."""
-    parser.add_argument("spec", metavar="SPEC", help="spec file, or - for standard input")
+    parser.add_argument("spec", metavar="SPEC", help="spec file, catalog model, or - for standard input")
 
 
 def add_specs(parser: argparse.ArgumentParser) -> None:
     """Add the specs of a subcommand."""
-    parser.add_argument("specs", metavar="SPEC", nargs="+", help="files, folders, globs, or - for standard input")
+    parser.add_argument("specs", metavar="SPEC", nargs="+", help="files, folders, globs, catalog models, or - for standard input")
 
 
 def add_scenario(parser: argparse.ArgumentParser) -> None:

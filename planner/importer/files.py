@@ -9,20 +9,20 @@ from pathlib import Path
 from planner.importer.reader import Imported, UnsupportedConfigError
 from planner.importer.recognize import read_config
 from planner.importer.write import spec_text
+from planner.spec.catalogue import HUB_NAME, missing
 from planner.spec.nodes import Source
 from planner.spec.problems import SpecError
 from planner.spec.source import STDIN, read_source, whole_file
 
 _IN_FOLDERS = ("config.json", "model_config.yaml", "lit_config.json")  # transformers', then LitGPT's
-_HUB = re.compile(r"[\w.-]+/[\w.-]+")  # owner/name
 
 
 def locate(path: str) -> str:
     """Return the path itself, standard input for ``-``, or the configuration in a folder. Raises SpecError."""
-    if path == "-":
-        return STDIN
     if not Path(path).is_dir():
-        return path
+        if path != "-" and not os.path.lexists(path) and (problem := missing(path)):
+            raise SpecError([problem])
+        return STDIN if path == "-" else path
     for name in _IN_FOLDERS:
         if (Path(path) / name).is_file():
             return os.path.join(path, name)  # noqa: PTH118 - preserves the user's path
@@ -79,4 +79,4 @@ def name_of(file: str, output: str | None = None) -> str:
 def hub_source(text: str) -> str:
     """Return the address of the model on the Hugging Face Hub, if the configuration names one."""
     found = re.search(r'"_name_or_path"\s*:\s*"([^"]*)"', text)
-    return f"https://huggingface.co/{found[1]}" if found and _HUB.fullmatch(found[1]) else ""
+    return f"https://huggingface.co/{found[1]}" if found and HUB_NAME.fullmatch(found[1]) else ""

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from planner.spec.source import read_source
+from planner.spec.source import read_source, whole_file
 from planner.spec.yaml12 import parse
 
+if TYPE_CHECKING:
+    from planner.spec.problems import Problem
+
 PREFIX = "catalog/"  # what a spec writes before a model's name under ``extends``
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # owner/name
+_ADDRESS = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+)")
+_FILES = (".json", ".yaml", ".yml", ".toml", ".py", ".sh", ".txt", ".log")  # of configurations, never the end of a model's name
+_LONGEST = 100  # characters of a name that others are compared with
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +49,53 @@ def paths() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder().glob("*/*.yaml"), key=lambda path: path.stem)}
 
 
+@cache
+def hub_names() -> dict[str, str]:
+    """Return the name in the catalogue for each name on the Hugging Face Hub, in lower case, by the addresses under ``source``."""
+    found = {}
+    for name, path in paths().items():
+        head, _, _ = path.read_text(encoding="utf-8").partition("\nmodel:")
+        found.update(dict.fromkeys((address.lower() for address in _ADDRESS.findall(head)), name))
+    return found
+
+
+def file_of(name: str) -> str:
+    """Return the path of a model's spec by its name, with or without the prefix; empty for an unknown name."""
+    known = paths().get(name.removeprefix(PREFIX))
+    return os.path.relpath(known) if known else ""
+
+
+def meant(name: str) -> list[str]:
+    """Return the model that has this name in the catalogue or on the Hub, or else the names that are most like it."""
+    bare = name.removeprefix(PREFIX)
+    if bare in paths():
+        return [bare]
+    return [hub_names()[bare.lower()]] if bare.lower() in hub_names() else nearest(bare.rpartition("/")[2])
+
+
+def missing(path: str) -> Problem | None:
+    """Return the problem of a missing file that has no ending of a file, so that a model's name may be meant; None for any other."""
+    if path.endswith(_FILES):
+        return None
+    names = meant(path)
+    if HUB_NAME.fullmatch(path) and not path.startswith(PREFIX) and not Path(path.partition("/")[0]).is_dir():
+        known = "the catalog has" if path.lower() in hub_names() else "similar models in the catalog:"
+        hint = f"{known} {', '.join(names)}" if names else "import its config.json"
+        return whole_file(path, "not-found", "no such file, and nothing is downloaded", hint)
+    if file_of(path):
+        return whole_file(path, "not-found", "no such file", f"the catalog has a model of this name: planner show {path}")
+    if re.fullmatch(rf"({PREFIX})?[\w.-]+", path):
+        hint = f"did you mean {' or '.join(names)}?" if names else "run planner list to see the names of the catalog"
+        return whole_file(path, "not-found", "no such file or catalog model", hint)
+    return None
+
+
 def nearest(name: str) -> list[str]:
     """Return the names that are most like this one."""
     import difflib
 
-    lowered = name.lower()
-    within = [known for known in paths() if lowered in known]
+    lowered = name[:_LONGEST].lower().removeprefix("meta-").removesuffix("-hf")
+    within = [known for known in paths() if lowered and lowered in known]
     return (within or difflib.get_close_matches(lowered, paths(), 3, 0.5))[:3]
 
 

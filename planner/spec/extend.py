@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.spec.catalogue import PREFIX, nearest, paths
+from planner.spec.catalogue import PREFIX, file_of, meant
 from planner.spec.find import SUFFIXES
 from planner.spec.nodes import Node, merge
 from planner.spec.problems import SpecError, quote
@@ -61,7 +61,7 @@ def _base(written: Node, file: str) -> str:
     if os.path.isabs(named) or "\0" in named:  # noqa: PTH117 - the text is judged, not a path object
         raise refusal(f"the path {quote(named)} is absolute", "write it relative to this file")
     if not named.endswith(SUFFIXES):
-        raise refusal(f"{quote(named)} is not a spec file", f"name a file ending in {' or '.join(SUFFIXES)}")
+        raise refusal(f"{quote(named)} is not a spec file", _did_you_mean(named) or f"name a file ending in {' or '.join(SUFFIXES)}")
     folder = "." if file == STDIN else os.path.dirname(file)  # noqa: PTH120 - the path as the user wrote it
     base = os.path.normpath(os.path.join(folder, named))  # noqa: PTH118
     target = Path(os.path.realpath(os.path.join(folder, named)))  # noqa: PTH118 - realpath of what the system opens
@@ -73,12 +73,16 @@ def _base(written: Node, file: str) -> str:
 
 def _from_catalogue(written: Node, name: str) -> str:
     """Return the path of a model of the catalogue; raises SpecError where there is none of the name."""
-    known = paths()
-    if name not in known:
-        near = nearest(name)
-        hint = f"did you mean {' or '.join(f'{PREFIX}{one}' for one in near)}?" if near else "run planner list to see all names"
+    file = file_of(name)
+    if not file:
+        hint = _did_you_mean(name) or "run planner list to see all names"
         raise SpecError([written.mark.problem("extends", f"no model named {quote(name)} in the catalog", hint)])
-    return os.path.relpath(known[name])
+    return file
+
+
+def _did_you_mean(name: str) -> str:
+    near = meant(name)
+    return f"did you mean {' or '.join(f'{PREFIX}{one}' for one in near)}?" if near else ""
 
 
 def _roots(folder: str) -> tuple[Path, ...]:

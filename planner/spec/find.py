@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from planner.spec import catalogue
+from planner.spec.problems import SpecError
 from planner.spec.source import STDIN, identity, whole_file
 
 if TYPE_CHECKING:
@@ -20,7 +22,8 @@ SUFFIXES = (".yaml", ".yml")
 def find(paths: Iterable[str | os.PathLike[str]]) -> tuple[tuple[str, ...], tuple[Problem, ...]]:
     """Return the spec files that the paths name, each once, in the order of the paths, and what is wrong with the paths.
 
-    A folder stands for every ``*.yaml`` and ``*.yml`` below it, hidden folders left out; ``-`` for standard input. Sorted within a path.
+    A folder stands for every ``*.yaml`` and ``*.yml`` below it, hidden folders left out; ``-`` for standard input; a name of the catalogue
+    for its spec, unless a file has that name. Sorted within a path.
     """
     files: dict[str, str] = {}
     problems: list[Problem] = []
@@ -30,6 +33,22 @@ def find(paths: Iterable[str | os.PathLike[str]]) -> tuple[tuple[str, ...], tupl
         for file in found:
             files.setdefault(identity(file), file)
     return tuple(files.values()), tuple(problems)
+
+
+def find_file(path: str) -> str:
+    """Return the one file that a path or a name of the catalogue means. Raises SpecError if it is neither."""
+    if path == "-":
+        return STDIN
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        file = catalogue.file_of(path)
+        if not file and (problem := catalogue.missing(path)):
+            raise SpecError([problem]) from None
+        return file or path
+    except (OSError, ValueError):
+        return path  # the reason is reported when it is read
+    return path
 
 
 def _named(path: str) -> tuple[list[str], list[Problem]]:
@@ -43,7 +62,10 @@ def _named(path: str) -> tuple[list[str], list[Problem]]:
         for match in sorted(set(_matches(path))):
             files += _below(match) if os.path.isdir(match) else [match]  # noqa: PTH112
         return files, [] if files else [whole_file(path, "no-specs", "no files match")]
-    return [path], []
+    try:
+        return [find_file(path)], []
+    except SpecError as error:
+        return [], list(error.problems)
 
 
 def _matches(pattern: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from planner.spec.checks import check
 from planner.spec.extend import extended
-from planner.spec.find import find
+from planner.spec.find import find, find_file
 from planner.spec.nodes import Source
 from planner.spec.override import overridden, parse_override, parse_overrides
 from planner.spec.problems import Problem, SpecError, quote
@@ -35,9 +35,11 @@ def _unchanged(source: Source) -> Source:
 
 
 def load(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, convert: Convert = _unchanged) -> Spec:
-    """Read the spec at ``path`` (``-``: standard input), with overrides as for ``read``. Raises SpecError, which holds every problem."""
-    name = os.fspath(path)
-    return _only(_Reading(parse_overrides(overrides), convert), STDIN if name == "-" else name)
+    """Read the spec at ``path``, with overrides as for ``read``: a file, a name of the catalog, or ``-`` for standard input.
+
+    Raises SpecError, which holds every problem with its place.
+    """
+    return _only(_Reading(parse_overrides(overrides), convert), find_file(os.fspath(path)))
 
 
 def load_text(text: str, overrides: Iterable[str] = (), name: str = "<mapping>") -> Spec:
