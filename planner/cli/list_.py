@@ -25,6 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from planner.report import omitted, terminal, units
     from planner.spec import catalogue
+    from planner.spec.printable import printable
 
     found = catalogue.entries(arguments.pattern)
     if not found:
@@ -49,5 +50,5 @@ def run(arguments: argparse.Namespace) -> int:
     for line in terminal.table(("name", "params", "active", "model"), "lrrl", rows):
         sys.stdout.write(f"{line if cells is None else terminal.shorten(line, cells)}\n")
     for line in omitted.lines((one.name, one.omits) for one in found):
-        sys.stdout.write(f"{terminal.printable(line)}\n")
+        sys.stdout.write(f"{printable(line)}\n")
     return FINE

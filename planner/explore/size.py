@@ -11,8 +11,9 @@ from pathlib import Path
 from planner.capacity.symbolic import SymbolicPlan, formulas
 from planner.explore import optimal
 from planner.report import omitted, units
-from planner.report.terminal import PLAIN, Style, printable, table
+from planner.report.terminal import PLAIN, Style, table
 from planner.spec import catalogue
+from planner.spec.printable import printable
 from planner.spec.records import Spec
 from planner.trace.sizes import evaluate
 

@@ -8,7 +8,8 @@ from textwrap import fill
 from planner.capacity.figures import Plan
 from planner.report import omitted, quantity
 from planner.report.columns import OVERVIEW, Column
-from planner.report.terminal import PLAIN, Style, printable, table
+from planner.report.terminal import PLAIN, Style, table
+from planner.spec.printable import printable
 
 _SUMMARY = tuple(column for column in OVERVIEW.values() if column.tier == "summary")
 _SHORT = {"parameters": "params", "train FLOPs per token": "train/token"}

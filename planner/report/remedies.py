@@ -14,7 +14,8 @@ from itertools import islice
 from math import ceil
 
 from planner import devices
-from planner.capacity import plan, vary
+from planner.capacity import vary
+from planner.capacity.plan import plan
 from planner.capacity.vary import Settings
 from planner.report import quantity, units
 from planner.report.columns import CLAIMABLE

@@ -15,7 +15,7 @@ from planner.spec.override import overridden, parse_override, parse_overrides
 from planner.spec.problems import Problem, SpecError, quote
 from planner.spec.resolve import resolve
 from planner.spec.settings import Document
-from planner.spec.source import STDIN, identity, read_source, whole_file
+from planner.spec.source import identity, read_source, whole_file
 from planner.spec.validate import validate
 from planner.spec.yaml12 import parse
 

@@ -9,8 +9,9 @@ from dataclasses import asdict
 from planner.report import markdown as md
 from planner.report import omitted, units
 from planner.report.overview import label
-from planner.report.terminal import PLAIN, Style, printable
+from planner.report.terminal import PLAIN, Style
 from planner.report.terminal import table as aligned
+from planner.spec.printable import printable
 from planner.verify.measured import Compared
 
 _HEADINGS = ("model", "check", "figure", "planner", "PyTorch", "difference", "")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby, zip_longest
+from typing import cast
 
 from planner import devices
 from planner.capacity.explain import FigureFormulas, figure_formulas
@@ -97,7 +98,7 @@ class Facts:
         """The parameters with the other kind of LM head, tied or untied; None if they hardly differ."""
         model = replace(self.plan.model, tied_head=not self.plan.model.tied_head)
         try:
-            other = parameters(trace(model, self.plan.training)).total
+            other = cast("int", parameters(trace(model, self.plan.training)).total)  # of a model of integers
         except UnsupportedError:
             return None
         total = self.plan.parameters.total
