@@ -100,13 +100,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_budgets(models: Sequence[Planned]) -> int:
     """Print findings on the budgets of planner.yaml and return the exit code for them."""
-    from planner.spec.printable import printable
-
     if not any((folder / "planner.yaml").is_file() for folder in (Path.cwd(), *Path.cwd().parents)):
         return FINE  # the rules need not be imported
+    from planner.report import terminal
     from planner.review import without_base, wording
 
+    style = terminal.style(sys.stderr)
     found = without_base.findings(models, Path.cwd(), today())
     for finding in found:
-        sys.stderr.write(f"{printable(wording.line(finding))}\n")
+        sys.stderr.write(f"{wording.line(finding, style)}\n")
     return FINDING if any(finding.severity == "error" for finding in found) else FINE

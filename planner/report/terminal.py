@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Literal, TextIO
 
 from planner.spec.printable import printable
 
 GAP = "  "
 NARROWEST = 12  # cells to which a text column may be shortened
+
+Color = Literal["red", "green", "yellow"]
+_COLORS: Mapping[Color, int] = {"red": 31, "green": 32, "yellow": 33}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,10 @@ class Style:
     def bold(self, text: str) -> str:
         """Return the text in bold, if color is on."""
         return f"\x1b[1m{text}\x1b[0m" if self.color else text
+
+    def paint(self, text: str, color: Color) -> str:
+        """Return the text in a color, if color is on."""
+        return f"\x1b[{_COLORS[color]}m{text}\x1b[0m" if self.color else text
 
 
 PLAIN = Style()

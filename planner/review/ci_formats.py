@@ -9,6 +9,7 @@ from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
 
 from planner.review import wording
+from planner.review.headline import headline
 from planner.review.review import Finding, Review
 from planner.spec.printable import visible
 
@@ -19,10 +20,10 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def github(review: Review) -> str:
-    """Return a workflow command per finding, which GitHub shows at its line, and the summary of a comparison as a notice."""
+    """Return a workflow command per finding, which GitHub shows at its line, and the headline of a comparison as a notice."""
     lines = [_command(finding) for finding in review.findings]
     if review.base:
-        lines.append(f"::notice title=Model capacity::{workflow_message(wording.summary(review))}")
+        lines.append(f"::notice title=Model capacity::{workflow_message(headline(review))}")
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -15,6 +15,7 @@ from planner.review.git import GitError, Repository
 from planner.review.policy import POLICY
 from planner.review.review import Review
 from planner.review.snapshot import ReportError, Snapshot
+from planner.review.trend import trends
 from planner.spec.source import LIMIT
 
 _NO_POLICY = f"a saved report does not contain the {POLICY} of the base: changes of budgets, and what only they allow, are not reported"
@@ -78,7 +79,8 @@ def _review(request: Request, folder: Path, repo: Repository) -> Review:
         hint = "" if request.specs else f"; name the specs, or list where they are under specs: in {POLICY}"
         raise ReviewError("; ".join(f"{problem.place.file}: {problem.message}" for problem in nowhere) + hint)
     from_root, judging = partial(snapshot.from_root, repo.root), None if lapsed or not commit else base_rules
-    return compare(base, head, Terms(rules, request.today, named, from_root, notes, judging, unmatched))
+    made = compare(base, head, Terms(rules, request.today, named, from_root, notes, judging, unmatched))
+    return replace(made, trends=trends(repo, commit, made)) if commit else made
 
 
 def _only_requested(base: Snapshot, head: Snapshot) -> Snapshot:

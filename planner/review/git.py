@@ -9,6 +9,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from posixpath import dirname, join, normpath
 
@@ -166,6 +167,15 @@ def _contents(folder: Path, oids: list[str]) -> Iterator[bytes]:
         size = int(head[2])
         yield data[end + 1 : end + 1 + size]
         at = end + 1 + size + 1
+
+
+def versions(repo: Repository, commit: str, path: str, commits: int, most: int, limit: int) -> list[bytes]:
+    """Return the last versions of a file up to ``limit`` bytes in the first parents of a commit, the oldest first. Raises GitError."""
+    chain = _git(repo.root, "rev-list", "--first-parent", f"--max-count={commits}", commit, "--").stdout.decode("ascii").split()
+    known = _git(repo.root, "cat-file", "--batch-check", given="".join(f"{one}:{path}\n" for one in chain).encode())
+    lines = [line.split() for line in known.stdout.splitlines()]  # object, type and size, or "missing"
+    oids = [line[0].decode() for line in lines if line[1:2] == [b"blob"] and int(line[2]) <= limit]
+    return [*_contents(repo.root, [oid for oid, _ in groupby(oids)][:most])][::-1]
 
 
 def _target(path: str, text: bytes) -> str:

@@ -7,6 +7,7 @@ import json as writer
 from planner.report.columns import FIGURES, METHODS
 from planner.report.json import Json, plain
 from planner.review import wording
+from planner.review.headline import headline, next_steps
 from planner.review.review import Review
 
 VERSION = 1  # of this format; raised when a key changes its meaning or is removed
@@ -17,6 +18,8 @@ def json(review: Review) -> str:
     made: Json = {
         "version": VERSION,
         "base": review.base,
+        "headline": headline(review),
+        "next": [f"{one.what} {one.code}".rstrip() for one in next_steps(review)],
         "summary": wording.summary(review),
         "changed": len(review.changed),
         "failed": review.failed,
@@ -26,6 +29,7 @@ def json(review: Review) -> str:
         "policy_edits": plain(review.policy_edits),
         "waivers": [{"model": model, "waiver": plain(waiver)} for model, waiver in review.waivers],
         "formula_changes": plain(review.formulas),
+        "trends": plain(review.trends),
         "notes": plain(review.notes),
         "methods": {name: METHODS.get(name, "as written") for name in FIGURES},
         "units": {name: column.unit for name, column in FIGURES.items()},

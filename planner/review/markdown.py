@@ -1,8 +1,8 @@
 """A review as a pull-request comment: GitHub-flavored Markdown within GitHub's size limit.
 
 If it is too long, parts are omitted in this order: names of unchanged models; folded tables of metrics; explanations; waivers and notes;
-changes of the policy; rows of the overview; findings, which use at most half of the space. Of each, the last ones are omitted first. A
-last line lists them.
+trends; changes of the policy; rows of the overview; findings, which use at most half of the space. Of each, the last ones are omitted
+first. A last line lists them.
 """
 
 from __future__ import annotations
@@ -18,15 +18,19 @@ from planner.report.columns import FIGURES, OVERVIEW
 from planner.report.markdown import escape
 from planner.report.overview import label
 from planner.review import wording
+from planner.review.headline import headline, next_steps
 from planner.review.policy import POLICY
 from planner.review.review import Edit, Finding, Review, ReviewedModel, ReviewedScenario
+from planner.review.trend import REPORT
 from planner.spec.edits import REQUIREMENTS
 from planner.spec.records import Place
 
 T = TypeVar("T")
 
 LIMIT = 65_000  # GitHub's limit is 65,536 characters
-_RESERVE = 700  # for the last line, and for the headings of tables
+_RESERVE = 900  # for the last lines, and for the headings of tables
+_HEADING = ("| model | before | after | change |", "| --- | --: | --: | --: |")
+_UNITS = "<sub>Memory is per device. B = 10⁹, GiB = 2³⁰ bytes, 1 multiply-add = 2 FLOPs.</sub>"
 _UNIT = re.compile(r"(?<=\d) (?=[A-Za-z%])| (?=→)")
 _UNCHANGED = ReviewedScenario("base", "unchanged", {}, {})  # of a model without rows
 _MARKS = {"error": "❌", "warning": "⚠️", "waived": "🔕", "kept": "✅", "unchecked": "–"}
@@ -64,6 +68,7 @@ def markdown(review: Review, blob: str = "", limit: int = LIMIT) -> str:
     space.left -= sum(map(_size, findings)) + len(findings)
     rows = space.fit(rows_of, lambda pair: _overview(*pair, figures, statuses), "rows of the overview")
     policy = space.fit(enumerate(review.policy_edits, 1), lambda one: f"{one[0]}. {_edit(one[1], blob)}", "changes of the policy")
+    trends = space.fit(wording.trends(review), lambda line: f"- {_whole(escape(line))}", "trends")
     notes = space.fit(_notes(review), str, "waivers and notes")
     why = space.fit((model for model in review.changed if model.edits), lambda model: "\n".join(_why(model, blob)), "explanations")
     folded = space.fit((model for model in review.changed if model.rows), lambda model: "\n".join(_details(model)), "tables of metrics")
@@ -71,12 +76,14 @@ def markdown(review: Review, blob: str = "", limit: int = LIMIT) -> str:
     sections = [
         "\n".join(head),
         _section("Findings", [_line(("", "finding", "where")), _line(("---",) * 3), *findings] if findings else []),
-        _section("Changes", [*_heading(figures, statuses), *rows] if rows else []),
+        _section("Changes", [*_HEADING, *rows] if rows else []),
         _section(f"Changes of {POLICY}", policy),
         _section("Why", why, gap="\n\n"),
+        _section(f"Trend of {REPORT}, up to this change", trends),
         "\n\n".join(folded),
         "\n".join(notes),
         "\n".join(unchanged),
+        _UNITS,
         _missing(space.missing),
     ]
     return "\n\n".join(filter(None, sections)) + "\n"
@@ -88,11 +95,12 @@ def _size(text: str) -> int:
 
 
 def _head(review: Review) -> Iterator[str]:
-    yield "## Model capacity"
-    yield ""
-    yield f"**{escape(wording.summary(review))}** {escape(wording.verdict(review))}".rstrip()
-    yield ""
-    yield f"Compared with {escape(review.base)}. Memory is per device; B = 10⁹, GiB = 2³⁰ bytes, 1 multiply-add = 2 FLOPs."
+    first, summary = headline(review), wording.summary(review)
+    yield from ("## Model capacity", "", f"**{escape(first)}**", "")
+    counted = filter(None, (summary if first != summary else "", wording.verdict(review), f"Compared with {review.base}."))
+    yield escape(" ".join(counted))
+    if steps := next_steps(review):
+        yield from ("", "**Next:**", *(f"- {escape(one.what)}{one.code and f' <code>{escape(one.code)}</code>'}" for one in steps))
 
 
 def _section(title: str, parts: Sequence[str], gap: str = "\n") -> str:
@@ -100,22 +108,29 @@ def _section(title: str, parts: Sequence[str], gap: str = "\n") -> str:
 
 
 def _finding(finding: Finding, blob: str) -> str:
-    return _line((_MARKS[finding.severity], escape(wording.finding(finding)), _place(finding.place, blob)))
-
-
-def _heading(figures: Sequence[str], statuses: wording.BudgetStatuses) -> Iterator[str]:
-    budget = ("budget",) if statuses else ()
-    yield _line(("model", *budget, *(OVERVIEW[figure].heading for figure in figures)))
-    yield _line(("---", *("---" for _ in budget), *("--:" for _ in figures)))
+    return _line((_MARKS[finding.severity], "<br>".join(map(escape, wording.sentences(finding))), _place(finding.place, blob)))
 
 
 def _overview(model: ReviewedModel, row: ReviewedScenario, figures: Sequence[str], statuses: wording.BudgetStatuses) -> str:
-    plain = model.status in ("changed", "new", "removed") and not (model.note or model.moved_from or model.renamed_from)
+    """Return the row of the name and its budgets, then a row per metric that has a value."""
+    plain = model.status == "changed" and not (model.note or model.moved_from or model.renamed_from)
     name = f"**{escape(label(model.name, row.scenario))}**" + ("" if plain else f"<br>{escape(wording.status(model))}")
-    budgets = (f"{_MARKS[state]} {escape(budget)}" for budget, state in statuses.get((model.name, row.scenario), ()))
-    cells = (wording.cell(row, figure) for figure in figures)
-    values = (_whole(f"{cell.figure}<br>{cell.change}" if cell.change else cell.figure) for cell in cells)
-    return _line((name, *(("<br>".join(budgets),) if statuses else ()), *values))
+    by_state: dict[str, list[str]] = {}
+    for budget, state in statuses.get((model.name, row.scenario), ()):
+        by_state.setdefault(state, []).append(escape(budget))
+    budgets = "<br>".join(f"{_MARKS[state]} {', '.join(names)}" for state, names in by_state.items())
+    return "\n".join(map(_line, [(name, "", "", budgets), *_metrics(row, figures)]))
+
+
+def _metrics(row: ReviewedScenario, figures: Sequence[str]) -> Iterator[tuple[str, str, str, str]]:
+    if row.status == "unchanged":
+        yield "no metric changed", "", "", ""
+        return
+    for figure in figures:
+        cells = wording.cells(row, figure)
+        after = cells.after if cells.after in ("", "=") else f"**{_whole(cells.after)}**"
+        if cells.after or cells.before:
+            yield OVERVIEW[figure].heading, _whole(cells.before), after, _whole(cells.change)
 
 
 def _why(model: ReviewedModel, blob: str) -> Iterator[str]:
@@ -123,13 +138,13 @@ def _why(model: ReviewedModel, blob: str) -> Iterator[str]:
     yield f"**{escape(model.name)}**"
     yield ""
     still = not any(row.changes for row in model.rows)
-    yield from (f"- {_edit(edit, blob)}: no metric changed" for edit in model.edits if still or edit.setting.startswith(REQUIREMENTS))
+    yield from (f"- {_edit(edit, blob)} — no metric changed" for edit in model.edits if still or edit.setting.startswith(REQUIREMENTS))
     for row in model.rows:
         scenario = f" ({escape(row.scenario)})" if row.scenario != "base" else ""
         for reason in wording.reasons(model, row, {name: column.heading for name, column in OVERVIEW.items()}):
             cause = " and ".join(_edit(edit, blob) for edit in reason.edits) or "interaction of the changes above"
             moves = ", ".join(f"{name} {_whole(by)}" for name, by in reason.moves)
-            yield f"- {cause}{scenario}: {moves}"
+            yield f"- {cause}{scenario} — {moves}"  # a colon would make an emoji of some locations
 
 
 def _edit(edit: Edit, blob: str) -> str:
@@ -149,7 +164,7 @@ def _details(model: ReviewedModel) -> Iterator[str]:
             continue
         yield ""
         if len(model.rows) > 1 or row.scenario != "base":
-            yield f"Scenario {escape(row.scenario)}:"
+            yield f"Scenario {escape(row.scenario)}"
             yield ""
         yield from _figures(row)
     yield ""

@@ -107,6 +107,16 @@ class FormulaChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Trend:
+    """A metric in the last committed reports, the oldest first, then at the base and now."""
+
+    model: str
+    scenario: str
+    figure: str
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Review:
     """The result of ``planner diff``. Models with findings come first, then changed ones, then the others, by name."""
 
@@ -118,6 +128,7 @@ class Review:
     notes: tuple[str, ...] = ()
     formulas: tuple[FormulaChange, ...] = ()
     policy_edits: tuple[Edit, ...] = ()
+    trends: tuple[Trend, ...] = ()
 
     @property
     def changed(self) -> tuple[ReviewedModel, ...]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from planner.report import quantity
 from planner.report.columns import FIGURES
-from planner.report.terminal import PLAIN, Style, table
+from planner.report.terminal import PLAIN, Color, Style, table
 from planner.review import wording
+from planner.review.headline import headline, next_steps
 from planner.review.policy import POLICY
-from planner.review.review import Review, ReviewedModel, ReviewedScenario
+from planner.review.review import Edit, Review, ReviewedModel, ReviewedScenario
+from planner.review.trend import REPORT
 from planner.spec.printable import printable
 
 _STATES = {"kept": "ok", "unchecked": "not compared"}
+_MARKS: Mapping[str, tuple[str, Color]] = {"new": ("+", "green"), "removed": ("-", "red"), "unreadable": ("!", "red")}
+_CHANGED: tuple[str, Color] = ("~", "yellow")
 
 
 def text(review: Review, style: Style = PLAIN) -> str:
@@ -21,30 +25,42 @@ def text(review: Review, style: Style = PLAIN) -> str:
 
 
 def _lines(review: Review, style: Style) -> Iterator[str]:
-    yield f"Against {printable(review.base)}: {wording.summary(review)} {wording.verdict(review)}".rstrip()
+    first, summary = headline(review), wording.summary(review)
+    yield from [style.bold(printable(first))] if first != summary else []
+    yield printable(f"Against {review.base}: {summary} {wording.verdict(review)}".rstrip())
     statuses = wording.budget_statuses(review)
     for model in review.changed:
         yield ""
         yield from _model(model, statuses, style)
-    yield from _list(f"Changes of {POLICY}", wording.numbered(review.policy_edits), style)
-    yield from _list("Findings", list(map(wording.line, review.findings)), style)
-    yield from _list("Waivers", [wording.waiver(*waiver) for waiver in review.waivers], style)
-    yield from _list("Formula updates (same spec, new result)", list(map(wording.formula, review.formulas)), style)
-    yield from _list("Notes", list(review.notes), style)
+    yield from _list(f"Changes of {POLICY}", list(_edits(review.policy_edits, style)), style)
+    yield from _list("Findings", [wording.line(finding, style) for finding in review.findings], style)
+    yield from _list("Next", [printable(f"{one.what} {one.code}".rstrip()) for one in next_steps(review)], style)
+    yield from _list(f"Trend of {REPORT}, up to this change", list(map(printable, wording.trends(review))), style)
+    yield from _list("Waivers", [printable(wording.waiver(*waiver)) for waiver in review.waivers], style)
+    yield from _list("Formula updates (same spec, new result)", [printable(wording.formula(one)) for one in review.formulas], style)
+    yield from _list("Notes", list(map(printable, review.notes)), style)
     if review.changed:
-        yield from _list("Unchanged", wording.unchanged(review), style)
+        yield from _list("Unchanged", list(map(printable, wording.unchanged(review))), style)
 
 
-def _list(title: str, lines: list[str], style: Style) -> Iterator[str]:
+def _list(title: str, lines: Sequence[str], style: Style) -> Iterator[str]:
     if lines:
-        yield ""
-        yield style.bold(title)
-        yield from (printable(f"  {line}") for line in lines)
+        yield from ("", style.bold(title))
+        yield from (f"  {line}" for line in lines)
+
+
+def _mark(status: str, style: Style) -> str:
+    return style.paint(*_MARKS.get(status, _CHANGED))
+
+
+def _edits(edits: Sequence[Edit], style: Style) -> Iterator[str]:
+    for one, line in zip(edits, wording.numbered(edits), strict=True):
+        yield f"{_mark('new' if not one.before else 'changed' if one.after else 'removed', style)} {printable(line)}"
 
 
 def _model(model: ReviewedModel, statuses: wording.BudgetStatuses, style: Style) -> Iterator[str]:
-    yield style.bold(printable(f"{model.name} ({model.path}): {wording.status(model)}"))
-    yield from (printable(f"  {line}") for line in wording.numbered(model.edits))
+    yield f"{_mark(model.status, style)} {style.bold(printable(f'{model.name} ({model.path}): {wording.status(model)}'))}"
+    yield from (f"  {line}" for line in _edits(model.edits, style))
     for row in model.rows:
         if row.status == "unchanged":
             yield f"  {printable(row.scenario)}: no metric changed"
@@ -53,7 +69,9 @@ def _model(model: ReviewedModel, statuses: wording.BudgetStatuses, style: Style)
             yield printable(f"  scenario {row.scenario}")
         yield from (f"  {line}" for line in table(*_table(row), style))
         for budget, state in statuses.get((model.name, row.scenario), ()):
-            yield printable(f"  budget {budget}: {_STATES.get(state, f'exceeded ({state})')}")
+            shown = _STATES.get(state, f"exceeded ({state})")
+            colored = style.paint(shown, "red" if state == "error" else "yellow") if state not in _STATES else shown
+            yield f"  {printable(f'budget {budget}: ')}{colored}"
     if not model.rows and model.edits:
         yield "  no metric changed"
 

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 from typing import TypeAlias
 
-from planner.report import quantity
+from planner.report import quantity, units
 from planner.report.columns import FIGURES, OVERVIEW
 from planner.report.overview import label
 from planner.report.remedies import describe
+from planner.report.terminal import PLAIN, Color, Style
 from planner.review.policy import POLICY
-from planner.review.review import Change, Edit, Finding, FormulaChange, Review, ReviewedModel, ReviewedScenario
+from planner.review.review import Change, Edit, Finding, FormulaChange, Review, ReviewedModel, ReviewedScenario, Severity, Trend
+from planner.spec.printable import printable
 from planner.spec.records import Place, Waiver
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """A metric of a row: its value, or before → after, and the change."""
+class Cells:
+    """A metric of a row: its values, empty where there is none and ``=`` after an equal one, and the change."""
 
-    figure: str
+    before: str
+    after: str
     change: str = ""
 
 
@@ -31,16 +35,18 @@ class Reason:
     moves: tuple[tuple[str, str], ...]  # metrics with their changes
 
 
+_COLORS: Mapping[Severity, Color] = {"error": "red", "warning": "yellow", "waived": "green"}
 _DONE = ("changed", "new", "removed", "renamed", "unreadable")
 
 
 def summary(review: Review) -> str:
     """Count the models by status and the changes of the policy, in a sentence or two."""
     edits = f" {len(review.policy_edits)} {'change' if len(review.policy_edits) == 1 else 'changes'} of {POLICY}."
-    return _models(review) + (edits if review.policy_edits else "")
+    return models(review) + (edits if review.policy_edits else "")
 
 
-def _models(review: Review) -> str:
+def models(review: Review) -> str:
+    """Count the models by status, in a sentence."""
     counts = {done: sum(model.status == done for model in review.models) for done in _DONE}
     counted = [f"{number} {done}" for done, number in counts.items() if number]
     same = [model for model in review.models if model.status == "unchanged"]
@@ -89,17 +95,16 @@ def headlines(review: Review) -> tuple[str, ...]:
     return tuple(figure for figure in OVERVIEW if figure in changed or figure == "params_total")
 
 
-def cell(row: ReviewedScenario, figure: str) -> Cell:
-    """Format a metric of a row: before → after and the change, or the status ``new`` or ``removed``."""
+def cells(row: ReviewedScenario, figure: str) -> Cells:
+    """Format a metric of a row: before, after and the change."""
     column = FIGURES[figure]
     changed = next((one for one in row.changes if one.figure == figure), None)
     if changed is not None:
-        before, after = quantity.pair(column, changed.before, changed.after)
-        return Cell(f"{before} → {after}", change(changed))
-    value = (row.after or row.before or {}).get(figure)
-    if value is None:
-        return Cell("")
-    return Cell(quantity.rounded(column, value), row.status if row.before is None or row.after is None else "")
+        return Cells(*quantity.pair(column, changed.before, changed.after), change(changed))
+    before, after = (None if side is None else side.get(figure) for side in (row.before, row.after))
+    if before == after:
+        return Cells("", "") if before is None else Cells(quantity.rounded(column, before), "=")
+    return Cells(*("" if value is None else quantity.rounded(column, value) for value in (before, after)))
 
 
 def change(one: Change) -> str:
@@ -166,9 +171,14 @@ def numbers(edits: tuple[int, ...]) -> str:
 
 def finding(one: Finding) -> str:
     """Describe a finding: its model, message, remedies, hint and waiver."""
+    return "; ".join(sentences(one))
+
+
+def sentences(one: Finding) -> list[str]:
+    """Return the message of a finding, with its model, then its remedies, hint and waiver, if any."""
     model = f"{label(one.model, one.scenario or 'base')}: " if one.model else ""
     waived = f"waived until {one.waiver.until}: {one.waiver.reason}" if one.waiver else ""
-    return model + "; ".join(filter(None, (one.message, remedies(one), one.hint, waived)))
+    return list(filter(None, (f"{model}{one.message}", remedies(one), one.hint, waived)))
 
 
 def remedies(one: Finding) -> str:
@@ -176,9 +186,23 @@ def remedies(one: Finding) -> str:
     return f"to fit: {', or '.join(map(describe, one.remedies))}" if one.remedies else ""
 
 
-def line(one: Finding) -> str:
-    """Format a finding as one line, as compilers do."""
-    return f"{where(one.place)}: {one.severity}[{one.rule}]: {finding(one)}"
+def line(one: Finding, style: Style = PLAIN) -> str:
+    """Format a finding as one line for a terminal or a log, as compilers do."""
+    rule = style.paint(printable(f"{one.severity}[{one.rule}]"), _COLORS[one.severity])
+    return f"{style.bold(printable(where(one.place)))}: {rule}: {printable(finding(one))}"
+
+
+def trends(review: Review) -> list[str]:
+    """Describe the trends, in a line per model and scenario."""
+    lines = groupby(review.trends, lambda one: label(one.model, one.scenario))
+    return [f"{name}: {'; '.join(map(_trend, those))}" for name, those in lines]
+
+
+def _trend(one: Trend) -> str:
+    column = FIGURES[one.figure]
+    texts = [quantity.rounded(column, value) for value in one.values]
+    hidden = any(before == after for before, after in pairwise(texts))
+    return f"{column.heading} {' → '.join(map(units.exact, one.values) if hidden else texts)}"
 
 
 def waiver(model: str, one: Waiver) -> str:

@@ -182,8 +182,8 @@ def test_a_change_is_in_the_summary_the_log_the_outputs_and_one_comment(runner: 
     done = runner.run()
     assert done.code == 0, done.errors
     assert "## Model capacity" in done.summary
-    assert "114.9 k → 164.9 k" in done.summary
-    assert "::notice title=Model capacity::1 changed model; 0 unchanged." in done.log
+    assert "| parameters | 114.9 k | **164.9 k** |" in done.summary
+    assert "::notice title=Model capacity::Adds 49.98 k parameters and 781.0 KiB of peak to 1 model." in done.log
     outputs = done.steps["review"]
     assert (outputs["changed"], outputs["findings"], outputs["failed"]) == ("1", "0", "false")
     assert sorted(path.name for path in Path(outputs["folder"]).glob("review.*")) == [
@@ -244,7 +244,7 @@ def test_the_comment_is_updated_in_place_and_never_by_an_older_run(runner: Runne
         runner.run(number, attempt)
         assert len(runner.comments()) == 5
         assert runner.comments()[4]["body"].startswith(f"<!-- modelplan-review id=default run={number}.{attempt} -->")
-    assert "114.9 k → 214.9 k" in runner.comments()[4]["body"]
+    assert "| parameters | 114.9 k | **214.9 k** |" in runner.comments()[4]["body"]
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_a_push_is_compared_with_the_commit_before(runner: Runner) -> None:
     before = runner.repo.git("rev-parse", "HEAD")
     runner.repo.write(spec(n_layers="4"))
     done = runner.run(event={"before": before})
-    assert "164.9 k → 214.9 k" in done.summary
+    assert "| parameters | 164.9 k | **214.9 k** |" in done.summary
 
 
 def test_a_checkout_without_history_gets_a_suggested_fix(runner: Runner, tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_files_of_the_pull_request_are_never_run(runner: Runner) -> None:
     runner.environment["PYTHONPATH"] = str(runner.repo.root)
     done = runner.run(comment="never")
     assert done.code == 0, done.errors
-    assert "114.9 k → 164.9 k" in done.summary
+    assert "| parameters | 114.9 k | **164.9 k** |" in done.summary
     assert not (runner.repo.root / "caught").exists()
 
 

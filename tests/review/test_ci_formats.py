@@ -39,7 +39,7 @@ def unescape(text: str, *, is_property: bool) -> str:
 
 def test_a_workflow_command_is_one_line_that_unescapes_to_its_text() -> None:
     command, notice, end = ci_formats.github(review(finding())).split("\n")
-    assert notice == "::notice title=Model capacity::1 changed model; 1 unchanged."
+    assert notice == "::notice title=Model capacity::Changes no metric of 1 model."
     assert end == ""
     parsed = re.fullmatch(r"::(\w+) (.*?)::(.*)", command)
     assert parsed

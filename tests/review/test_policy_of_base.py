@@ -83,10 +83,10 @@ def test_changes_of_the_policy_are_numbered_edits(repo: Repo) -> None:
         ("budgets.cap.severity", "", "warning"),
     ]
     assert edits[0]["place"] == {"file": "planner.yaml", "line": 2, "column": 44}
-    assert "  1. budgets.cap.max 150k → 1.5M, planner.yaml:2\n" in repo.run("diff", "--base", base)[1]
+    assert "  ~ 1. budgets.cap.max 150k → 1.5M, planner.yaml:2\n" in repo.run("diff", "--base", base)[1]
     assert "\n1. <code>budgets.cap.max</code> 150k → 1.5M, planner.yaml:2\n" in repo.run("diff", "--base", base, "--format", "md")[1]
     (repo.root / "planner.yaml").unlink()
-    assert "  1. budgets.cap {name: cap, figure: params_total, max: 150k} → removed\n" in repo.run("diff", "--base", base)[1]
+    assert "  - 1. budgets.cap {name: cap, figure: params_total, max: 150k} → removed\n" in repo.run("diff", "--base", base)[1]
 
 
 TAGGED = "budgets:\n" + BUDGET % ", tags: [production]"
@@ -125,7 +125,7 @@ def test_changes_of_requirements_alone_are_edits(repo: Repo) -> None:
     ]
     assert (review["models"][0]["status"], review["models"][0]["rows"]) == ("changed", [])
     code, out, _ = repo.run("diff", "--base", base, "--exit-code")
-    assert (code, "  2. waivers[0].until 2027-01-31 → 2027-12-31, specs/tiny.yaml:" in out, "no metric changed" in out) == (1, True, True)
+    assert (code, "  ~ 2. waivers[0].until 2027-01-31 → 2027-12-31, specs/tiny.yaml:" in out, "no metric changed" in out) == (1, True, True)
 
 
 GROWTH = "budgets: [{name: growth, figure: params_total, max_increase: 5%}]\n"
