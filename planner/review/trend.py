@@ -49,7 +49,7 @@ def _trends(model: ReviewedModel, row: ReviewedScenario, saved: list[_Saved]) ->
     for change in row.changes:
         if change.figure in FIRST and change.before is not None and change.after is not None:
             texts = [one.get(key, {}).get(change.figure) or "" for one in saved]
-            before = [int(text) for text in texts if text.isdecimal() and len(text) <= _DIGITS]
+            before = [int(text) for text in texts if text.isascii() and text.isdigit() and len(text) <= _DIGITS]
             values = tuple(value for value, _ in groupby([*before, change.before, change.after]))
             if len(values) > 2:  # noqa: PLR2004 - more than before and after
                 yield Trend(model.name, row.scenario, change.figure, values)
