@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+WORKFLOW := $(VENV)/init/.github/workflows/model-capacity.yml
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint unit sweep verify bench readme docs catalogue format clean
+.PHONY: help run test lint unit sweep verify bench readme docs catalogue pins format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -16,10 +17,14 @@ run: $(VENV)/package ## set up .venv, plan every spec in specs/, write reports/
 
 test: lint unit ## set up .venv, then run all checks of CI; the last line names skipped tests
 
-lint: $(VENV)/dev ## run ruff and mypy
+lint: $(VENV)/dev ## run ruff and mypy, and check the action and the files that `planner init` writes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	rm -rf $(VENV)/init && mkdir $(VENV)/init
+	cd $(VENV)/init && ../bin/planner init --ci github --action owner/modelplan@0123456789abcdef0123456789abcdef01234567
+	$(BIN)/zizmor --offline --quiet --no-progress --persona auditor action.yml .pre-commit-hooks.yaml $(VENV)/init/.pre-commit-config.yaml $(WORKFLOW)
+	if command -v actionlint; then actionlint $(WORKFLOW); else echo 'actionlint is not installed: skipped'; fi
 
 unit: $(VENV)/dev ## run only the tests
 	$(BIN)/pytest
@@ -44,6 +49,11 @@ docs: $(VENV)/dev ## regenerate the schema, the reference pages and the numbers 
 
 catalogue: $(VENV)/package ## regenerate specs/catalog and its table in docs/models.md
 	$(BIN)/python tools/catalogue.py
+
+pins: $(VENV)/python ## regenerate action/requirements.txt: the action's dependencies, with hashes, from constraints.txt
+	$(PIP) install uv==0.13.9
+	$(BIN)/uv --quiet pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --default-index https://pypi.org/simple \
+		--custom-compile-command 'make pins' --constraint constraints.txt pyproject.toml --output-file action/requirements.txt
 
 format: $(VENV)/dev ## format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix .

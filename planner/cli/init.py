@@ -7,6 +7,7 @@ pull requests. Existing files are kept unless --force is given.
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 from planner.cli.command import FINE
@@ -21,7 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from", metavar="ORIGIN", dest="origin", default="gpt2", help="starting point: gpt2, llama, or a config.json (default: gpt2)"
     )
     parser.add_argument("--ci", choices=("github",), help="also write a CI workflow")
-    parser.add_argument("--action", metavar="USES", default="OWNER/modelplan@v0.1.0", help="action used in the workflow, as OWNER/REPO@REF")
+    parser.add_argument(
+        "--action", metavar="USES", default="OWNER/modelplan@COMMIT", help="action used in the workflow, as OWNER/REPO@COMMIT"
+    )
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
 
 
@@ -42,6 +45,6 @@ def run(arguments: argparse.Namespace) -> int:
         note(f"kept existing files: {', '.join(kept)}; use --force to overwrite")
     for message in init.size_labels(folder, arguments.name):
         note(f"{message}; the sizes are those of {arguments.origin}: change them in {init.spec_file(arguments.name)}")
-    if arguments.ci and arguments.action.startswith("OWNER/"):
-        note("in the workflow, replace OWNER/modelplan with the repository that hosts the action")
+    if arguments.ci and not re.fullmatch(r"[^@]+@([0-9a-f]{40}|[0-9a-f]{64})", arguments.action):
+        note(f"in the workflow, replace {arguments.action} with the repository that hosts the action and the full hash of a commit")
     return FINE

@@ -52,7 +52,7 @@ _NOTES = (
 
 def problem() -> str:
     """Return why no workbook can be written, and the fix; empty if one can."""
-    return "" if find_spec("xlsxwriter") else "a workbook needs XlsxWriter: pip install 'modelplan[xlsx]'"
+    return "" if find_spec("xlsxwriter") else "a workbook needs XlsxWriter: pip install xlsxwriter"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ def torch_problem() -> str | None:
     try:
         import torch
     except ImportError as error:
-        return f"PyTorch cannot be imported ({error}); install the torch extra: pip install 'modelplan[torch]'"
+        return f"PyTorch cannot be imported ({error}); install it: pip install torch"
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if version < OLDEST:
         return f"PyTorch {torch.__version__} is too old; {'.'.join(map(str, OLDEST))} or later is required"

@@ -126,7 +126,7 @@ def test_a_missing_xlsxwriter_is_a_clear_error(home: Path, planner: Planner, mon
     assert planner("run", "specs", "--format", "xlsx") == (
         2,
         "",
-        "planner: run: a workbook needs XlsxWriter: pip install 'modelplan[xlsx]'\n",
+        "planner: run: a workbook needs XlsxWriter: pip install xlsxwriter\n",
     )
     assert not (home / "reports").exists()
 

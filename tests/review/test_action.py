@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -355,6 +356,32 @@ def test_an_interpreter_is_created_if_none_is_given(runner: Runner, tmp_path: Pa
     (runner.folder / "bin/python3").chmod(0o755)
     done = runner.run(python="")
     assert done.steps["install"]["python"] == str(runner.folder / "modelplan/bin/python")
-    made, installed, *_ = log.read_text(encoding="utf-8").splitlines()
+    made, installed, used, *_ = log.read_text(encoding="utf-8").splitlines()
     assert made == f"-I -m venv {runner.folder}/modelplan"
-    assert installed == f"-I -m pip install --quiet --disable-pip-version-check --constraint {ROOT}/constraints.txt {ROOT}"
+    requirements = f"{ROOT}/action/requirements.txt"
+    assert installed == (
+        f"-I -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: --requirement {requirements}"
+    )
+    assert used.startswith("-I -c ")
+    assert used.endswith(f'"/modelplan.pth", "w").write(sys.argv[1]) {ROOT}')
+
+
+def test_the_requirements_of_the_action_are_pinned_by_hash() -> None:
+    versions = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    pinned = {name.lower().replace("_", "-"): version for name, version in versions.items()}
+    entries = re.split(r"^(?=[a-z])", (ROOT / "action/requirements.txt").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    named = set()
+    for entry in entries:
+        name, version = re.match(r"([\w.-]+)==(\S+)", entry).groups()  # type: ignore[union-attr]  # it does match
+        assert re.findall(r"--hash=sha256:[0-9a-f]{64}", entry)
+        assert pinned[name] == version
+        named.add(name)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {re.findall(r"^[\w-]+", line)[0] for line in project["dependencies"]} <= named
+
+
+def test_actions_are_pinned_by_commit() -> None:
+    for step in ACTION["runs"]["steps"]:
+        assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step.get("uses", f"a@{'0' * 40}"))
+    for used in re.findall(r"^ *(?:- )?uses: (.*)$", (ROOT / "action.yml").read_text(encoding="utf-8"), flags=re.MULTILINE):
+        assert re.fullmatch(r"\S+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", used)

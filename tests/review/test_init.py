@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -96,17 +97,21 @@ def test_existing_files_are_not_changed(empty: Repo) -> None:
 def test_the_workflow_is_valid_on_github(empty: Repo) -> None:
     code, _, err = empty.run("init", "mine", "--ci", "github")
     assert code == 0
-    assert "replace OWNER/modelplan" in err
+    assert "in the workflow, replace OWNER/modelplan@COMMIT with the repository that hosts the action and the full hash of a commit" in err
     path = empty.root / ".github/workflows/model-capacity.yml"
     workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert workflow[True] == "pull_request"  # `on`, as YAML 1.1 reads it; never pull_request_target, which runs with secrets
     checkout, action = workflow["jobs"]["review"]["steps"]
     assert checkout["with"]["fetch-depth"] == 0
-    assert action["uses"] == "OWNER/modelplan@v0.1.0"
+    assert action["uses"] == "OWNER/modelplan@COMMIT"
+    assert checkout["with"]["persist-credentials"] is False
+    assert re.fullmatch(r"actions/checkout@[0-9a-f]{40}", checkout["uses"])
+    assert (workflow["permissions"], workflow["jobs"]["review"]["permissions"]) == ({}, {"contents": "read", "pull-requests": "write"})
     inputs = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["inputs"]
     assert set(action["with"]) <= set(inputs)
-    empty.run("init", "two", "--ci", "github", "--action", "me/modelplan@main", "--force")
+    assert "replace me/modelplan@main with" in empty.run("init", "two", "--ci", "github", "--action", "me/modelplan@main", "--force")[2]
     assert "uses: me/modelplan@main" in path.read_text(encoding="utf-8")
+    assert "replace" not in empty.run("init", "three", "--ci", "github", "--action", f"me/modelplan@{'a' * 40}", "--force")[2]
 
 
 CONFIG = {
