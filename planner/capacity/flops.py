@@ -8,6 +8,7 @@ from typing import Literal
 
 from planner.capacity.figures import COMPONENTS, Component, Flops, FlopsCount, Parameters
 from planner.spec.records import FlopsConvention, LatentAttention, Layer, Model, Training
+from planner.trace import sizes
 from planner.trace.sizes import Size
 from planner.trace.tape import Checkpoint, Node, operations, visit
 
@@ -72,7 +73,7 @@ def queries(layer: Layer) -> Size:
 
 def total(nodes: Iterable[Node], count: Literal["forward", "full", "causal", "backward"]) -> Size:
     """Sum a count of FLOPs over the operators of a pass."""
-    counted: Size = sum(copies * getattr(operation.flops, count) for operation, copies in operations(nodes))
+    counted: Size = sizes.total(copies * getattr(operation.flops, count) for operation, copies in operations(nodes))
     return counted
 
 
@@ -83,7 +84,7 @@ def recomputed(nodes: Iterable[Node]) -> Size:
 
 def _by_component(nodes: Iterable[Node]) -> dict[Component, Size]:
     counted = [(operation.component, copies * operation.flops.full) for operation, copies in operations(nodes)]
-    return {component: sum(size for name, size in counted if name == component) for component in COMPONENTS}
+    return {component: sizes.total(size for name, size in counted if name == component) for component in COMPONENTS}
 
 
 def _count(convention: FlopsConvention, counted: Counted, tokens: Size, training: Training) -> FlopsCount[Size]:

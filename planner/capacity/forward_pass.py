@@ -115,4 +115,4 @@ class ForwardPass(Visitor):
         self.timeline.count_once(self.once, copies, node.count)
         if self.freed:  # the last copy but one, which frees nothing from outside, may be the peak
             traced = self.timeline.samples[first_sample : first_sample + copies]
-            self.timeline.samples += [sample._replace(bytes=sample.bytes + left * (node.count - 2)) for sample in traced]
+            self.timeline.samples += [sample.plus(left * (node.count - 2)) for sample in traced]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.capacity.figures import COMPONENTS, Component, Parameters, Weight
 from planner.trace.decoder import Trace
-from planner.trace.sizes import Size
+from planner.trace.sizes import Size, total
 from planner.trace.tape import operations
 
 
@@ -24,11 +24,10 @@ def parameters(trace: Trace) -> Parameters[Size]:
         )
         for stored in trace.parameters
     )
-    by_component = {name: sum(weight.params for weight in weights if weight.component == name) for name in COMPONENTS}
-    total = sum(by_component.values())
-    active = sum(weight.active_each * weight.copies for weight in weights)
-    padding = sum(stored.padding * stored.copies for stored in trace.parameters)
-    return Parameters(weights, padding, total, active, by_component, trace.correction_biases)
+    by_component = {name: total(weight.params for weight in weights if weight.component == name) for name in COMPONENTS}
+    active = total(weight.active_each * weight.copies for weight in weights)
+    padding = total(stored.padding * stored.copies for stored in trace.parameters)
+    return Parameters(weights, padding, total(by_component.values()), active, by_component, trace.correction_biases)
 
 
 def _component(name: str) -> Component:

@@ -46,7 +46,7 @@ def step(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, 
     start = stateless + optimizer
     walked = trace_memory(forward.nodes, preallocated=preallocated, block=block)
     temporary = maximum(_update_temporaries(forward, weights, training), _average_temporary(weights, training))
-    update = MemorySample("optimizer", f"{training.optimizer} step", start + walked.after_backward + temporary)
+    update = MemorySample("optimizer", f"{training.optimizer} step", [start + walked.after_backward + temporary])
     live = LiveBytes(start, start + walked.after_forward, start + walked.after_backward)
     return Step(tuple(_candidates(walked.samples)), stateless, start, update, live)
 
@@ -98,8 +98,8 @@ def peaks(a_step: Step) -> tuple[tuple[PhasePeak[Size], ...], tuple[PhasePeak[Si
 def _highest(samples: list[MemorySample]) -> tuple[Phase, str, list[Size]]:
     """Return the phase of the samples, and the operator and the bytes of the highest one; if that depends on symbols, of several."""
     if all(isinstance(sample.bytes, int) for sample in samples):
-        ((phase, operator, size),) = _candidates(samples)
-        return phase, operator, [size]
+        (sample,) = _candidates(samples)
+        return sample.phase, sample.operator, [sample.bytes]
     return samples[0].phase, "", undominated(sample.bytes for sample in samples)
 
 

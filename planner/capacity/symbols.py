@@ -92,6 +92,7 @@ def symbolize(model: Model, training: Training) -> SymbolicModel:
         d_model=names.name("d_model", model.d_model),
         n_layers=n_layers,
         runs=runs,
+        positions=replace(model.positions, rotary_dim=0),  # the layers have it
     )
     return SymbolicModel(model, training, names.values, names.chosen_by)
 

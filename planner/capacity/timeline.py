@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from planner.capacity.figures import Phase
-from planner.trace.sizes import Size, ceil_div, exceeds_one
+from planner.trace.sizes import Size, ceil_div, exceeds_one, total
 
 
-class MemorySample(NamedTuple):
-    """Allocated bytes while an operator runs."""
+@dataclass(slots=True)
+class MemorySample:
+    """Allocated bytes while an operator runs, as parts that are added on first use: few samples of symbols are ever read."""
 
     phase: Phase
     operator: str
-    bytes: Size
+    parts: list[Size]
+
+    @property
+    def bytes(self) -> Size:
+        """The sum of the parts."""
+        if len(self.parts) > 1:
+            self.parts = [total(self.parts)]
+        return self.parts[0]
+
+    def plus(self, size: Size) -> MemorySample:
+        """Return this sample with further bytes."""
+        return MemorySample(self.phase, self.operator, [*self.parts, size])
 
 
 @dataclass(slots=True)
@@ -23,10 +34,16 @@ class MemoryTimeline:
     """Currently allocated bytes, and all samples so far. ``block``: bytes to a multiple of which the allocator rounds each tensor up."""
 
     block: int = 1
-    bytes: Size = 0
+    changes: list[Size] = field(default_factory=list)
     samples: list[MemorySample] = field(default_factory=list)
     after_forward: Size = 0
     after_backward: Size = 0
+
+    @property
+    def bytes(self) -> Size:
+        """The currently allocated bytes."""
+        self.changes = [total(self.changes)]
+        return self.changes[0]
 
     def size(self, tensor_bytes: Size) -> Size:
         """Return the bytes that the allocator uses for a tensor."""
@@ -34,11 +51,11 @@ class MemoryTimeline:
 
     def add(self, size: Size) -> None:
         """Allocate bytes, or free them if the size is negative."""
-        self.bytes = self.bytes + size
+        self.changes.append(size)
 
     def sample(self, phase: Phase, operator: str, temporary: Size = 0) -> None:
         """Record a sample: allocated bytes plus the temporary bytes of the operator's kernels."""
-        self.samples.append(MemorySample(phase, operator, self.bytes + temporary))
+        self.samples.append(MemorySample(phase, operator, [self.bytes, temporary]))
 
     def add_other_copies(self, bytes_before: Size, first_sample: int, count: Size) -> None:
         """Extend one traced copy of equal layers to all. Each copy changes the allocated bytes by the same amount.
@@ -46,8 +63,8 @@ class MemoryTimeline:
         So only the first and the last copy can be the peak. The last one has the samples of the traced one plus the change by all others.
         """
         others = (self.bytes - bytes_before) * (count - 1)
-        self.samples += [sample._replace(bytes=sample.bytes + others) for sample in self.samples[first_sample:]]
-        self.bytes = self.bytes + others
+        self.samples += [sample.plus(others) for sample in self.samples[first_sample:]]
+        self.add(others)
 
     def free_in_last_copy(self, freed: Sequence[tuple[int, Size]], copies: int, count: Size) -> None:
         """Free bytes in the last copy from a sample on, and in the traced copy if there is no other.
@@ -58,7 +75,7 @@ class MemoryTimeline:
             for number in range(first, len(self.samples) - copies):
                 self._subtract(number, size * (1 - exceeds_one(count)))
                 self._subtract(number + copies, size)
-            self.bytes = self.bytes - size
+            self.add(-size)
 
     def count_once(self, added: Sequence[tuple[int, Size]], copies: int, count: Size) -> None:
         """Subtract what only the traced copy allocates, e.g. a gradient to which the other copies add in place.
@@ -69,7 +86,7 @@ class MemoryTimeline:
         for first, size in added:
             for number in range(len(self.samples) - copies, len(self.samples)):
                 self._subtract(number, size * (count - 1 - (exceeds_one(count) if number - copies < first else 0)))
-            self.bytes = self.bytes - size * (count - 1)
+            self.add(size * (1 - count))
 
     def _subtract(self, number: int, size: Size) -> None:
-        self.samples[number] = self.samples[number]._replace(bytes=self.samples[number].bytes - size)
+        self.samples[number].parts.append(-size)

@@ -24,10 +24,10 @@ def _html(plans: Sequence[Plan]) -> Iterator[str]:
         yield page.models_table(plans)
     yield from (f"<p>{text(note)}" for note in (*omitted.lines((plan.name, plan.omits) for plan in plans), omitted.UNPADDED))
     for plan in plans:
-        known = FormulaList(links=False)
-        yield f"<h2>{text(overview.title(plan))}</h2><p class=q>{sections.sizes(plan)}"
-        yield from sections.model([sections.Facts(plan)], known)
-        yield f"<details><summary>Formulas</summary><ol>{''.join(known.items())}</ol></details>"
+        known = FormulaList()
+        shown, formulas = known.linked("".join(sections.model([sections.Facts(plan)], known)), links=False)
+        yield f"<h2>{text(overview.title(plan))}</h2><p class=q>{sections.sizes(plan)}{shown}"
+        yield f"<details><summary>Formulas</summary><ol>{formulas}</ol></details>"
 
 
 def markdown(plans: Sequence[Plan]) -> str:

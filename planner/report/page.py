@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -29,8 +29,13 @@ def report(models: Sequence[Planned]) -> str:
         [Facts(plan, tuple(one for one in model.budgets if one.scenario == plan.scenario), by_structure) for plan in model.plans]
         for model in models
     ]
+    known, body = FormulaList(), ""
     for detail in DETAILS:
-        page = "".join(_page(models, facts, detail))
+        if not body or known.full != detail.full:
+            known.full = detail.full
+            body = "".join(_models(models, facts, known))
+        shown, formulas = known.linked(body, detail.longest)
+        page = "".join(_page(models, shown, known.shapes, formulas, detail))
         if len(page.encode()) < most:
             break
     return page
@@ -41,7 +46,7 @@ def sheet() -> str:
     return (_HTML / "sheet.css").read_text(encoding="utf-8")
 
 
-def _page(models: Sequence[Planned], facts: Sequence[Sequence[Facts]], detail: Detail) -> Iterator[str]:
+def _page(models: Sequence[Planned], body: str, shapes: Mapping[str, int], formulas: str, detail: Detail) -> Iterator[str]:
     style, script = sheet(), (_HTML / "table.js").read_text(encoding="utf-8")
     policy = f"default-src 'none';style-src {_hash(style)};script-src {_hash(script)};base-uri 'none';form-action 'none'"
     yield '<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport content="width=device-width">\n'
@@ -54,25 +59,22 @@ def _page(models: Sequence[Planned], facts: Sequence[Sequence[Facts]], detail: D
     yield models_table(plans, [f"#m{number}" for number, model in enumerate(models, 1) for _ in model.plans])
     left_out = omitted.lines((model.spec.name, model.spec.omits) for model in models)
     yield from (f"<p>{text(note)}\n" for note in (*left_out, omitted.UNPADDED))
-    known = FormulaList(detail=detail)
-    for number, (model, of_model) in enumerate(zip(models, facts, strict=True), 1):
-        yield from _model(number, model, of_model, known)
+    yield body
     yield "<h2 id=conventions>What the FLOPs conventions count</h2><ul>"
     for plan in plans[:1]:
         yield from (f"<li>{text(note)}\n" for note in breakdown.conventions(plan).notes)
     yield "</ul><h2>Not included</h2><ul>"
     yield from (f"<li>{text(note)}\n" for note in dict.fromkeys(note for plan in plans for note in plan.not_counted))
     yield "</ul>"
-    if known.shapes:
+    if shapes:
         yield "<h2>Shapes</h2><p>In symbols, whose values are listed under each model's name.\n"
-        yield from (f"<h3 id=s{number}>Shapes {number}</h3><ol>{modules}</ol>\n" for modules, number in known.shapes.items())
+        yield from (f"<h3 id=s{number}>Shapes {number}</h3><ol>{modules}</ol>\n" for modules, number in shapes.items())
     yield "<h2>Formulas</h2><p>Derived by running the planner on symbolic sizes, whose values are listed under each model's name. "
     yield "<code>planner show SPEC --explain</code> prints them with substituted values and sources."
     if detail.longest is not None:
         yield f" Formulas of more than {detail.longest} characters are omitted to keep the page small."
     yield "\n<ol>"
-    yield from known.items()
-    yield f"</ol><script>{script}</script>\n"
+    yield f"{formulas}</ol><script>{script}</script>\n"
 
 
 def models_table(plans: Sequence[Plan], addresses: Sequence[str] = ()) -> str:
@@ -89,6 +91,11 @@ def _row(name: str, plan: Plan) -> str:
     parameters, *figures = overview.cells(plan)
     sizes = (units.exact(plan.training.batch_size), units.exact(plan.training.sequence_length))
     return row(name, (parameters, *sizes, *figures)) + "\n"
+
+
+def _models(models: Sequence[Planned], facts: Sequence[Sequence[Facts]], known: FormulaList) -> Iterator[str]:
+    for number, (model, of_model) in enumerate(zip(models, facts, strict=True), 1):
+        yield from _model(number, model, of_model, known)
 
 
 def _model(number: int, model: Planned, facts: Sequence[Facts], known: FormulaList) -> Iterator[str]:

@@ -26,10 +26,8 @@ class Expression:
         self._hash: int | None = None
 
     def __add__(self, other: Expression | int) -> Expression:
-        terms = self.terms.copy()
-        for monomial, factor in terms_of(other).items():
-            _add(terms, monomial, factor)
-        return Expression(terms)
+        added = terms_of(other)
+        return Expression(_add(self.terms.copy(), added)) if added else self
 
     __radd__ = __add__
 
@@ -37,10 +35,7 @@ class Expression:
         return self * -1
 
     def __sub__(self, other: Expression | int) -> Expression:
-        terms = self.terms.copy()
-        for monomial, factor in terms_of(other).items():
-            _add(terms, monomial, -factor)
-        return Expression(terms)
+        return Expression(_add(self.terms.copy(), terms_of(other), -1))
 
     def __rsub__(self, other: int) -> Expression:
         return -self + other
@@ -52,8 +47,8 @@ class Expression:
             return Expression({monomial: factor * other for monomial, factor in self.terms.items()} if other else {})
         terms: dict[Monomial, int] = {}
         for left, left_factor in self.terms.items():
-            for right, right_factor in other.terms.items():
-                _add(terms, _multiply(left, right), left_factor * right_factor)
+            products = {_multiply(left, right): left_factor * right_factor for right, right_factor in other.terms.items()}
+            terms = _add(terms, products) if terms else products
         return Expression(terms)
 
     __rmul__ = __mul__
@@ -153,6 +148,19 @@ def product(sizes: Iterable[Size]) -> Size:
     return prod(sizes)
 
 
+def total(sizes: Iterable[Size]) -> Size:
+    """Return the sum of the sizes; unlike ``sum``, it does not copy the terms at each step."""
+    whole, terms = 0, None
+    for size in sizes:
+        if terms is not None:
+            _add(terms, terms_of(size))
+        elif isinstance(size, int):
+            whole += size
+        else:
+            terms = _add(size.terms.copy(), terms_of(whole))
+    return whole if terms is None else Expression(terms)
+
+
 def never_exceeds(a: Size, b: Size) -> bool:
     """Return whether comparing terms one by one shows that a <= b for all values of the symbols."""
     return _never_exceeds(terms_of(a), terms_of(b))
@@ -245,12 +253,14 @@ def terms_of(value: Expression | int) -> Mapping[Monomial, int]:
     return value.terms if isinstance(value, Expression) else {(): value} if value else {}
 
 
-def _add(terms: dict[Monomial, int], monomial: Monomial, factor: int) -> None:
-    """Add a product of factors to a sum, which has no term that is zero."""
-    if total := terms.get(monomial, 0) + factor:
-        terms[monomial] = total
-    else:
-        del terms[monomial]
+def _add(terms: dict[Monomial, int], added: Mapping[Monomial, int], times: int = 1) -> dict[Monomial, int]:
+    """Add terms to others, in place; none of them is zero."""
+    for monomial, factor in added.items():
+        if together := terms.get(monomial, 0) + times * factor:
+            terms[monomial] = together
+        else:
+            del terms[monomial]
+    return terms
 
 
 def _call(helper: str, *arguments: Expression | int) -> Expression:
@@ -304,7 +314,7 @@ def _multiply(left: Monomial, right: Monomial) -> Monomial:
         return left or right
     powers = dict(left)
     for factor, power in right:
-        powers[factor] = powers.get(factor, 0) + power
+        powers[factor] = power + powers[factor] if factor in powers else power
     if isinstance(left[-1][0], str) and isinstance(right[-1][0], str):
         return tuple(sorted(powers.items()))
     return tuple(sorted(powers.items(), key=lambda item: _place(item[0])))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from planner.report.html.markup import text
@@ -16,31 +15,42 @@ class Detail:
     longest: int | None = None  # of the formulas shown, in characters
 
 
+_MARK = "\0"  # in no text of a page
 # What a page omits to stay small, step by step.
 DETAILS = (Detail(), Detail(full=False), *(Detail(full=False, longest=longest) for longest in (400, 300, 200, 150, 100, 50, 0)))
 
 
 @dataclass(slots=True)
 class FormulaList:
-    """The formulas and shapes used so far, numbered in that order. With ``links`` a label links to its formula."""
+    """The labels of a page that have a formula, and its shapes, in the order of use. ``full`` is the page's detail."""
 
-    links: bool = True
-    detail: Detail = DETAILS[0]
-    known: dict[tuple[str, str], int] = field(default_factory=dict)
+    full: bool = True
+    labels: list[tuple[str, str, str]] = field(default_factory=list)  # HTML, metric and formula
     shapes: dict[str, int] = field(default_factory=dict)
 
     def behind(self, label: str, figure: str, formula: str) -> str:
-        """Return a label, as HTML, that links to the formula of a metric, unless that is too long for this page."""
-        if self.detail.longest is not None and len(formula) > self.detail.longest:
-            return text(label)
-        number = self.known.setdefault((figure, formula), len(self.known) + 1)
-        return f"<a href=#f{number}>{text(label)}</a>" if self.links else text(label)
+        """Return a mark for a label with a formula, for ``linked``."""
+        self.labels.append((text(label), figure, formula))
+        return f"{_MARK}{len(self.labels) - 1}{_MARK}"
 
     def shapes_like(self, modules: str) -> str:
         """Return a link to shapes, which are HTML."""
         return f"<a href=#s{self.shapes.setdefault(modules, len(self.shapes) + 1)}>Shapes from token ids to logits</a>"
 
-    def items(self) -> Iterator[str]:
-        """Yield each formula as an item of a list."""
-        for (figure, formula), number in self.known.items():
-            yield f"<li{f' id=f{number}' if self.links else ''}><b>{text(figure)}</b> = {text(formula)}\n"
+    def linked(self, html: str, longest: int | None = None, *, links: bool = True) -> tuple[str, str]:
+        """Return HTML with its labels in place of their marks, and their formulas as items of a list.
+
+        Labels link to formulas of at most ``longest`` characters, numbered in the order of use; without ``links`` they are not links.
+        """
+        known: dict[tuple[str, str], int] = {}
+        labels = []
+        for label, figure, formula in self.labels:
+            short = longest is None or len(formula) <= longest
+            number = known.setdefault((figure, formula), len(known) + 1) if short else 0
+            labels.append(f"<a href=#f{number}>{label}</a>" if links and short else label)
+        parts = html.split(_MARK)
+        parts[1::2] = [labels[int(number)] for number in parts[1::2]]
+        items = (
+            f"<li{f' id=f{number}' if links else ''}><b>{text(figure)}</b> = {text(formula)}\n" for (figure, formula), number in known.items()
+        )
+        return "".join(parts), "".join(items)

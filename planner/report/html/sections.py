@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby, zip_longest
@@ -26,6 +26,7 @@ from planner.trace.sizes import Size
 from planner.trace.sizes import text as formula
 from planner.trace.unsupported import UnsupportedError
 
+Part = Callable[["Subject"], str]
 _MATTERS = 20  # the other kind of LM head is shown if it changes the total by at least 1/20
 _STATES = ("weights", "master weights", "gradients", "optimizer", "average of weights")
 _IN_ORDER = "Segments appear in table order"
@@ -82,6 +83,7 @@ class Facts:
     plan: Plan
     budgets: tuple[BudgetLimit, ...] = ()  # of the plan's scenario
     by_structure: ByStructure[Formulas] = field(default_factory=formulas_by_structure)  # shared by the plans of a page
+    made: dict[Part, str] = field(default_factory=dict)  # HTML that is the same in any detail
 
     @cached_property
     def names(self) -> SymbolicModel:
@@ -122,6 +124,12 @@ class Subject:
         """The plan."""
         return self.facts.plan
 
+    def once(self, part: Part) -> str:
+        """Return a part of the section that is the same in any detail, made on first use."""
+        if part not in self.facts.made:
+            self.facts.made[part] = part(self)
+        return self.facts.made[part]
+
     def label(self, label: str, figure: str) -> str:
         """Return a label that links to the formula of a metric, if it has one."""
         return self.linked(label, figure, self.facts.formulas.text(figure))
@@ -135,8 +143,8 @@ def model(facts: Sequence[Facts], known: FormulaList) -> Iterator[str]:
     """Yield everything about a model: its parameters, then each scenario, the base scenario first."""
     for number, scenario in enumerate(facts):
         one = Subject(scenario, known)
-        yield f"<h3>Scenario {text(one.plan.scenario)}</h3>" if number else components(one)
-        yield from (part(one) for part in (memory, curves, conventions, shapes))
+        yield f"<h3>Scenario {text(one.plan.scenario)}</h3>" if number else one.once(components)
+        yield from (memory(one), one.once(curves), conventions(one), shapes(one))
 
 
 def sizes(plan: Plan) -> str:
@@ -185,7 +193,7 @@ def memory(one: Subject) -> str:
     marks = [("k", figures.peak_bytes), *(("l", size) for _, size in limits)]
     stack = Stack(units.memory(total), [(css, size) for css, _, size in parts], scale, marks)
     drawn = picture.stacks("Training memory", f"{_IN_ORDER}; lines: peak memory, device memory", [stack])
-    rounded = (units.memory,) if one.formulas.detail.full else ()
+    rounded = (units.memory,) if one.formulas.full else ()
     rows = [row(label, (units.exact(size), *(form(size) for form in rounded)), css=css) for css, label, size in parts]
     rows.append(row("sum", (units.exact(total), units.memory(total)), css="t"))
     phase = next(phase for phase in figures.phases if phase.peak_bytes == figures.peak_bytes)
@@ -242,13 +250,13 @@ def _point(point: tuple[int, int] | None) -> str:
 def conventions(one: Subject) -> str:
     """Show training FLOPs by convention."""
     counts, chosen = one.plan.flops.by_convention, one.plan.flops.chosen.convention
-    classes = [f"c{number}" if one.formulas.detail.full else "" for number in range(len(counts))]
+    classes = [f"c{number}" if one.formulas.full else "" for number in range(len(counts))]
     rows = [
         row(f"{count.convention}{' (chosen)' if count.convention == chosen else ''}", (units.exact(count.train_per_token),), css=css)
         for css, count in zip(classes, counts, strict=True)
     ]
     drawn = ""
-    if one.formulas.detail.full:
+    if one.formulas.full:
         bars = [(css, count.train_per_token) for css, count in zip(classes, counts, strict=True)]
         drawn = picture.bars("FLOPs by convention", "Bars appear in table order", bars)
     return table("Training FLOPs per token", drawn, (), rows)
@@ -256,7 +264,7 @@ def conventions(one: Subject) -> str:
 
 def shapes(one: Subject) -> str:
     """List the tensors from token ids to logits by module: in numbers, or in symbols that models share."""
-    if not one.formulas.detail.full:
+    if not one.formulas.full:
         return f"<p>{one.formulas.shapes_like(one.facts.formulas.shapes)}\n"
     lines = (_Shape(line.path, line.what, line.dtype, tuple(map(str, line.shape)), str(line.copies)) for line in one.plan.shapes)
     return f"<details><summary>Shapes from token ids to logits</summary><ol>{_modules(lines)}</ol></details>\n"
