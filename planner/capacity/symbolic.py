@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from planner.capacity.figures import Plan
 from planner.capacity.plan import plan
-from planner.capacity.symbols import symbolize, with_symbols_for_step
+from planner.capacity.symbols import ByStructure, SymbolicModel, symbolize, with_symbols_for_step
 from planner.spec.records import Scenario, Spec
 from planner.spec.resolve import default_d_ff, default_head_dim
 from planner.trace.sizes import Size, symbol
@@ -34,11 +34,18 @@ class SymbolicPlan:
     derived: dict[str, Size]
 
 
-def formulas(spec: Spec, scenario: Scenario) -> SymbolicPlan:
-    """Return a scenario's plan with a symbol for each size of the model and its training. Raises what ``plan`` raises."""
+def formulas(spec: Spec, scenario: Scenario, by_structure: ByStructure[Plan] | None = None) -> SymbolicPlan:
+    """Return a scenario's plan with a symbol for each size of the model and its training. Raises what ``plan`` raises.
+
+    Scenarios of one structure share a plan, which has the name and the initial loss of the first.
+    """
     names = symbolize(spec.model, scenario.training)
-    symbolic = plan(replace(spec, model=names.model), Scenario(scenario.name, names.training))
-    return SymbolicPlan(symbolic, names.values, _derived(spec, names.values))
+
+    def symbolic(names: SymbolicModel) -> Plan:
+        return plan(replace(spec, model=names.model), Scenario(scenario.name, names.training))
+
+    made = symbolic(names) if by_structure is None else by_structure.of(names, symbolic)
+    return SymbolicPlan(made, names.values, _derived(spec, names.values))
 
 
 @dataclass(frozen=True, slots=True)

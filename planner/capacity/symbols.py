@@ -28,18 +28,17 @@ class SymbolicModel:
 
 @dataclass(slots=True)
 class ByStructure(Generic[Made]):
-    """What ``make`` returns for a model over symbols, made once for all models of one structure. It must not read the symbols' values."""
+    """What is made of a model over symbols, once for all models of one structure."""
 
-    make: Callable[[SymbolicModel], Made]
     known: dict[tuple[Model, Training], list[tuple[dict[str, int], Made]]] = field(default_factory=dict)
 
-    def of(self, names: SymbolicModel) -> Made:
-        """Return what is made of the model."""
+    def of(self, names: SymbolicModel, make: Callable[[SymbolicModel], Made]) -> Made:
+        """Return what ``make`` returns for a model of this structure. It must not read the values of the symbols."""
         alike = self.known.setdefault((names.model, names.training), [])
         for chosen_by, made in alike:
             if chosen_by.items() <= names.values.items():
                 return made
-        alike.append((names.chosen_by, self.make(names)))
+        alike.append((names.chosen_by, make(names)))
         return alike[-1][1]
 
 

@@ -8,12 +8,13 @@ from hashlib import sha256
 from pathlib import Path
 
 from planner.capacity.figures import Plan
+from planner.capacity.symbols import ByStructure
 from planner.report import breakdown, omitted, overview, units
 from planner.report.columns import OVERVIEW
 from planner.report.html import sections
 from planner.report.html.formula_list import DETAILS, Detail, FormulaList
 from planner.report.html.markup import link, row, table, text
-from planner.report.html.sections import Facts, formulas_by_structure
+from planner.report.html.sections import Facts, Formulas
 from planner.report.paths import display_path
 from planner.report.planned import Planned
 
@@ -24,7 +25,7 @@ _HTML = Path(__file__).parent / "html"
 def report(models: Sequence[Planned]) -> str:
     """Return the whole page, which ends with a line feed, with as much detail as its size limit allows."""
     most = _BYTES_EACH * max(_AT_LEAST, len(models))
-    by_structure = formulas_by_structure()
+    by_structure: ByStructure[Formulas] = ByStructure()
     facts = [
         [Facts(plan, tuple(one for one in model.budgets if one.scenario == plan.scenario), by_structure) for plan in model.plans]
         for model in models

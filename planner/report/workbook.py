@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from planner.capacity.figures import Plan
 from planner.capacity.symbolic import SymbolicPlan, formulas
+from planner.capacity.symbols import ByStructure
 from planner.report import omitted
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, GROUPS
 from planner.report.planned import Planned
@@ -140,7 +141,8 @@ def workbook(models: Sequence[Planned]) -> bytes:
 
 def _fill(book: _Book, models: Sequence[Planned]) -> None:
     pairs = [(model, plan, scenario) for model in models for plan, scenario in zip(model.plans, model.spec.scenarios, strict=True)]
-    rows = [_Row(model, plan, formulas(model.spec, scenario), number) for number, (model, plan, scenario) in enumerate(pairs, start=2)]
+    alike: ByStructure[Plan] = ByStructure()
+    rows = [_Row(model, plan, formulas(model.spec, scenario, alike), number) for number, (model, plan, scenario) in enumerate(pairs, start=2)]
     names = _inputs(rows)
     _head(book, "Inputs", (*_MADE_ONCE, *names))
     _head(book, "Capacity", [column.name for column in COLUMNS])

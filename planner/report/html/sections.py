@@ -71,18 +71,13 @@ class Formulas:
         )
 
 
-def formulas_by_structure() -> ByStructure[Formulas]:
-    """Return the formulas of plans: computed once for all that differ only in sizes."""
-    return ByStructure(lambda names: Formulas(figure_formulas(names)))
-
-
 @dataclass(frozen=True)
 class Facts:
     """A plan, and what only a page shows of it, computed on first use."""
 
     plan: Plan
     budgets: tuple[BudgetLimit, ...] = ()  # of the plan's scenario
-    by_structure: ByStructure[Formulas] = field(default_factory=formulas_by_structure)  # shared by the plans of a page
+    by_structure: ByStructure[Formulas] = field(default_factory=ByStructure)  # shared by the plans of a page
     made: dict[Part, str] = field(default_factory=dict)  # HTML that is the same in any detail
 
     @cached_property
@@ -93,7 +88,7 @@ class Facts:
     @cached_property
     def formulas(self) -> Formulas:
         """The formula of each metric."""
-        return self.by_structure.of(self.names)
+        return self.by_structure.of(self.names, lambda names: Formulas(figure_formulas(names)))
 
     @cached_property
     def other_head(self) -> int | None:
