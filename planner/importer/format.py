@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.importer.engine import Row, read
-from planner.importer.reader import Config, Imported
+from planner.importer.reader import Config, Imported, UnsupportedConfigError, show
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,18 @@ def by_row(name: str, row: Row) -> Callable[[Given], Imported]:
 
 
 def flattened(config: Config) -> dict[str, Any]:
-    """Return the values of all sections in one mapping."""
+    """Return the values of all sections in one mapping. Raises UnsupportedConfigError for a key with two values."""
     flat: dict[str, Any] = {}
+    places: dict[str, str] = {}
     for key, value in config.items():
-        flat |= value if isinstance(value, Mapping) else {key: value}
+        for name, one in value.items() if isinstance(value, Mapping) else [(key, value)]:
+            place = f"{key}.{name}" if isinstance(value, Mapping) else name
+            if name in flat and flat[name] != one:
+                raise UnsupportedConfigError(f"`{places[name]}: {show(flat[name])}` and `{place}: {show(one)}` disagree")
+            flat[name], places[name] = one, place
     return flat
 
 
 def has_all(*keys: str) -> Callable[[Given], bool]:
     """Return whether a file has these keys, at the top or in its sections."""
-    return lambda given: set(keys) <= {*given.config, *flattened(given.config)}
+    return lambda given: set(keys) <= set(given.config).union(*(part for part in given.config.values() if isinstance(part, Mapping)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import operator
 import re
 import tomllib
 from collections import Counter
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ARGUMENT = re.compile(r"(?:^|\s)--([A-Za-z][\w-]*)")  # --num-layers 24
+_ARITHMETIC: Mapping[type[ast.operator], Any] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Div: operator.truediv,
+}  # fmt: skip
 COMMAND = ""  # a key of its own: the others are arguments of a command line
 
 
@@ -133,7 +137,7 @@ def _printed(text: str) -> Iterator[tuple[str, Any]]:
 
 
 def _assignments(text: str) -> Iterator[tuple[str, Any]]:
-    """Yield the assignments of literals in a Python file, which is not run."""
+    """Yield the assignments of literals and of arithmetic with them in a Python file, which is not run."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -141,9 +145,19 @@ def _assignments(text: str) -> Iterator[tuple[str, Any]]:
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             try:
-                yield statement.targets[0].id, ast.literal_eval(statement.value)
-            except (ValueError, TypeError, MemoryError, RecursionError):
+                yield statement.targets[0].id, _constant(statement.value)
+            except (ValueError, TypeError, MemoryError, RecursionError, ArithmeticError):
                 continue
+
+
+def _constant(node: ast.expr) -> Any:  # noqa: ANN401
+    """Return the value of a literal, or of arithmetic with numbers such as ``5 * 8``."""
+    if not isinstance(node, ast.BinOp) or type(node.op) not in _ARITHMETIC:
+        return ast.literal_eval(node)
+    left, right = _constant(node.left), _constant(node.right)
+    if not isinstance(left, (int, float)) or not isinstance(right, (int, float)):
+        raise TypeError
+    return _ARITHMETIC[type(node.op)](left, right)
 
 
 def _kind(value: object) -> str:
