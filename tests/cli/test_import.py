@@ -124,6 +124,12 @@ def test_a_json_file_can_be_a_spec(planner: Planner, home: Path) -> None:
     assert planner("validate", "spec.json")[0] == 0
 
 
+@pytest.mark.parametrize(("file", "given"), [("model.yml", LLAMA), ("spec.json", {"name": "small", "extends": "catalog/gpt2"})])
+def test_json_is_a_configuration_or_a_spec_by_its_keys(file: str, given: dict[str, object], planner: Planner, home: Path) -> None:
+    (home / file).write_text(json.dumps(given), encoding="utf-8")
+    assert planner("validate", file)[0] == 0
+
+
 def test_list_finds_a_model_by_part_of_its_name(planner: Planner) -> None:
     code, out, _ = planner("list", "llama-3-8b")
     assert code == 0
