@@ -20,7 +20,9 @@ def as_spec(source: Source) -> Source:
 
 
 def is_config(source: Source) -> bool:
-    """Whether a file that was given as a spec is a configuration: JSON, or YAML in braces, that is not a spec."""
+    """Whether a file that was given as a spec is a configuration: JSON, or YAML in braces, that is not a spec; TOML; Python."""
+    if source.file.endswith((".toml", ".py")):
+        return True
     json = source.file.endswith(".json")
     if not json and not source.text.lstrip().startswith("{"):
         return False

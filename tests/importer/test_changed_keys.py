@@ -34,16 +34,16 @@ PUBLISHED_OTHERWISE = {
 
 def values(value: object) -> tuple[object, ...]:
     """Return other values of a key, some of other kinds."""
-    odd: tuple[object, ...] = (0, "", [], {})
+    odd: tuple[object, ...] = (0, 1, 3, -1, 0.5, "", "other", None, True, False, [], ["full_attention"], {}, {"0": 1})
     match value:
         case bool():
-            return (not value, *odd)
+            pass
         case int():
             return (value + 1, 2 * value, *odd)
         case float():
             return (value / 2, *odd)
         case None:
-            return (True, False, 2, 24, *odd)
+            return (2, 24, *odd)
         case str():
             return ("gelu", *odd)
     return odd

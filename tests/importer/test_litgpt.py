@@ -123,3 +123,74 @@ def test_what_may_change_a_count_and_is_not_read_is_refused(config: Config, mess
 
 def test_a_key_that_changes_no_count_is_only_listed() -> None:
     assert read({"rope_adjustments": {"factor": 8.0}, "nef": True}).not_understood == ("nef",)
+
+
+# config_hub/pretrain/tinystories.yaml of litgpt 0.5.13, without settings that change nothing.
+STORIES = """\
+model_name: stories15M
+model_config:
+  name: stories15M
+  hf_config: {}
+  block_size: 256
+  padded_vocab_size: 32000
+  n_layer: 6
+  n_head: 6
+  n_query_groups: 6
+  n_embd: 288
+  head_size: 48
+  rotary_percentage: 1.0
+  parallel_residual: false
+  bias: false
+  norm_class_name: RMSNorm
+  mlp_class_name: LLaMAMLP
+  intermediate_size: 768
+precision: bf16-mixed
+data: TinyStories
+train:
+  global_batch_size: 512
+  micro_batch_size: 128
+  max_tokens: 9700000000
+  max_seq_length: 256
+  tie_embeddings: true
+eval: {interval: 2000}
+optimizer:
+  class_path: torch.optim.AdamW
+  init_args: {lr: 0.0005}
+devices: auto
+num_nodes: 1
+"""
+
+
+def test_a_file_of_pretraining_has_the_parameters_of_its_model(plan_model: PlanModel) -> None:
+    imported = read_config(STORIES, "tinystories.yaml")
+    assert imported.not_understood == ()
+    # stories15M: 32000·288, tied + 6·(4·288² + 3·288·768 + 2·288) + 288
+    assert plan_model(imported.model).parameters.total == 15_191_712
+    assert imported.training == {
+        "batch_size": 128, "sequence_length": 256, "gradient_accumulation": 4, "tokens": 9_700_000_000, "precision": "bf16-autocast",
+        "optimizer": "adamw",
+    }  # fmt: skip
+
+
+# TrainArgs.gradient_accumulation_iters: 512 sequences over 2 · 2 devices, 32 at a time; pretrain's own defaults are 4 and 3e12.
+def test_passes_per_step_are_those_of_one_device() -> None:
+    on_four = STORIES.replace("devices: auto", "devices: 2").replace("num_nodes: 1", "num_nodes: 2").replace("_size: 128", "_size: 32")
+    assert read_config(on_four, "x.yaml").training["gradient_accumulation"] == 4
+    training = read_config(json.dumps({"model_config": SMALL, "train": {}}), "x.json").training
+    assert training == {"batch_size": 4, "gradient_accumulation": 128, "tokens": 3 * 10**12}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("bf16-mixed", "transformer-engine", "`precision: 'transformer-engine'` is not supported"),
+        ("AdamW", "Adagrad", "`optimizer: 'torch.optim.Adagrad'` is not supported"),
+        ("tie_embeddings", "tie_heads", "unsupported key `train.tie_heads: True`"),
+        (STORIES[STORIES.index("  name") : STORIES.index("precision")], "", "LitGPT has the sizes of 'stories15M' in a table"),
+    ],
+    ids=["precision", "optimizer", "unknown", "name"],
+)
+def test_a_file_of_pretraining_is_refused_by_name(old: str, new: str, message: str) -> None:
+    with pytest.raises(UnsupportedConfigError) as refused:
+        read_config(STORIES.replace(old, new), "x.yaml")
+    assert message in str(refused.value)

@@ -1,22 +1,28 @@
-"""LitGPT's configurations of a model.
+"""LitGPT's configurations: of a model, and of its pretraining.
 
-Read from litgpt 0.5.13, litgpt/config.py (Config) and litgpt/model.py; keys that begin with ``_`` are those of lit-gpt in 2023.
+Read from litgpt 0.5.13, litgpt/config.py (Config), litgpt/model.py, litgpt/pretrain.py; keys that begin with ``_`` are those of lit-gpt in
+2023.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from planner.importer.engine import Reading, read, row
-from planner.importer.format import Format, has_all
+from planner.importer.format import Format, Given
 from planner.importer.keys import *
 from planner.importer.neutral import *
 from planner.importer.parts import *
-from planner.importer.reader import SpecModel
+from planner.importer.reader import Imported, SpecModel, UnsupportedConfigError, show
+from planner.importer.training import NOT_COUNTED, UPDATES
 
+_MODEL = "model_config"  # the section with the model in a file of pretraining
 # Keys that nanoGPT does not have.
 _ONLY = (
     "mlp_class_name", "norm_class_name", "_mlp_class", "_norm_class", "n_query_groups", "padded_vocab_size", "padding_multiple",
     "rotary_percentage", "parallel_residual", "hf_config",
 )  # fmt: skip
+_SIZES = {"n_layer", "n_head", "n_embd"}
 _NAMES = {"context": "block_size", "d_model": "n_embd", "n_layers": "n_layer", "n_heads": "n_head"}
 
 
@@ -56,6 +62,29 @@ def _positions(c: Reading) -> str | SpecModel:
     return rotated(c["head_dim"], int(c["head_dim"] * part))
 
 
+def _accumulation(c: Reading) -> int | None:
+    """Return the passes per step on each of the devices, or on one if their number is not given."""
+    if not c.of(_PRETRAINS):
+        return None
+    whole, devices = c.of(size("train.global_batch_size", 512)), c.value("devices")
+    if not isinstance(devices, int):
+        c.notes.append("gradient accumulation is that of one GPU: LitGPT divides global_batch_size by their number")
+    ranks = c.of(size("devices", 1)) * c.of(size("num_nodes", 1)) if isinstance(devices, int) else 1
+    return int(max(whole // ranks // c["training.batch_size"], 1))
+
+
+def _optimizer(c: Reading) -> str | None:
+    given = c.at("optimizer")
+    name = given.get("class_path") if isinstance(given, Mapping) else given
+    found = _OPTIMIZERS.get(str(name).rpartition(".")[2])
+    if name is not None and not found:
+        raise c.unsupported("optimizer", name, _OPTIMIZERS)
+    return found
+
+
+_OPTIMIZERS = {"AdamW": "adamw", "Adam": "adam", "SGD": "sgd"}
+_PRECISIONS = {"bf16-true": "bf16", "bf16-mixed": "bf16-autocast", "16-mixed": "fp16-autocast", "32-true": "fp32"}
+_PRETRAINS = code(lambda c: c.at("train") is not None)
 _CLASS, _CLASSES = "mlp_class_name _mlp_class", {"GptNeoxMLP": "plain", "LLaMAMLP": "gated", "GemmaMLP": "gated", "LLaMAMoE": "gated"}
 _SILU = choice(_CLASS, {name: name.startswith("LLaMA") for name in _CLASSES}, False)
 _SPARSE = choice(_CLASS, {name: name == "LLaMAMoE" for name in _CLASSES}, False)
@@ -81,7 +110,7 @@ LITGPT = row(
     {"norm.unit_offset": code(lambda c: True if c["norm.type"] == "rmsnorm" and _named(c, "Gemma") else None)},
     {"norm.placement": code(_placement, "norm_1", "norm_2", "post_attention_norm", "post_mlp_norm")},
     {"block": code(_block, "parallel_residual", "shared_attention_norm"), "positions": code(_positions, "rotary_percentage")},
-    {"embedding_scale": flag("scale_embeddings"), "head.tied": False, "head.bias": when(flag("lm_head_bias"), True)},
+    {"embedding_scale": flag("scale_embeddings"), "head.tied": flag("train.tie_embeddings"), "head.bias": when(flag("lm_head_bias"), True)},
     {"head.logit_softcap": softcap("final_logit_softcapping")},
     where(_SPARSE, {
         "experts.count": size("n_expert"), "experts.top_k": size("n_expert_per_token"),
@@ -90,22 +119,52 @@ LITGPT = row(
         "experts.scoring": when(_GROUPED, "sigmoid", "softmax"), "experts.correction_bias": when(_GROUPED, "buffer", "none"),
         "_sparse": after(count("first_k_dense_replace")), **shared_biases(flag("bias", True)),
     }),
+    {"training.batch_size": size("train.micro_batch_size", when(_PRETRAINS, 4))},
+    {"training.sequence_length": size("train.max_seq_length", None)},
+    {"training.gradient_accumulation": code(_accumulation, "train.global_batch_size", "devices", "num_nodes")},
+    {"training.tokens": size("train.max_tokens", when(_PRETRAINS, 3 * 10**12))},
+    {"training.precision": choice("precision", _PRECISIONS, None), "training.optimizer": code(_optimizer, "optimizer")},
     only={"latent_attention": ()},
     ignored={
+        NOT_COUNTED: (
+            "model_name out_dir initial_checkpoint_dir resume data eval log tokenizer_dir logger_name seed train.save_interval "
+            "train.log_interval train.epochs train.max_steps train.max_time"
+        ),
+        UPDATES: "train.max_norm train.min_lr train.lr_warmup_steps train.lr_warmup_fraction",
         "names the model; with OLMo or Gemma in it, the norm": "name hf_config", NAMES: "org", RUNS: "norm_eps",
         SCALES: "attention_scores_scalar routed_scaling_factor", ROUTES: "n_topk_groups n_topk_scores_per_group",
         ROTATES: (
             "condense_ratio rope_adjustments rope_base rope_condense_ratio rope_indices rope_interleave rope_local_base_freq rope_n_elem"
         ),
     },
-    notes=("LitGPT does not tie the LM head to the token embedding",),
+    notes=("LitGPT ties the LM head to the token embedding only with train.tie_embeddings",),
 )  # fmt: skip
+
+
+def _keys(given: Given) -> Mapping[str, object]:
+    """Return the model's keys, which are a section in a file of pretraining."""
+    section = given.config.get(_MODEL)
+    return section if isinstance(section, Mapping) else given.config
+
+
+def _recognizes(given: Given) -> bool:
+    keys = _keys(given)
+    return (_MODEL in given.config and "train" in given.config) or (keys.keys() >= _SIZES and any(key in keys for key in _ONLY))
+
+
+def _read(given: Given) -> Imported:
+    keys = _keys(given)
+    if _MODEL in given.config and keys is given.config:
+        name = show(given.config.get("model_name"))
+        raise UnsupportedConfigError(f"`{_MODEL}` is missing; LitGPT has the sizes of {name} in a table: import its model_config.yaml")
+    return read(LITGPT, {key: value for key, value in given.config.items() if key != _MODEL} | dict(keys), "LitGPT")
+
 
 FORMAT = Format(
     "LitGPT",
-    "model_config.yaml of a checkpoint, lit_config.json",
-    "Lightning AI's litgpt 0.5.13: litgpt/config.py, litgpt/model.py",
-    lambda given: has_all("n_layer", "n_head", "n_embd")(given) and any(key in given.config for key in _ONLY),
-    lambda given: read(LITGPT, given.config, "LitGPT"),
+    "model_config.yaml of a checkpoint, lit_config.json, and files of pretraining with a model_config",
+    "Lightning AI's litgpt 0.5.13: litgpt/config.py, litgpt/model.py, litgpt/pretrain.py",
+    _recognizes,
+    _read,
     {"litgpt": LITGPT},
 )
