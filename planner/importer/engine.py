@@ -164,13 +164,34 @@ class Reading:
             if known or (self.row.lists_unknown and value in (None, False)):
                 continue
             if not self.row.lists_unknown:
-                bare = key.rpartition(".")[2]
-                if bare in NEUTRAL or not value or bare.endswith(NEUTRAL_ENDINGS) or bare.startswith(NEUTRAL_BEGINNINGS):
+                if _is_neutral(key, value):
                     continue
-                if any(word in bare.lower() for word in COUNTED_WORDS):
-                    raise self.refusal(f"unsupported key `{name}: {show(value)}`, which may change the parameter count")
+                if suspect := _suspect(key, value):
+                    inner, given = suspect
+                    raise self.refusal(f"unsupported key `{show(inner)[1:-1]}: {show(given)}`, which may change the parameter count")
             listed.append(name)
         return tuple(listed)
+
+
+def _is_neutral(key: str, value: object) -> bool:
+    bare = key.rpartition(".")[2]
+    return bare in NEUTRAL or not value or bare.endswith(NEUTRAL_ENDINGS) or bare.startswith(NEUTRAL_BEGINNINGS)
+
+
+def _suspect(key: str, value: object) -> tuple[str, object] | None:
+    """Return the first of a key and the keys inside its value that may change a count."""
+    rest: list[tuple[str, object]] = [(key, value)]
+    while rest:
+        key, value = rest.pop()
+        if _is_neutral(key, value):
+            continue
+        if any(word in key.rpartition(".")[2].lower() for word in COUNTED_WORDS):
+            return key, value
+        if isinstance(value, Mapping):
+            rest += [(f"{key}.{inner}", one) for inner, one in value.items()]
+        elif isinstance(value, list):
+            rest += [(key, one) for one in value if isinstance(one, (Mapping, list))]
+    return None
 
 
 def _flat(config: Config, sections: Iterable[str]) -> Iterator[tuple[str, Any]]:

@@ -12,7 +12,7 @@ _NOTES = {
     "bfloat16": "precision bf16, since transformers loads the weights in bfloat16; with fp32 weights, write bf16-master or bf16-autocast",
     "float16": "precision fp16-autocast, with fp32 weights, since no precision has weights in float16 as the file does",
 }
-_QUANTIZED = ("quantization_config", "compression_config", "quantization_bit")
+_QUANTIZED = ("quantization_config", "compression_config", "quantization", "quantization_bit")  # the third is MLX's
 _BITS = ("bits", "w_bit", "nbits", "num_bits")
 
 

@@ -51,6 +51,7 @@ def without(config: Config, key: str) -> Config:
         ({"model_type": "zamba2", **KV}, "model_type 'zamba2' is not supported: it uses attention blocks of twice the width"),
         (LLAMA | {"num_local_experts": 8}, "unsupported key `num_local_experts: 8`"),
         (LLAMA | {"lora_rank": 8}, "unsupported key `lora_rank: 8`"),
+        (LLAMA | {"audio": {"tower": [{"hidden_size": 8}]}}, "unsupported key `audio.tower.hidden_size: 8`"),
         (LLAMA | {"hidden_size": None}, "`hidden_size` is missing"),
         (LLAMA | {"num_hidden_layers": 10**30}, "exceeds 10,000 layers"),
         (LLAMA | {"hidden_size": True}, "`hidden_size: True` is not a positive integer"),
@@ -126,7 +127,12 @@ def test_an_error_stays_short_for_any_file() -> None:
 
 
 def test_an_unknown_key_unrelated_to_the_model_is_only_listed() -> None:
-    assert read_huggingface(LLAMA | {"unsloth_version": "2025.1", "license": "mit"}).not_understood == ("unsloth_version", "license")
+    keys: Config = {
+        "unsloth_version": "2025.1",
+        "license": {"name": "mit"},
+        "transformers.js_config": {"kv_cache_dtype": {"q4f16": "fp16"}},
+    }
+    assert read_huggingface(LLAMA | keys).not_understood == ("unsloth_version", "license")
 
 
 @pytest.mark.parametrize(
@@ -142,6 +148,13 @@ def test_an_unknown_key_unrelated_to_the_model_is_only_listed() -> None:
 )
 def test_a_key_that_changes_nothing_is_no_reason_to_refuse(config: Config, key: str, value: object) -> None:
     assert from_huggingface({**config, key: value}) == from_huggingface(config)
+
+
+# Gemma4TextConfig of transformers 5.24 reads global_head_dim (512) only if the key is absent.
+def test_null_is_not_absence_where_the_class_distinguishes_them() -> None:
+    config = GEMMA4 | {"head_dim": 16, "num_hidden_layers": 6}
+    assert from_huggingface(config)["layers"][-1]["head_dim"] == 512
+    assert "head_dim" not in from_huggingface(config | {"per_layer_config": None})["layers"][-1]
 
 
 def test_settings_of_generation_are_ignored() -> None:

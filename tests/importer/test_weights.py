@@ -72,6 +72,7 @@ def test_a_model_in_bfloat16_is_planned_in_bfloat16(plan_model: PlanModel) -> No
         ),
         ({"quantization_config": {"quant_method": "gptq", "bits": 8}}, "8-bit quantization of the weights (gptq)"),
         ({"quantization_config": {"quant_method": "fp8"}}, "quantization of the weights (fp8)"),
+        ({"quantization": {"group_size": 64, "bits": 4}}, "4-bit quantization of the weights"),  # MLX
         ({"quantization_bit": 4}, "4-bit quantization of the weights"),
         ({"torch_dtype": "float8_e4m3fn"}, "data type of the weights 'float8_e4m3fn'"),
     ],

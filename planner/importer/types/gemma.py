@@ -91,6 +91,8 @@ def _full_last(c: Reading) -> list[str]:
 def _geometry(c: Reading) -> list[SpecModel]:
     """Return head_dim, KV heads and rotation of each layer: by its kind, or by ``per_layer_config``."""
     given = by_number(c, "per_layer_config", c["n_layers"])
+    if given is None and c.has("per_layer_config"):
+        given = {}  # null: no layer has settings of its own
     full = (c.of(WIDE), c.of(WIDE_HEADS) if c.of(KEYS_AS_VALUES) else 0)
     made: list[SpecModel] = []
     for layer, kind in enumerate(c["_kinds"]):
