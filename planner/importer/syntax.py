@@ -11,17 +11,18 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from planner.importer.reader import UnsupportedConfigError
+from planner.importer.commands import command, is_command
+from planner.importer.reader import UnsupportedConfigError, show
 from planner.spec.nodes import UNREADABLE, Node, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_ARGUMENT = re.compile(r"(?:^|\s)--([A-Za-z][\w-]*)")  # --num-layers 24
 _ARITHMETIC: Mapping[type[ast.operator], Any] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Div: operator.truediv,
 }  # fmt: skip
-COMMAND = ""  # a key of its own: the others are arguments of a command line
+_DOTS = re.compile(r" (\.{2,})(?: |$)")  # num_layers ...... 24
+_SECTION = "---- arguments ----", "---- end of arguments"  # of the list that Megatron-LM prints
 
 
 def parsed(text: str, file: str) -> dict[str, Any]:
@@ -44,11 +45,10 @@ def _value(text: str, file: str) -> Any:  # noqa: ANN401 - any value of a file
         return _toml(text)
     if file.endswith(".py"):
         return dict(_assignments(text))
-    if _ARGUMENT.search(text) and not re.search(r"^\w+:", text, re.MULTILINE):
-        return {COMMAND: True, **dict(_arguments(re.sub("[\"']", " ", text).split()))}
-    printed = dict(_printed(text))
-    if len(printed) > 2:  # noqa: PLR2004 - too few for a model
+    if len(printed := _printed(text)) > 2:  # noqa: PLR2004 - too few for a model
         return printed
+    if is_command(text, file):
+        return command(text, _literal)
     return _yaml(text, file)
 
 
@@ -114,26 +114,18 @@ def _literal(text: str) -> Any:  # noqa: ANN401
         return text
 
 
-def _arguments(words: list[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the arguments of a command line by their parsed names; an argument without a value is a flag."""
-    name, values = "", list[str]()
-    for word in [*words, "--"]:
-        if not word.startswith("--"):
-            values += [word] if word != "\\" else []
+def _printed(text: str) -> dict[str, Any]:
+    """Return the arguments that Megatron-LM prints at start, one per line, which may begin with a time or a rank."""
+    start = text.find(_SECTION[0])
+    end = text.find(_SECTION[1], start) if start >= 0 else -1
+    printed: dict[str, Any] = {}
+    for line in text[max(start, 0) : end if end >= 0 else len(text)].splitlines():
+        if not (dots := _DOTS.search(line)):
             continue
-        if name:
-            joined = [_literal(value) for value in values]
-            yield name, True if not joined else joined[0] if len(joined) == 1 else joined
-        head, _, value = word[2:].partition("=")
-        name, values = head.replace("-", "_"), [value] if value else []
-
-
-def _printed(text: str) -> Iterator[tuple[str, Any]]:
-    """Yield the arguments that Megatron-LM prints at start: ``num_layers ...... 24``, one per line."""
-    for line in text.splitlines():
-        name, dots, value = (*line.strip().split(maxsplit=2), "", "", "")[:3]
-        if name.isidentifier() and dots.startswith("..") and not dots.strip("."):
-            yield name, _literal(value)
+        name, value = re.split(r"[\s:\]>]", line[: dots.start()])[-1], _literal(line[dots.end() :].strip())
+        if name.isidentifier() and printed.setdefault(name, value) != value:
+            raise UnsupportedConfigError(f"`{name}` is printed with several values: {show(printed[name])}, {show(value)}")
+    return printed
 
 
 def _assignments(text: str) -> Iterator[tuple[str, Any]]:

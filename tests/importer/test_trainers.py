@@ -122,8 +122,12 @@ def test_a_configuration_of_a_trainer_has_the_published_parameters(text: str, fi
 
 def test_training_settings_are_read_from_megatron() -> None:
     imported = read_config(LLAMA3, "run.sh")
-    assert imported.training == {"batch_size": 1, "sequence_length": 8192, "precision": "bf16-master", "recompute": "full"}
-    assert "rotary_base" in imported.not_understood
+    # One node of 8 GPUs: 128 / (1 · 8) passes. Adam's weight decay is decoupled (decoupled_weight_decay is true by default).
+    assert imported.training == {
+        "batch_size": 1, "sequence_length": 8192, "gradient_accumulation": 16, "precision": "bf16-master", "optimizer": "adamw",
+        "recompute": "full", "implementation": "megatron",
+    }  # fmt: skip
+    assert imported.not_understood == ()
 
 
 # A layer has 4·512² weights in attention, 3·512·1024 in the feed-forward and 2·512 in norms; 1,000 tokens are padded to 1,024.
@@ -151,9 +155,9 @@ def test_megatron_pads_the_vocabulary_per_rank() -> None:
     ("text", "file", "message"),
     [
         (LLAMA3.replace("--vocab-size 128256", ""), "run.sh", "`vocab_size` or `padded_vocab_size` is missing"),
-        (LLAMA3 + " --window-size 128", "run.sh", "`window_size: 128` is not supported"),
-        (LLAMA3 + " --softmax-type learnable", "run.sh", "`softmax_type: 'learnable'` is not supported; supported: vanilla"),
-        (LLAMA3 + " --attention-output-gate", "run.sh", "`attention_output_gate: True` is not supported"),
+        (LLAMA3 + " --window-size 128", "run.sh", "`window_size: 128` is not a number of tokens before and 0 after"),
+        (LLAMA3 + " --softmax-type off-by-one", "run.sh", "`softmax_type: 'off-by-one'` is not supported; supported: vanilla, learnable"),
+        (LLAMA3.replace("--disable-bias-linear", "--attention-output-gate"), "run.sh", "`attention_output_gate` with biases"),
         (LLAMA3 + " --hybrid-layer-pattern M*M-", "run.sh", "`hybrid_layer_pattern: 'M*M-'` is not supported"),
         (LLAMA3 + " --heterogeneous-layers-config-path x.json", "run.sh", "`heterogeneous_layers_config_path: 'x.json'`"),
         (LLAMA3 + " --spec a.b c", "run.sh", "`spec: ['a.b', 'c']` is not supported"),
