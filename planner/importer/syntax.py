@@ -23,6 +23,7 @@ _ARITHMETIC: Mapping[type[ast.operator], Any] = {
 }  # fmt: skip
 _DOTS = re.compile(r" (\.{2,})(?: |$)")  # num_layers ...... 24
 _SECTION = "---- arguments ----", "---- end of arguments"  # of the list that Megatron-LM prints
+_INCLUDE = re.compile(r"^( *[\w-]+: +)!include +(\S+)", re.MULTILINE)  # of another file, whose name is kept
 
 
 def parsed(text: str, file: str) -> dict[str, Any]:
@@ -86,7 +87,7 @@ def _yaml(text: str, file: str) -> Any:  # noqa: ANN401
     from planner.spec.yaml12 import parse
 
     try:
-        tree, problems = parse(Source(file, text))
+        tree, problems = parse(Source(file, _INCLUDE.sub(r"\1'\2'", text)))
     except SpecError as error:
         problems = tuple(error.problems)
     if problems:

@@ -21,10 +21,10 @@ def opened(config: Config, *path: str) -> dict[str, Any]:
     """
     model, rest = config, dict(config)
     for name in path:
-        model = model[name]
-        rest = {key: value for key, value in rest.items() if key != name} | {
-            key: value for key, value in model.items() if name != path[-1] and key != path[-1]
-        }
+        inner = model[name]
+        rest |= {name: {}} if model is config else {path[0]: {key: value for key, value in model.items() if key != name}}
+        model = inner
+    rest = {key: value for key, value in rest.items() if value != {}}
     for key in model.keys() & rest.keys():
         if model[key] is not None and rest[key] is not None and model[key] != rest[key]:
             raise UnsupportedConfigError(f"`{key}: {show(rest[key])}` and `{'.'.join(path)}.{key}: {show(model[key])}` disagree")

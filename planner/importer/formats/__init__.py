@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from planner.importer.format import Format
-from planner.importer.formats import huggingface, litgpt, megatron, nanogpt, neox, olmo, olmo_core
+from planner.importer.formats import deepseek, huggingface, levanter, litgpt, megatron, nanogpt, nanotron, neox, olmo, olmo_core, params
 
 FORMATS: tuple[Format, ...] = (
-    olmo_core.FORMAT, olmo.FORMAT, huggingface.FORMAT, neox.FORMAT, megatron.FORMAT, litgpt.FORMAT, nanogpt.FORMAT,
+    nanotron.FORMAT, levanter.FORMAT, olmo_core.FORMAT, olmo.FORMAT, deepseek.FORMAT, params.FORMAT,
+    huggingface.FORMAT, neox.FORMAT, megatron.FORMAT, litgpt.FORMAT, nanogpt.FORMAT,
 )  # fmt: skip
