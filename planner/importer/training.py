@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from planner.importer.engine import Reading, Settings
-from planner.importer.keys import Source, apply, code, positive
+from planner.importer.keys import Source, alike, apply, code, positive
 from planner.importer.reader import Config, UnsupportedConfigError, show
 
 NOT_COUNTED = "data, logging, checkpoints and schedules of the training"
@@ -48,7 +48,7 @@ def vocabulary(names: str, program: str, hint: str = "…") -> Source:
     def size(c: Reading) -> int:
         found = c.found(*names.split())
         if found is None or found[1] == -1:
-            given = f"`{names.split()[-1]}` is missing" if found is None else f"`{found[0]}: -1` is not a size"
+            given = f"`{names.rsplit(maxsplit=1)[-1]}` is missing" if found is None else f"`{found[0]}: -1` is not a size"
             raise c.refusal(f"{given}; {program} reads it from the tokenizer: give it with `--set vocab_size={hint}`")
         return positive(c, *found)
 
@@ -65,7 +65,7 @@ def noted(names: str, meanings: Mapping[Any, Any], what: str, default: Any = Non
         name, value = found
         plain = value.lower() if isinstance(value, str) else value
         for given, meant in meanings.items():
-            if given == plain and isinstance(given, bool) == isinstance(plain, bool):
+            if alike(given, plain):
                 return meant
         c.notes.append(f"`{name}: {show(value)}` is not modeled; {what}")
         return None
@@ -101,7 +101,7 @@ def dropout(names: str) -> Settings:
             c.notes.append(f"{' and '.join(f'`{name}: {value}`' for name, value in given.items())}: the largest is used for all dropout")
         return max(given.values(), default=0) or None
 
-    return {"training.dropout": code(largest, names)} if " " not in names else {"training.dropout": code(largest, *names.split())}
+    return {"training.dropout": code(largest, *names.split())}
 
 
 def exactly_divided(whole: Source, part: Source) -> Source:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from planner.importer.format import Format
-from planner.importer.formats import deepseek, huggingface, levanter, litgpt, megatron, nanogpt, nanotron, neox, olmo, olmo_core, params
+from planner.importer.formats import deepseek, huggingface, levanter, litgpt, megatron, nanogpt, nanotron, neox, olmo, olmo_core, params, torchtitan
 
 FORMATS: tuple[Format, ...] = (
-    nanotron.FORMAT, levanter.FORMAT, olmo_core.FORMAT, olmo.FORMAT, deepseek.FORMAT, params.FORMAT,
+    torchtitan.FORMAT, nanotron.FORMAT, levanter.FORMAT, olmo_core.FORMAT, olmo.FORMAT, deepseek.FORMAT, params.FORMAT,
     huggingface.FORMAT, neox.FORMAT, megatron.FORMAT, litgpt.FORMAT, nanogpt.FORMAT,
 )  # fmt: skip

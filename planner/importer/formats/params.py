@@ -41,10 +41,11 @@ LLAMA = row(
     ignored={UNREAD: "vision_max_num_chunks"}, notes=("Meta's code does not tie the LM head to the token embedding",),
 )  # fmt: skip
 
+HAS_EXPERTS = code(lambda c: c.value("moe.num_experts") is not None, "moe.num_experts")
 MISTRAL = row(
     _GATED, {"context_length": size("max_seq_len max_position_embeddings", 128_000), "head_dim": size("head_dim"), "d_ff": size("hidden_dim")},
     {"attention.window": size("sliding_window _sliding_window", None), "head.tied": flag("tied_embeddings")},
-    where(code(lambda c: c.value("moe.num_experts") is not None, "moe.num_experts"), {
+    where(HAS_EXPERTS, {
         "experts.count": size("moe.num_experts"), "experts.top_k": size("moe.num_experts_per_tok"), "experts.d_ff": same("d_ff"),
         "_sparse": per_layer(lambda layer, n: layer < n),
     }),

@@ -1,0 +1,137 @@
+"""torchtitan's TOML files, whose sizes are those of a flavor in its source.
+
+Read from pytorch/torchtitan 0.2.2, the last version with TOML files: config/job_config.py, models/{llama3,qwen3,deepseek_v3}/__init__.py,
+model/args.py and model/model.py of each, models/moe/moe.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from planner.importer.engine import Reading, Row, read, row
+from planner.importer.format import Format, Given
+from planner.importer.formats.deepseek import DEEPSEEK
+from planner.importer.formats.params import HAS_EXPERTS, LLAMA, MISTRAL
+from planner.importer.keys import *
+from planner.importer.neutral import *
+from planner.importer.parts import *
+from planner.importer.reader import Config, Imported, UnsupportedConfigError, show
+from planner.importer.training import *
+
+_DTYPES = {"bfloat16": "bf16", "float32": "fp32"}
+_COMPUTED = when(apply("bf16".__eq__, choice("training.mixed_precision_param", _DTYPES, "bf16")), "bf16-autocast", "fp32")
+_FP8 = "matrix products are planned in the precision of the spec"
+
+
+def _converters(c: Reading) -> None:
+    if converters := c.value("model.converters"):
+        c.notes.append(f"`model.converters: {show(converters)}` is not modeled; {_FP8}")
+
+
+_TRAINING = row(
+    {"context_length": size("training.seq_len", 2048), "training.sequence_length": same("context_length")},
+    {"training.batch_size": size("training.local_batch_size training.batch_size", 8)},
+    {"training.precision": when(apply("bf16".__eq__, choice("training.dtype", _DTYPES, "fp32")), "bf16", _COMPUTED)},
+    recompute("activation_checkpoint.mode", ["full"]), optimizer("optimizer.name"),
+    {"training.optimizer_kernel": choice("optimizer.implementation", {"fused": None, "foreach": "foreach", "for-loop": "for-loop"}, None)},
+    {"_converters": code(_converters, "model.converters")},
+    only={"training.enable_cpu_offload": False, "optimizer.early_step_in_backward": False},
+    ignored={
+        NAMES: "model.name model.flavor model.hf_assets_path model.tokenizer_path model.print_after_conversion",
+        RUNS: (
+            "training.mixed_precision_reduce training.gc_freq training.gc_debug training.compile training.deterministic training.seed "
+            + " ".join(f"activation_checkpoint.{one}" for one in (
+                "selective_ac_option", "per_op_sac_force_recompute_mm_shapes_by_fqns", "early_stop", "memory_budget", "preserve_rng_state",
+                "determinism_check", "debug", "visualize_memory_budget_pareto"))
+            + " compile debug comm experimental quantize float8 mx"
+        ),
+        DEVICES: "parallelism fault_tolerance",
+        UPDATES: "optimizer.lr optimizer.eps optimizer.beta1 optimizer.beta2 optimizer.weight_decay lr_scheduler training.max_norm",
+        "tokens also depend on the number of devices": "training.steps training.global_batch_size",
+        NOT_COUNTED: (
+            "job profiling metrics checkpoint validation memory_estimation training.dataset training.dataset_path "
+            "training.dataloader.num_workers training.dataloader.persistent_workers training.dataloader.pin_memory "
+            "training.dataloader.prefetch_factor"
+        ),
+    },
+    notes=("torchtitan's own kernels are not modeled; activations are those of PyTorch's modules",),
+)  # fmt: skip
+
+_BUFFER = {"experts.correction_bias": "buffer"}  # with which the router balances the experts
+_ROWS: Mapping[str, Row] = {
+    "llama3": row(Row(LLAMA.settings, LLAMA.only, LLAMA.ignored), _TRAINING),
+    "qwen3": row(MISTRAL, where(HAS_EXPERTS, {"experts.d_ff": size("moe_inter_dim", 768), **_BUFFER}), HEAD_NORM, _TRAINING),
+    "deepseek_v3": row(DEEPSEEK, _BUFFER, _TRAINING),
+}
+
+
+def _llama(dim: int, n_layers: int, n_heads: int, **more: float) -> Config:
+    return {"vocab_size": 128256, "dim": dim, "n_layers": n_layers, "n_heads": n_heads, **more}
+
+
+def _qwen(dim: int, n_layers: int, n_heads: int, hidden_dim: int, n_kv_heads: int = 8, **more: object) -> Config:
+    sizes = {"vocab_size": 151936, "dim": dim, "n_layers": n_layers, "n_heads": n_heads, "n_kv_heads": n_kv_heads, "head_dim": 128}
+    return {**sizes, "hidden_dim": hidden_dim, **more}
+
+
+def _deepseek(dim: int, n_layers: int, n_heads: int, widths: tuple[int, int], experts: tuple[int, int, int], **more: object) -> Config:
+    sizes = {"dim": dim, "n_layers": n_layers, "n_heads": n_heads, "inter_dim": widths[0], "moe_inter_dim": widths[1]}
+    return {**sizes, "n_routed_experts": experts[0], "n_shared_experts": experts[1], "n_activated_experts": experts[2], **more}
+
+
+_SMALL = {"vocab_size": 2048}
+_128_EXPERTS = {"num_experts": 128, "num_experts_per_tok": 8}
+FLAVORS: Mapping[str, Mapping[str, Config]] = {
+    "llama3": {
+        "debugmodel": _llama(256, 6, 16, **_SMALL),
+        "8B": _llama(4096, 32, 32, n_kv_heads=8, ffn_dim_multiplier=1.3, multiple_of=1024),
+        "70B": _llama(8192, 80, 64, n_kv_heads=8, ffn_dim_multiplier=1.3, multiple_of=4096),
+        "405B": _llama(16384, 126, 128, n_kv_heads=8, ffn_dim_multiplier=1.2, multiple_of=4096),
+    },
+    "qwen3": {
+        "debugmodel": _qwen(256, 8, 16, 3072, tied_embeddings=True, **_SMALL),
+        "0.6B": _qwen(1024, 28, 16, 3072, tied_embeddings=True), "1.7B": _qwen(2048, 28, 16, 6144, tied_embeddings=True),
+        "4B": _qwen(2560, 36, 32, 9728, tied_embeddings=True), "8B": _qwen(4096, 36, 32, 12288), "14B": _qwen(5120, 40, 40, 17408),
+        "32B": _qwen(5120, 64, 64, 25600),
+        "debugmodel_moe": _qwen(256, 8, 16, 3072, moe={"num_experts": 64, "num_experts_per_tok": 8}, moe_inter_dim=768, **_SMALL),
+        "30B-A3B": _qwen(2048, 48, 32, 6144, 4, moe=_128_EXPERTS, moe_inter_dim=768),
+        "235B-A22B": _qwen(4096, 94, 64, 12288, 4, moe=_128_EXPERTS, moe_inter_dim=1536),
+    },
+    "deepseek_v3": {
+        "debugmodel": _deepseek(256, 6, 16, (1024, 256), (8, 2, 3), **_SMALL),
+        "16B": _deepseek(2048, 27, 16, (10944, 1408), (64, 2, 6)),
+        "236B": _deepseek(5120, 60, 128, (12288, 1536), (160, 2, 6), q_lora_rank=1536),
+        "671B": _deepseek(7168, 61, 128, (18432, 2048), (256, 1, 8), q_lora_rank=1536, vocab_size=129280, score_func="sigmoid",
+            n_dense_layers=3),
+    },
+}  # fmt: skip
+_MASKS = ("_flex_attn", "_varlen_attn", "_flex", "_varlen")  # the same sizes with other kernels
+
+
+def _read(given: Given) -> Imported:
+    model = given.config["model"]
+    name, flavor = str(model.get("name")), str(model.get("flavor", "debugmodel"))
+    if name not in FLAVORS:
+        raise UnsupportedConfigError(f"torchtitan config: `model.name: {show(name)}` is not supported; supported: {', '.join(FLAVORS)}")
+    base = next((flavor.removesuffix(mask) for mask in _MASKS if flavor.endswith(mask)), flavor)
+    if base not in FLAVORS[name]:
+        raise UnsupportedConfigError(f"torchtitan config: {name} has no flavor {show(flavor)}; it has {', '.join(FLAVORS[name])}")
+    sizes = {key: leaves(value) for key, value in FLAVORS[name][base].items()}
+    sections = {key: leaves(value) for key, value in given.config.items()}
+    sections["activation_checkpoint"] = {"mode": "selective", **(sections.get("activation_checkpoint") or {})}  # its default
+    return read(_ROWS[name], {**sizes, **sections}, f"torchtitan's {name} {flavor}")
+
+
+def _recognizes(given: Given) -> bool:
+    model = given.config.get("model")
+    return isinstance(model, Mapping) and "flavor" in model and "name" in model
+
+
+FORMAT = Format(
+    "torchtitan",
+    "a trainer's TOML",
+    "pytorch/torchtitan 0.2.2: config/job_config.py, models/*/__init__.py (flavors of llama3, qwen3 and deepseek_v3)",
+    _recognizes,
+    _read,
+    {f"torchtitan-{name}": one for name, one in _ROWS.items()},
+)
