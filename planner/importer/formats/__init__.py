@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from planner.importer.format import Format
-from planner.importer.formats import deepseek, huggingface, levanter, litgpt, megatron, nanogpt, nanotron, neox, olmo, olmo_core, params, torchtitan
+from planner.importer.formats import (
+    deepseek,
+    huggingface,
+    levanter,
+    litgpt,
+    megatron,
+    nanogpt,
+    nanogpt_overrides,
+    nanotron,
+    neox,
+    olmo,
+    olmo_core,
+    params,
+    torchtitan,
+)
 
 FORMATS: tuple[Format, ...] = (
     torchtitan.FORMAT, nanotron.FORMAT, levanter.FORMAT, olmo_core.FORMAT, olmo.FORMAT, deepseek.FORMAT, params.FORMAT,
-    huggingface.FORMAT, neox.FORMAT, megatron.FORMAT, litgpt.FORMAT, nanogpt.FORMAT,
+    huggingface.FORMAT, neox.FORMAT, megatron.FORMAT, litgpt.FORMAT,
+    nanogpt_overrides.FORMAT, nanogpt.FORMAT,
 )  # fmt: skip
