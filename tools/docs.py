@@ -26,9 +26,10 @@ from planner.spec.records import Scenario, Spec  # noqa: E402
 from planner.trace.decoder import trace  # noqa: E402
 from planner.trace.sizes import text  # noqa: E402
 from planner.trace.tape import Operation, operations  # noqa: E402
+from tools.formats import format_reference, with_programs  # noqa: E402
+from tools.tables import WRITTEN, table  # noqa: E402
 
 DOCS = ROOT / "docs"
-WRITTEN = "<!-- Written by tools/docs.py from the code: change it there, then `make docs`. -->"
 
 AGREEMENTS = ("metric", "reference", "cases", "agreement")
 ACCURACY = re.compile(r"(?<=<!-- accuracy -->\n).*?(?=<!-- /accuracy -->)", re.DOTALL)
@@ -63,18 +64,6 @@ UNKNOWN = """\
 - The first step of Lion: it is counted with all of Lion's state, part of which a first step has not allocated yet.
 - Other kernels, drivers and releases. `planner verify SPEC --all` measures your installed PyTorch.
 - Model quality."""
-
-
-def row(cells: Iterable[str]) -> str:
-    """Write a line of a table."""
-    return f"| {' | '.join(cell.replace('|', '&#124;').replace('<', '&lt;') for cell in cells)} |"
-
-
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]], align: str = "") -> Iterator[str]:
-    """Write a table; align has r for each column of numbers."""
-    yield row(headings)
-    yield f"|{'|'.join('---:' if side == 'r' else '---' for side in align.ljust(len(headings), 'l'))}|"
-    yield from map(row, rows)
 
 
 def python_reference() -> Iterator[str]:
@@ -364,10 +353,13 @@ def pages() -> dict[Path, str]:
         "columns.md": column_reference,
         "operators.md": operator_reference,
         "trust.md": trust,
+        "formats.md": format_reference,
     }
     made = {DOCS / name: "\n".join(lines()).rstrip() + "\n" for name, lines in generated.items()}
     for page in (ROOT / "README.md", ROOT / "CHANGELOG.md", DOCS / "models.md"):
         made[page] = ACCURACY.sub("\n".join([*accuracy(), ""]), counted(page.read_text(encoding="utf-8")))
+    for page in (ROOT / "README.md", DOCS / "models.md", ROOT / "planner" / "cli" / "import_.py"):
+        made[page] = with_programs(made.get(page) or page.read_text(encoding="utf-8"))
     return made
 
 

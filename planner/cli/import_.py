@@ -1,7 +1,12 @@
-"""Convert a Hugging Face, Megatron-LM, LitGPT or nanoGPT config to a spec.
+"""Convert a config of another program to a spec.
 
-Accepts a Hugging Face config.json (for multimodal models, the text part), Megatron-LM's arguments (YAML, command line, or its startup log),
-a LitGPT model_config.yaml, or nanoGPT's settings. Unrecognized keys are listed. An unsupported setting that could change the counts is an
+Accepts a Hugging Face config.json (for multimodal models, the text part), and the configurations of trainers: YAML, JSON, TOML, Python
+assignments, a command line, or a list of arguments. docs/formats.md describes each.
+
+Programs: Hugging Face, Megatron-LM, torchtitan, nanotron, levanter, OLMo-core, OLMo, DeepSeek, Meta and Mistral, GPT-NeoX, LitGPT and
+nanoGPT.
+
+Unrecognized keys are listed. An unsupported setting that could change the counts is an
 error (exit code 1); the importer never guesses. planner run, show and validate also accept a config.json directly.
 """
 
@@ -16,7 +21,7 @@ from planner.cli.specs import report
 from planner.cli.streams import fail, note
 
 EXAMPLES = (
-    ("planner import config.json -o specs/mine.yaml", "convert a Hugging Face, Megatron-LM, LitGPT or nanoGPT config"),
+    ("planner import config.json -o specs/mine.yaml", "convert a config of another program"),
     ("planner import --keys qwen3", "print which keys of a config.json are read, and for which settings"),
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,12 @@ class Format:
     recognizes: Callable[[Given], bool]  # by what only this program's files have
     read: Callable[[Given], Imported]  # raises UnsupportedConfigError
     rows: Mapping[str, Row] = field(default_factory=dict)  # by their names for ``planner import --keys``
+    marks: str = ""  # the keys by which it is recognized, in words
+
+
+def one_of(keys: Iterable[str]) -> str:
+    """Return in words that a file has one of these keys."""
+    return f"one of {', '.join(f'`{key}`' for key in keys)}"
 
 
 def by_row(name: str, row: Row) -> Callable[[Given], Imported]:

@@ -38,7 +38,7 @@ def _listed(name: str, row: Row) -> Iterator[str]:
     yield f"{name}: keys that are read, the meaning of their absence, and the settings they become"
     yield from _columns([(key, absent, ", ".join(settings)) for key, (settings, absent) in read.items()])
     yield "Keys with one supported value, or more"
-    yield from _columns([(key, _allowed(allowed)) for key, allowed in {**row.only, **dict.fromkeys(REFUSED_ANYWHERE, False)}.items()])
+    yield from _columns([(key, allowed_text(allowed)) for key, allowed in {**row.only, **dict.fromkeys(REFUSED_ANYWHERE, False)}.items()])
     yield "Keys that change no count"
     reasons: dict[str, list[str]] = {}
     for key, reason in {**NEUTRAL, **row.ignored}.items():
@@ -61,11 +61,12 @@ def read_keys(row: Row) -> dict[str, tuple[tuple[str, ...], str]]:
     return read
 
 
-def _allowed(allowed: object) -> str:
+def allowed_text(allowed: object) -> str:
+    """Return the supported values of a key in words."""
     if isinstance(allowed, Source):
         return allowed.text
     values = allowed if isinstance(allowed, tuple) else (allowed,)
-    return " or ".join(map(json.dumps, values)) if values else "absent"
+    return " or ".join(one.text if isinstance(one, Source) else json.dumps(one) for one in values) if values else "absent"
 
 
 def _columns(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:

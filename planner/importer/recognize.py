@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from planner.importer.format import Given
-from planner.importer.formats import FORMATS
+from planner.importer.formats import FORMATS, PROGRAMS, torchtitan
 from planner.importer.reader import Imported, UnsupportedConfigError
 from planner.importer.syntax import parsed
 
@@ -16,9 +16,10 @@ def read_config(text: str, file: str) -> Imported:
     for one in FORMATS:
         if one.recognizes(given):
             return one.read(given)
-    if isinstance(given.config.get("model"), Mapping):
+    if isinstance(given.config.get("model"), Mapping) and not file.endswith(".toml"):
         raise UnsupportedConfigError("unrecognized configuration (is it already a spec?)")
+    if file.endswith(".toml"):
+        raise UnsupportedConfigError(f"unrecognized TOML: only torchtitan's is read, which has {torchtitan.FORMAT.marks}")
     raise UnsupportedConfigError(
-        "unrecognized configuration: Hugging Face's has `model_type`, Megatron-LM's num_layers, hidden_size and num_attention_heads, "
-        "nanoGPT's and LitGPT's n_layer, n_head and n_embd"
+        f"unrecognized configuration: it has the keys of none of {', '.join(PROGRAMS)}; docs/formats.md lists the keys of each"
     )

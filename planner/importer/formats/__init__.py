@@ -24,3 +24,5 @@ FORMATS: tuple[Format, ...] = (
     huggingface.FORMAT, neox.FORMAT, megatron.FORMAT, litgpt.FORMAT,
     nanogpt_overrides.FORMAT, nanogpt.FORMAT,
 )  # fmt: skip
+PROGRAMS = tuple(dict.fromkeys(one.name for one in (huggingface.FORMAT, megatron.FORMAT, *FORMATS)))
+"""The programs whose files are read, the most frequent first."""

@@ -55,4 +55,5 @@ FORMAT = Format(
     lambda given: "dim" in given.config and has_all("inter_dim", "n_heads")(given),
     _read,
     {"deepseek-inference": DEEPSEEK},
+    "`dim`, `inter_dim` and `n_heads`",
 )

@@ -123,4 +123,5 @@ FORMAT = Format(
     lambda given: "model_type" in given.config,
     lambda given: read_huggingface(given.config),
     FAMILIES,
+    "`model_type`",
 )

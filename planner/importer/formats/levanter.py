@@ -126,4 +126,5 @@ FORMAT = Format(
     _recognizes,
     _read,
     {f"levanter-{kind}": one for kind, one in TYPES.items()},
+    "`type` in the section `model`, with `hidden_dim` beside it or a section `trainer`",
 )

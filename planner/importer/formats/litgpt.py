@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from planner.importer.engine import Reading, read, row
-from planner.importer.format import Format, Given
+from planner.importer.format import Format, Given, one_of
 from planner.importer.keys import *
 from planner.importer.neutral import *
 from planner.importer.parts import *
@@ -167,4 +167,5 @@ FORMAT = Format(
     _recognizes,
     _read,
     {"litgpt": LITGPT},
+    f"`n_layer`, `n_head`, `n_embd` and {one_of(_ONLY)}",
 )

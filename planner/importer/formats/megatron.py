@@ -233,4 +233,5 @@ FORMAT = Format(
     lambda given: all(not names.isdisjoint(_arguments(given.config)) for names in _HAVE),
     _read,
     {"megatron": MEGATRON},
+    "`num_layers`, `hidden_size` and `num_attention_heads`",
 )

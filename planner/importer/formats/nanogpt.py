@@ -61,4 +61,5 @@ FORMAT = Format(
     has_all("n_layer", "n_head", "n_embd"),
     by_row("nanoGPT", NANOGPT),
     {"nanogpt": NANOGPT},
+    "`n_layer`, `n_head` and `n_embd`",
 )

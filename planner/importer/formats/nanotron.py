@@ -105,4 +105,5 @@ FORMAT = Format(
     lambda given: any(str(key).startswith("is_") and str(key).endswith("_config") for key in _model(given.config)),
     _read,
     {"nanotron": NANOTRON},
+    "in the section `model.model_config`, or at the top, a key `is_…_config`",
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.importer.engine import Reading, read, row
-from planner.importer.format import Format, Given
+from planner.importer.format import Format, Given, one_of
 from planner.importer.keys import *
 from planner.importer.neutral import *
 from planner.importer.parts import *
@@ -175,4 +175,5 @@ FORMAT = Format(
     lambda given: bool(_found(given)),
     _read,
     {"gpt-neox": NEOX},
+    one_of(_ONLY),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from planner.importer.engine import Reading, read, row
-from planner.importer.format import Format, Given
+from planner.importer.format import Format, Given, one_of
 from planner.importer.keys import *
 from planner.importer.neutral import *
 from planner.importer.parts import *
@@ -110,4 +110,5 @@ FORMAT = Format(
     _recognizes,
     _read,
     {"olmo-trainer": OLMO},
+    f"in the section `model`, or at the top, `d_model` and {one_of(_ONLY)}",
 )

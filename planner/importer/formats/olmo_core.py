@@ -166,4 +166,5 @@ FORMAT = Format(
     _recognizes,
     _read,
     {"olmo-core": OLMO_CORE},
+    "in the section `model`, or at the top, the sections `block` and `lm_head`",
 )

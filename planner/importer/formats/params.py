@@ -65,4 +65,5 @@ FORMAT = Format(
     lambda given: has_all("dim", "n_layers", "n_heads")(given) and "dim" in given.config and "inter_dim" not in given.config,
     _read,
     {"meta-params": LLAMA, "mistral-params": MISTRAL},
+    "`dim`, `n_layers` and `n_heads`; with `hidden_dim` it is Mistral's",
 )

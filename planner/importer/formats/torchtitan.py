@@ -134,4 +134,5 @@ FORMAT = Format(
     _recognizes,
     _read,
     {f"torchtitan-{name}": one for name, one in _ROWS.items()},
+    "`name` and `flavor` in the section `model`",
 )
