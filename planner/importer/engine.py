@@ -203,12 +203,18 @@ def _flat(config: Config, sections: Iterable[str]) -> Iterator[tuple[str, Any]]:
             yield key, value
 
 
+def values_of(c: Reading) -> dict[str, Any]:
+    """Return the values of the row's settings. Raises UnsupportedConfigError."""
+    c.check_supported()
+    values = {setting: value for setting in c.row.settings if (value := c[setting]) is not None}
+    c.check_single()
+    return values
+
+
 def read(row: Row, config: Config, model_type: str) -> Imported:
     """Read a configuration by a row. Raises UnsupportedConfigError, which names the key and the reason."""
     c = Reading(row, config, model_type)
-    c.check_supported()
-    values = {setting: value for setting in row.settings if (value := c[setting]) is not None}
-    c.check_single()
+    values = values_of(c)
     training = {setting.removeprefix("training."): value for setting, value in values.items() if setting.startswith("training.")}
     model = nested({setting: value for setting, value in values.items() if not setting.startswith(("training.", "layers.", "_"))})
     _check_experts(c, model)

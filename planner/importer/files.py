@@ -53,13 +53,14 @@ def spec_source(source: Source) -> Source:
 def first_problem(text: str) -> str:
     """Return the first error in an imported spec: the configuration describes an impossible model."""
     from planner.spec.checks import check
+    from planner.spec.extend import extended
     from planner.spec.settings import Document
     from planner.spec.validate import validate
     from planner.spec.yaml12 import parse
 
     tree, problems = parse(Source("imported", text))
     if not problems:
-        tree, problems = validate(tree)
+        tree, problems = validate(extended(tree, "imported", lambda file: parse(read_source(file))[0]))
         problems = (*problems, *check(Document(tree)))
     return f"the configuration describes an invalid model: {problems[0].message}" if problems else ""
 

@@ -27,6 +27,7 @@ class Imported:
     notes: tuple[str, ...] = ()  # differences from the configuration
     further: SpecModel = field(default_factory=dict)  # the configuration's training settings
     omits: tuple[str, ...] = ()  # parts of the configured model that the spec does not count
+    extends: str = ""  # the model of the catalogue that the configuration names, in place of a model of its own
 
     @property
     def training(self) -> SpecModel:

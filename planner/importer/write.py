@@ -46,12 +46,19 @@ def spec_text(
     lines += [f"description: {_scalar(description)}"] if description else []
     lines += [f"source: {_scalar(source)}"] if source else []
     lines += [f"omits: {_flow(list(imported.omits))}"] if imported.omits else []
-    lines += ["model:", *_model(imported, comments=comments)]
+    lines += [f"extends: catalog/{imported.extends}"] if imported.extends else ["model:", *_model(imported, comments=comments)]
     if imported.training:
-        lines += ["training:", *(f"  {key}: {_scalar(value)}" for key, value in imported.training.items())]
+        lines += ["training:", *(_trained(key, value, imported if comments else None) for key, value in imported.training.items())]
     if expect:
         lines += ["expect:", *(f"  {key}: {value}" for key, value in expect.items())]
     return "\n".join(lines) + "\n"
+
+
+def _trained(key: str, value: Any, imported: Imported | None) -> str:  # a spec's value
+    origin = ", ".join(name for name in imported.origins.get(f"training.{key}", ()) if name != key) if imported else ""
+    missing = imported is not None and f"training.{key}" in imported.defaults
+    comment = f"  # {origin}" if origin else f"  # not in the file; default of {imported.model_type}" if imported and missing else ""
+    return f"  {key}: {_scalar(value)}{comment}"
 
 
 def _remarks(imported: Imported) -> Iterator[str]:

@@ -96,7 +96,8 @@ def nearest(name: str) -> list[str]:
 
     lowered = name[:_LONGEST].lower().removeprefix("meta-").removesuffix("-hf")
     within = [known for known in paths() if lowered and lowered in known]
-    return (within or difflib.get_close_matches(lowered, paths(), 3, 0.5))[:3]
+    parts = sorted((known for known in paths() if known in lowered), key=len, reverse=True)[:1]
+    return (within or parts or difflib.get_close_matches(lowered, paths(), 3, 0.5))[:3]
 
 
 def entries(pattern: str = "") -> list[Entry]:

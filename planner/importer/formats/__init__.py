@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from planner.importer.format import Format
 from planner.importer.formats import (
-    deepseek,
-    huggingface,
-    levanter,
-    litgpt,
-    megatron,
-    nanogpt,
-    nanogpt_overrides,
-    nanotron,
-    neox,
-    olmo,
-    olmo_core,
-    params,
-    torchtitan,
-)
+    axolotl, deepseek, huggingface, levanter, litgpt, llamafactory, megatron, nanogpt, nanogpt_overrides, nanotron, neox, olmo, olmo_core,
+    params, torchtitan, torchtune, trl,
+)  # fmt: skip
 
 FORMATS: tuple[Format, ...] = (
-    torchtitan.FORMAT, nanotron.FORMAT, levanter.FORMAT, olmo_core.FORMAT, olmo.FORMAT, deepseek.FORMAT, params.FORMAT,
-    huggingface.FORMAT, neox.FORMAT, megatron.FORMAT, litgpt.FORMAT,
+    axolotl.FORMAT, torchtune.FORMAT, llamafactory.FORMAT, trl.FORMAT, torchtitan.FORMAT, nanotron.FORMAT, levanter.FORMAT,
+    olmo_core.FORMAT, olmo.FORMAT, deepseek.FORMAT, params.FORMAT, huggingface.FORMAT, neox.FORMAT, megatron.FORMAT, litgpt.FORMAT,
     nanogpt_overrides.FORMAT, nanogpt.FORMAT,
 )  # fmt: skip
 PROGRAMS = tuple(dict.fromkeys(one.name for one in (huggingface.FORMAT, megatron.FORMAT, *FORMATS)))

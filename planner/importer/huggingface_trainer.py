@@ -1,0 +1,94 @@
+"""Settings of transformers' Trainer, which several fine-tuning programs share.
+
+Read from transformers 5.24: training_args.py, trainer_optimizer.py.
+"""
+
+from __future__ import annotations
+
+from planner.importer.engine import Reading
+from planner.importer.keys import Source, alike, code, positive, size
+from planner.importer.named import COMPILED, DATA, DEVICES, KERNELS, PAGED, PARTIAL, RUNS, STATES, TUNES, is_on
+from planner.importer.reader import show
+
+# With the kernel of PyTorch's optimizer; None where there is no choice.
+_OPTIMIZERS: dict[str, tuple[str, str | None]] = {
+    "adamw_torch": ("adamw", "foreach"), "adamw_torch_fused": ("adamw", "fused"), "adamw_hf": ("adamw", "foreach"),
+    "adamw_bnb_8bit": ("adamw-8bit", None), "adamw_8bit": ("adamw-8bit", None), "paged_adamw_8bit": ("adamw-8bit", None),
+    "adafactor": ("adafactor", None), "sgd": ("sgd", None), "muon": ("muon", None),
+}  # fmt: skip
+# bitsandbytes' states have 32 bits whatever the weights are; those of the spec language follow the weights.
+_FLOAT32_STATES: dict[str, tuple[str, str | None]] = {
+    "paged_adamw_32bit": ("adamw", None), "lion_32bit": ("lion", None), "paged_lion_32bit": ("lion", None),
+}  # fmt: skip
+
+# Keys of TrainingArguments, but for those that are read.
+REFUSED = {PARTIAL: "optim_target_modules", "the batch size is found while it runs": "auto_find_batch_size"}
+OMITTED = {
+    KERNELS: "use_liger_kernel", COMPILED: "torch_compile torch_compile_backend torch_compile_mode",
+    DEVICES: "deepspeed fsdp fsdp_config parallelism_config accelerator_config",
+}  # fmt: skip
+IGNORED = {
+    DATA: (
+        "remove_unused_columns label_names train_sampling_strategy length_column_name dataloader_drop_last dataloader_num_workers "
+        "dataloader_pin_memory dataloader_persistent_workers dataloader_prefetch_factor dataloader_multiprocessing_context "
+        "dataloader_in_order group_by_length"
+    ),
+    RUNS: (
+        "output_dir overwrite_output_dir torch_empty_cache_steps logging_strategy logging_steps logging_first_step log_on_each_node "
+        "logging_nan_inf_filter logging_dir include_num_input_tokens_seen log_level log_level_replica disable_tqdm report_to run_name "
+        "project trackio_space_id trackio_bucket_id trackio_static_space_id eval_strategy evaluation_strategy eval_steps eval_delay "
+        "per_device_eval_batch_size prediction_loss_only eval_on_start eval_do_concat_batches eval_use_gather_object "
+        "eval_accumulation_steps include_for_metrics batch_eval_metrics save_only_model save_strategy save_steps save_on_each_node "
+        "save_total_limit save_safetensors enable_jit_checkpoint push_to_hub hub_token hub_private_repo hub_model_id hub_strategy "
+        "hub_always_push hub_revision load_best_model_at_end metric_for_best_model greater_is_better ignore_data_skip "
+        "restore_callback_states_from_checkpoint full_determinism seed data_seed tf32 bf16_full_eval fp16_full_eval "
+        "ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph ddp_backend ddp_timeout debug "
+        "skip_memory_metrics do_train do_eval do_predict resume_from_checkpoint local_rank liger_kernel_config use_cache "
+        "gradient_checkpointing_kwargs activation_checkpointing_kwargs"
+    ),
+    TUNES: (
+        "num_train_epochs learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps warmup_ratio optim_args weight_decay adam_beta1 "
+        "adam_beta2 adam_epsilon average_tokens_across_devices max_grad_norm label_smoothing_factor neftune_noise_alpha"
+    ),
+}
+
+
+def batch() -> dict[str, Source]:
+    """Return the batch size of a device, the accumulated batches and the steps."""
+    return {
+        "training.batch_size": size("per_device_train_batch_size", 8),
+        "training.gradient_accumulation": size("gradient_accumulation_steps", 1),
+        "training.steps": code(_steps, "max_steps"),
+    }
+
+
+def _steps(c: Reading) -> int | None:
+    steps = c.value("max_steps")
+    return None if steps is None or alike(steps, -1) else positive(c, "max_steps", steps)
+
+
+def optimizer(name: str) -> dict[str, Source]:
+    """Return the optimizer under the key ``name``, and its kernel."""
+
+    def chosen(c: Reading) -> tuple[str, str | None]:
+        found = c.found(name)
+        given = found[1] if found else c.own("adamw_torch_fused")
+        if given in _FLOAT32_STATES and c["training.precision"] == "bf16":
+            raise c.refusal(f"`{name}: {show(given)}`: {STATES} over bfloat16 weights")
+        known = _OPTIMIZERS | _FLOAT32_STATES
+        if given not in known:
+            raise c.unsupported(name, given, known)
+        if given.startswith("paged"):
+            c.omits.append(f"{PAGED} ({given})")
+        return known[given]
+
+    return {"training.optimizer": code(lambda c: chosen(c)[0], name), "training.optimizer_kernel": code(lambda c: chosen(c)[1], name)}
+
+
+def attention(name: str, *others: str, eager: object = "eager") -> dict[str, Source]:
+    """Return the implementation: the modules of transformers, with fused attention unless it is switched off under one of the keys."""
+
+    def chosen(c: Reading) -> str:
+        return "transformers-eager" if c.value(name) == eager or any(is_on(c.value(other)) for other in others) else "transformers"
+
+    return {"training.implementation": code(chosen, name, *others)}
