@@ -117,11 +117,12 @@ def files() -> dict[Path, str]:
 def text(row: Row, imported: Imported) -> str:
     """Return a model's spec."""
     repository = re.sub(r" \(.*\)$", "", row["name"])
+    same = row.get("also", ())
     further = {"sequence_length": min(TOKENS, imported.model["context_length"]), "precision": "bf16-master"}
     return spec_text(
         replace(imported, further=further, omits=(*row.get("omits", ()), *imported.omits)),
         title(row["name"]),
-        source=f"https://huggingface.co/{repository}/blob/main/config.json",
+        source=(f"https://huggingface.co/{repository}/blob/main/config.json", *(f"https://huggingface.co/{name}" for name in same)),
         schema=SCHEMA,
         expect={"params_total": row["params_total"], "params_active": row["params_active"]},
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -32,7 +32,7 @@ def spec_text(
     imported: Imported,
     name: str,
     *,
-    source: str = "",
+    source: str | Sequence[str] = "",
     schema: str = "",
     description: str = "",
     expect: Mapping[str, int] | None = None,
@@ -44,7 +44,7 @@ def spec_text(
         lines += _remarks(imported)
     lines.append(f"name: {_scalar(name)}")
     lines += [f"description: {_scalar(description)}"] if description else []
-    lines += [f"source: {_scalar(source)}"] if source else []
+    lines += _sources([source] if isinstance(source, str) else source)
     lines += [f"omits: {_flow(list(imported.omits))}"] if imported.omits else []
     lines += [f"extends: catalog/{imported.extends}"] if imported.extends else ["model:", *_model(imported, comments=comments)]
     if imported.training:
@@ -52,6 +52,12 @@ def spec_text(
     if expect:
         lines += ["expect:", *(f"  {key}: {value}" for key, value in expect.items())]
     return "\n".join(lines) + "\n"
+
+
+def _sources(addresses: Sequence[str]) -> list[str]:
+    if len(addresses) > 1:
+        return ["source:", *(f"  - {_scalar(address)}" for address in addresses)]
+    return [f"source: {_scalar(address)}" for address in addresses if address]
 
 
 def _trained(key: str, value: Any, imported: Imported | None) -> str:  # a spec's value

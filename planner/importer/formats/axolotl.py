@@ -95,7 +95,7 @@ AXOLOTL = program(
         ),
         OFFLOADED: "activation_offloading layer_offloading",
         COMPILED: "torch_compile deepcompile",
-        TOKENS: "tokens",
+        TOKENS: "tokens resize_token_embeddings_to_32x",
         "float8 computation": "fp8",
     },
     ignored={
