@@ -3,8 +3,8 @@
 Accepts a Hugging Face config.json (for multimodal models, the text part), and the configurations of trainers: YAML, JSON, TOML, Python
 assignments, a command line, or a list of arguments. docs/formats.md describes each.
 
-Programs: Hugging Face, Megatron-LM, torchtitan, nanotron, levanter, OLMo-core, OLMo, DeepSeek, Meta and Mistral, GPT-NeoX, LitGPT and
-nanoGPT.
+Programs: Hugging Face, Megatron-LM, axolotl, torchtune, LLaMA-Factory, TRL, torchtitan, nanotron, levanter, OLMo-core, OLMo, DeepSeek,
+Meta and Mistral, GPT-NeoX, LitGPT and nanoGPT.
 
 Unrecognized keys are listed. An unsupported setting that could change the counts is an
 error (exit code 1); the importer never guesses. planner run, show and validate also accept a config.json directly.

@@ -219,7 +219,9 @@ class Script:
 
     def _command(self, words: list[str]) -> None:
         """Record a command with arguments; text that a shell runs again is followed."""
-        shell = next((at for at, two in enumerate(pairwise(words)) if two[0].endswith("sh") and two[1].startswith("-") and "c" in two[1]), None)
+        shell = next(
+            (at for at, two in enumerate(pairwise(words)) if two[0].endswith("sh") and two[1].startswith("-") and "c" in two[1]), None
+        )
         if words[:1] == ["eval"]:
             again = words[1:]
         else:

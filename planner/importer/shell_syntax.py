@@ -383,4 +383,3 @@ class Parser:
     def _redirections(self) -> None:
         while self._peek() in REDIRECTIONS:
             self._at += 2
-

@@ -142,7 +142,9 @@ def workbook(models: Sequence[Planned]) -> bytes:
 def _fill(book: _Book, models: Sequence[Planned]) -> None:
     pairs = [(model, plan, scenario) for model in models for plan, scenario in zip(model.plans, model.spec.scenarios, strict=True)]
     alike: ByStructure[Plan] = ByStructure()
-    rows = [_Row(model, plan, formulas(model.spec, scenario, alike), number) for number, (model, plan, scenario) in enumerate(pairs, start=2)]
+    rows = [
+        _Row(model, plan, formulas(model.spec, scenario, alike), number) for number, (model, plan, scenario) in enumerate(pairs, start=2)
+    ]
     names = _inputs(rows)
     _head(book, "Inputs", (*_MADE_ONCE, *names))
     _head(book, "Capacity", [column.name for column in COLUMNS])

@@ -4,8 +4,23 @@ from __future__ import annotations
 
 from planner.importer.format import Format
 from planner.importer.formats import (
-    axolotl, deepseek, huggingface, levanter, litgpt, llamafactory, megatron, nanogpt, nanogpt_overrides, nanotron, neox, olmo, olmo_core,
-    params, torchtitan, torchtune, trl,
+    axolotl,
+    deepseek,
+    huggingface,
+    levanter,
+    litgpt,
+    llamafactory,
+    megatron,
+    nanogpt,
+    nanogpt_overrides,
+    nanotron,
+    neox,
+    olmo,
+    olmo_core,
+    params,
+    torchtitan,
+    torchtune,
+    trl,
 )  # fmt: skip
 
 FORMATS: tuple[Format, ...] = (

@@ -10,7 +10,7 @@ from planner.importer.format import Format, Given, has_all
 from planner.importer.keys import *
 from planner.importer.neutral import *
 from planner.importer.parts import *
-from planner.importer.reader import Imported, SpecModel
+from planner.importer.reader import Imported
 
 _BIASED_WIDTH = 7168  # the gate has a bias only in models of this width
 

@@ -103,7 +103,7 @@ def _windows(c: Reading) -> list[SpecModel] | None:
     if given is None:
         return None
     sides = str(given).strip("()[] ").replace(" ", "").split(",")
-    if len(sides) != 2 or not all(re.fullmatch("-?[0-9]{1,9}", side) for side in sides) or sides[1] not in ("0", "-1"):  # noqa: PLR2004
+    if len(sides) != 2 or not all(re.fullmatch("-?[0-9]{1,9}", side) for side in sides) or sides[1] not in ("0", "-1"):
         raise c.refusal(f"`window_size: {show(given)}` is not a number of tokens before and 0 after, such as 127,0")
     if int(sides[0]) < 0:
         return None

@@ -92,9 +92,7 @@ IGNORED: Mapping[str, str] = {
         "data_parallel_random_init embedding_init_method_std inference_rng_tracker init_method_std init_method_xavier_uniform "
         "init_model_with_meta_device no_initialization perform_initialization seed te_rng_tracker use_cpu_initialization"
     ),
-    LOSES: (
-        "calculate_per_token_loss moe_aux_loss_coeff moe_z_loss_coeff mtp_detach_heads mtp_loss_scaling_factor"
-    ),
+    LOSES: ("calculate_per_token_loss moe_aux_loss_coeff moe_z_loss_coeff mtp_detach_heads mtp_loss_scaling_factor"),
     SCALES: (
         "activation_func_clamp_value apply_layernorm_1p apply_query_key_layer_scaling glu_linear_offset layernorm_epsilon "
         "layernorm_zero_centered_gamma mup_attn_scale_power mup_base_head_dim mup_base_hidden_size mup_embedding_mult mup_output_mult "

@@ -17,17 +17,20 @@ _FLOAT32 = (None, "fp32", "torch.float32")
 # Switches of one device's memory that a spec cannot express, each with the value that changes nothing, if it is not false.
 _UNPLANNED: Mapping[str, object] = {
     **dict.fromkeys(
-        "use_megatron_fsdp use_custom_fsdp use_torch_fsdp2 optimizer_cpu_offload fine_grained_activation_offloading "
-        "fp32_residual_connection distribute_saved_activations moe_paged_stash fp16_lm_cross_entropy use_bnb_optimizer cpu_optimizer "
-        "memory_centric_tiled_linear".split(), False
+        ["use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2", "optimizer_cpu_offload", "fine_grained_activation_offloading", "fp32_residual_connection", "distribute_saved_activations", "moe_paged_stash", "fp16_lm_cross_entropy", "use_bnb_optimizer", "cpu_optimizer", "memory_centric_tiled_linear"], False
     ),
     "cpu_offloading_num_layers": 0, "moe_expert_capacity_factor": None, "logit_dtype": None, "output_logit_dtype": None,
-    **dict.fromkeys("fp8 fp8_format fp4 fp4_format".split(), None),
-    **dict.fromkeys("fp8_param_gather fp4_param_gather fp8_e4m3 fp8_hybrid".split(), False),
+    **dict.fromkeys(["fp8", "fp8_format", "fp4", "fp4_format"], None),
+    **dict.fromkeys(["fp8_param_gather", "fp4_param_gather", "fp8_e4m3", "fp8_hybrid"], False),
 }  # fmt: skip
 _LAYOUT = (
-    *_PARALLEL, "expert_model_parallel_size", "expert_tensor_parallel_size", "model_parallel_size", "pipe_parallel_size",
-    "moe_expert_parallel_size", "ds_sequence_parallel_size",
+    *_PARALLEL,
+    "expert_model_parallel_size",
+    "expert_tensor_parallel_size",
+    "model_parallel_size",
+    "pipe_parallel_size",
+    "moe_expert_parallel_size",
+    "ds_sequence_parallel_size",
 )
 _SWITCHES = ("sequence_parallel", "use_distributed_optimizer", "zero_stage")
 
@@ -163,17 +166,19 @@ TRAINING: Settings = {
         _accumulation, "micro_batch_size", "global_batch_size", "data_parallel_size", "world_size", *_PARALLEL
     ),
     "training.tokens": code(
-        _tokens, *"train_tokens train_samples train_iters rampup_batch_size step_batch_size_schedule seq_length".split(), "encoder_seq_length"
+        _tokens,
+        *["train_tokens", "train_samples", "train_iters", "rampup_batch_size", "step_batch_size_schedule", "seq_length"],
+        "encoder_seq_length",
     ),
     "training.precision": code(_precision, _BF16, _FP16),
-    "training.gradient_dtype": code(_gradient_dtype, *"grad_reduce_in_bf16 main_grads_dtype accumulate_allreduce_grads_in_fp32".split()),
+    "training.gradient_dtype": code(_gradient_dtype, *["grad_reduce_in_bf16", "main_grads_dtype", "accumulate_allreduce_grads_in_fp32"]),
     "training.optimizer": code(_optimizer, "optimizer", "sgd_momentum"),
     "training.muon_experts": when(apply("muon".__eq__, same("training.optimizer")), when(same("experts.count"), "each")),
     "training.dropout": code(_dropout, "attention_dropout", "hidden_dropout"),
     "training.recompute": code(
         _recompute,
-        *"recompute_granularity recompute_activations recompute_modules recompute_method recompute_num_layers".split(),
-        *"activations_checkpoint_method activations_checkpoint_num_layers checkpoint_activations checkpoint_num_layers".split(),
+        *["recompute_granularity", "recompute_activations", "recompute_modules", "recompute_method", "recompute_num_layers"],
+        *["activations_checkpoint_method", "activations_checkpoint_num_layers", "checkpoint_activations", "checkpoint_num_layers"],
     ),
     "training.implementation": "megatron",
     "_omitted": code(_omitted, *_LAYOUT, *_SWITCHES, *_UNPLANNED, "attention_backend", "use_flash_attn"),

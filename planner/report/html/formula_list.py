@@ -51,6 +51,7 @@ class FormulaList:
         parts = html.split(_MARK)
         parts[1::2] = [labels[int(number)] for number in parts[1::2]]
         items = (
-            f"<li{f' id=f{number}' if links else ''}><b>{text(figure)}</b> = {text(formula)}\n" for (figure, formula), number in known.items()
+            f"<li{f' id=f{number}' if links else ''}><b>{text(figure)}</b> = {text(formula)}\n"
+            for (figure, formula), number in known.items()
         )
         return "".join(parts), "".join(items)
