@@ -20,6 +20,8 @@ from planner.spec.mixers import RECORDS  # noqa: E402
 from planner.spec.records import Extra, Layer, Model, Run, Scenario, Spec, Training, Waiver  # noqa: E402
 
 PATH = ROOT / "planner" / "spec" / "schema" / "spec.schema.json"
+DIMENSIONS = 8  # of a tensor; more could make a number of elements that a report cannot show
+SCENARIOS = 500  # each is a plan; planner sweep is for more
 LARGEST = 2**53 - 1  # the largest integer that is exact in every JSON reader
 ONE_LINE = {
     "pattern": "^(\\S([\\s\\S]*\\S)?)?$",
@@ -146,9 +148,10 @@ def referred(section: str, names: Iterable[str]) -> Schema:
     return {name: {"$ref": f"#/properties/{section}/properties/{name}"} for name in names}
 
 
-def listed(items: Schema, example: object = None, least: int = 1) -> Schema:
+def listed(items: Schema, example: object = None, least: int = 1, most: int = 0) -> Schema:
     """Return the schema of a list."""
-    return {"type": "array", **({"minItems": least} if least else {}), "items": items, **({"examples": [example]} if example else {})}
+    bounds = ({"minItems": least} if least else {}) | ({"maxItems": most} if most else {})
+    return {"type": "array", **bounds, "items": items, **({"examples": [example]} if example else {})}
 
 
 def runs(stated: Key) -> Schema:
@@ -167,7 +170,7 @@ def scenarios(stated: Key) -> Schema:
     """Return the schema of scenarios, which have the keys of training."""
     scenario = mapping(Scenario, "scenarios.")
     scenario["properties"] |= referred("training", of_record(Training, ""))
-    return listed(scenario, stated.example, least=0)
+    return listed(scenario, stated.example, least=0, most=SCENARIOS)
 
 
 def mixers(stated: Key) -> Schema:
@@ -200,7 +203,7 @@ OF_THEIR_OWN: Mapping[str, Callable[[Key], Schema]] = {
     "model.layers": runs,
     "model.layers.layers": layers,
     "model.extra": lambda stated: listed(mapping(Extra, "model.extra."), stated.example),
-    "model.extra.shape": lambda stated: listed(SIZE, stated.example),
+    "model.extra.shape": lambda stated: listed(SIZE, stated.example, most=DIMENSIONS),
     "scenarios": scenarios,
     "waivers": lambda stated: listed(mapping(Waiver, "waivers."), stated.example),
     "waivers.until": lambda stated: {"type": "string", "minLength": 1, "maxLength": 100, "examples": [stated.example]},

@@ -133,7 +133,9 @@ def _assignments(text: str) -> Iterator[tuple[str, Any]]:
     """Yield the assignments of literals and of arithmetic with them in a Python file, which is not run."""
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except (RecursionError, MemoryError):
+        raise UnsupportedConfigError("invalid Python: the expressions are nested too deeply") from None
+    except (SyntaxError, ValueError) as error:
         raise UnsupportedConfigError(f"invalid Python: {str(error).splitlines()[0]}") from None
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):

@@ -24,9 +24,14 @@ if TYPE_CHECKING:
 
 Problems = Iterator[Problem]
 
+MOST_LAYERS = 512  # listed and different; the deepest published models have fewer than 200
+MOST_TRACED = 4096  # in all scenarios
+
 
 def check(document: Document) -> tuple[Problem, ...]:
     """Return everything that does not go together in a spec."""
+    if too_many := tuple(cost(document)):
+        return too_many
     model = document.model
     layers = [settings for group in document.groups for settings in group.layers]
     found: Iterable[Problem] = chain(
@@ -62,6 +67,18 @@ def n_layers(document: Document) -> Problems:
         if said != summed:
             message, hint = f"n_layers is {said}, but layers defines {summed} layers", f"write n_layers: {summed}, or remove it"
             yield document.model.problem("n_layers", "layer-count", message, hint)
+
+
+def cost(document: Document) -> Problems:
+    """Layers that differ are few, since a plan takes time for each of them in each scenario."""
+    listed, scenarios = sum(len(group.layers) for group in document.groups), len(document.scenarios)
+    hint = "write layers that repeat as a group with a count"
+    if listed > MOST_LAYERS:
+        message = f"layers lists {listed:,} layers, not counting equal ones in a row; at most {MOST_LAYERS} can be planned"
+        yield document.model.problem("layers", "too-many-layers", message, hint)
+    elif listed * scenarios > MOST_TRACED:
+        message = f"{listed:,} listed layers in {scenarios} scenarios are more than {MOST_TRACED:,} together"
+        yield document.model.problem("layers", "too-many-layers", message, hint)
 
 
 def run_positions(document: Document) -> Problems:

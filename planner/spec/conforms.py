@@ -55,6 +55,7 @@ _KEYWORDS: dict[str, Callable[[Any, Any, Schema], bool]] = {
     "maxLength": _of("string", lambda value, wanted: len(value) <= wanted),
     "pattern": _of("string", lambda value, wanted: re.search(wanted, value) is not None),
     "minItems": _of("array", lambda value, wanted: len(value) >= wanted),
+    "maxItems": _of("array", lambda value, wanted: len(value) <= wanted),
     "items": _of("array", lambda value, wanted: all(conforms(each, wanted) for each in value)),
     "required": _of("object", lambda value, wanted: all(key in value for key in wanted)),
     "properties": _of("object", lambda value, wanted: all(conforms(value[key], wanted[key]) for key in value if key in wanted)),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from decimal import Decimal
 from itertools import chain
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from planner.spec.extra import factors
@@ -233,6 +236,9 @@ def _size(document: Document, settings: Settings, node: Node) -> Problems:
         return
     known = sizes(document, settings)
     parts = factors(node.value)
+    with suppress(Unresolved, KeyError):
+        if (product := prod(Decimal(int(part) if part.isdecimal() else known[part]()) for part in parts)) >= 2**53:
+            yield node.mark.problem("shape", f"{quote(node.value)} is {product:.1e}, and the largest size 2^53 - 1", "correct the product")
     if not parts:
         message = f"{quote(node.value)} is neither a size nor a product of sizes"
         yield node.mark.problem("shape", message, "write for example d_model, or 2*d_model")

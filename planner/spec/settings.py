@@ -81,6 +81,7 @@ class Group:
 
     node: Node | None  # the run as written; None: the model has no runs
     layers: tuple[Settings, ...]
+    times: int = 1  # equal runs that follow one another are one group
 
     @property
     def count(self) -> int:
@@ -90,10 +91,10 @@ class Group:
             return count
         written = self.node.get("count")
         if written is None:
-            return 1
+            return self.times
         if not isinstance(written.value, int):
             raise Unresolved("count")
-        return written.value
+        return self.times * written.value
 
 
 class Document:
@@ -115,8 +116,14 @@ class Document:
         shared = self._shared
         if layers is None:
             return (Group(None, (shared,)),)
-        groups = []
+        groups: list[Group] = []
+        before: object = None
         for run in layers.elements() or [layers]:  # an unreadable list counts as one unreadable element
+            written = run.plain()
+            if groups and written == before:
+                groups[-1] = replace(groups[-1], times=groups[-1].times + 1)
+                continue
+            before = written
             own = self._on_top(shared, run)
             group = run.items().get("layers")
             inner = (own,) if group is None else tuple(self._on_top(own, layer) for layer in group.elements() or [group])

@@ -197,6 +197,7 @@ _EXPLAIN: dict[str, Callable[[_Error], Iterator[Finding]]] = {
     "minLength": _out_of_bounds("text", "must not be empty"),
     "maxLength": _out_of_bounds("text", "exceeds {bound} characters", "shorten it"),
     "minItems": _out_of_bounds("empty-list", "must not be an empty list", "remove the key"),
+    "maxItems": _out_of_bounds("too-many-items", "must have at most {bound} items", "remove some of them"),
     "pattern": _out_of_bounds("text", "must not begin or end with a space", "remove the space"),
     "not": _out_of_bounds("text", "must be one line without control characters", "write it on one line"),
 }

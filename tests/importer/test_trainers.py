@@ -170,6 +170,7 @@ def test_megatron_pads_the_vocabulary_per_rank() -> None:
         (NANOGPT.replace("bias = True", ""), "x.py", "`bias` is missing"),
         (NANOGPT.replace("n_embd = 768", "n_embd = 'wide'"), "x.py", "`n_embd: 'wide'` is not a positive integer"),
         ("def", "x.py", "invalid Python"),
+        ("n_layer = " + "-" * 200_000 + "1", "x.py", "invalid Python: the expressions are nested too deeply"),
         ("{", "config.json", "(the file seems to be cut off)"),
         ('{"model_type": "llam', "config.json", "(the file seems to be cut off)"),
         ('{"model_type": "llama", "vocab_size": 3, "vocab_size": 5}', "config.json", "duplicate key `vocab_size`"),

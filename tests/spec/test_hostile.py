@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import spec
+from planner.capacity import plan
 from planner.spec import loading
 from planner.spec.source import LIMIT
 from tests.work import at_most
@@ -99,6 +100,45 @@ def test_a_hostile_file_is_rejected_with_little_work(write: Write, data: bytes, 
 def test_a_hostile_value(write: Write, value: str, rendered: str) -> None:
     data = f"model:\n  vocab_size: {value}\n  context_length: 1\n  d_model: 1\n  n_layers: 1\n  n_heads: 1\nname: x\n"
     assert first(data.encode(), write) == f"x.yaml:2:15: {rendered}"
+
+
+SMALL = "name: x\nmodel:\n  {{vocab_size: 100, context_length: 8, d_model: 4, n_heads: 1, {}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("keys", "rendered"),
+    [
+        (f"layers: [{', '.join(f'{{d_ff: {width}}}' for width in range(1, 2_001))}]",
+         ("error[too-many-layers]: layers lists 2,000 layers, not counting equal ones in a row; at most 512 can be planned; "
+          "write layers that repeat as a group with a count")),
+        (f"layers: [{{layers: [{', '.join(['{}', '{d_ff: 8}'] * 300)}]}}]",
+         ("error[too-many-layers]: layers lists 600 layers, not counting equal ones in a row; at most 512 can be planned; "
+          "write layers that repeat as a group with a count")),
+        (f"layers: [{', '.join(['{}', '{d_ff: 8}'] * 200)}]}}\nscenarios: [{', '.join(f'{{name: s{one}}}' for one in range(20))}",
+         ("error[too-many-layers]: 400 listed layers in 21 scenarios are more than 4,096 together; "
+          "write layers that repeat as a group with a count")),
+        (f"n_layers: 1}}\nscenarios: [{', '.join(f'{{name: s{one}}}' for one in range(501))}",
+         "error[too-many-items]: scenarios must have at most 500 items; remove some of them"),
+        (f"n_layers: 1, extra: [{{name: a, shape: [{', '.join(['9007199254740991'] * 300)}]}}]",
+         "error[too-many-items]: model.extra[0].shape must have at most 8 items; remove some of them"),
+        ("n_layers: 1, extra: [{name: a, shape: [V*V*V*V*V*V*V*V]}]",
+         "error[shape]: 'V*V*V*V*V*V*V*V' is 1.0e+16, and the largest size 2^53 - 1; correct the product"),
+    ],
+    ids=["layers", "in a group", "with scenarios", "scenarios", "dimensions", "product"],
+)  # fmt: skip
+def test_a_spec_that_would_take_long_or_overflow_is_rejected(write: Write, keys: str, rendered: str) -> None:
+    text = SMALL.format(keys).replace("}]}}", "}]}") if "scenarios" not in keys else SMALL.format(keys).removesuffix("}\n") + "]\n"
+    assert first(text.encode(), write).partition(": ")[2] == rendered
+
+
+# V·d + L·d + N·(12·d² + 13·d) + 2·d: the layers of GPT-2, with d = 4
+def test_equal_layers_in_a_row_are_planned_as_one_group(write: Write) -> None:
+    path = write(SMALL.format(f"layers: [{', '.join(['{}'] * 2_000)}]").encode())
+    with at_most(CALLS):
+        (listed,), problems = spec.read([path])
+        assert not problems
+        assert plan(listed, listed.scenarios[0]).parameters.total == 100 * 4 + 8 * 4 + 2_000 * (12 * 16 + 13 * 4) + 2 * 4
+    assert [(run.count, len(run.layers)) for run in listed.model.runs] == [(2_000, 1)]
 
 
 def test_nesting_up_to_the_size_limit(write: Write) -> None:
