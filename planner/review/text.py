@@ -10,7 +10,7 @@ from planner.report.terminal import PLAIN, Color, Style, table
 from planner.review import wording
 from planner.review.headline import headline, next_steps
 from planner.review.policy import POLICY
-from planner.review.review import Edit, Review, ReviewedModel, ReviewedScenario
+from planner.review.review import Edit, Finding, Review, ReviewedModel, ReviewedScenario
 from planner.review.trend import REPORT
 from planner.spec.printable import printable
 
@@ -33,7 +33,7 @@ def _lines(review: Review, style: Style) -> Iterator[str]:
         yield ""
         yield from _model(model, statuses, style)
     yield from _list(f"Changes of {POLICY}", list(_edits(review.policy_edits, style)), style)
-    yield from _list("Findings", [wording.line(finding, style) for finding in review.findings], style)
+    yield from _list("Findings", [line for one in review.findings for line in _finding(one, style)], style)
     yield from _list("Next", [printable(f"{one.what} {one.code}".rstrip()) for one in next_steps(review)], style)
     yield from _list(f"Trend of {REPORT}, up to this change", list(map(printable, wording.trends(review))), style)
     yield from _list("Waivers", [printable(wording.waiver(*waiver)) for waiver in review.waivers], style)
@@ -47,6 +47,12 @@ def _list(title: str, lines: Sequence[str], style: Style) -> Iterator[str]:
     if lines:
         yield from ("", style.bold(title))
         yield from (f"  {line}" for line in lines)
+
+
+def _finding(one: Finding, style: Style) -> Iterator[str]:
+    message, *more = map(printable, wording.sentences(one))
+    yield f"{wording.origin(one, style)}: {message}"
+    yield from (f"  {line}" for line in more)
 
 
 def _mark(status: str, style: Style) -> str:

@@ -171,25 +171,36 @@ def numbers(edits: tuple[int, ...]) -> str:
 
 def finding(one: Finding) -> str:
     """Describe a finding: its model, message, remedies, hint and waiver."""
-    return "; ".join(sentences(one))
+    message, *rest = _parts(one)
+    return "; ".join([message, *filter(None, [", ".join(remedies(one)), *rest])])
 
 
 def sentences(one: Finding) -> list[str]:
-    """Return the message of a finding, with its model, then its remedies, hint and waiver, if any."""
+    """Describe a finding in lines: its model and message, then a line per remedy, its hint and waiver."""
+    message, *rest = _parts(one)
+    return [message, *remedies(one), *rest]
+
+
+def _parts(one: Finding) -> list[str]:
     model = f"{label(one.model, one.scenario or 'base')}: " if one.model else ""
     waived = f"waived until {one.waiver.until}: {one.waiver.reason}" if one.waiver else ""
-    return list(filter(None, (f"{model}{one.message}", remedies(one), one.hint, waived)))
+    return [f"{model}{one.message}", *filter(None, (one.hint, waived))]
 
 
-def remedies(one: Finding) -> str:
-    """Describe the remedies of a finding: ``to fit: recompute: full → 7.122 GiB, or batch_size: 5 → 9.870 GiB``."""
-    return f"to fit: {', or '.join(map(describe, one.remedies))}" if one.remedies else ""
+def remedies(one: Finding) -> list[str]:
+    """Describe the remedies of a finding: ``to fit: recompute: full → 7.122 GiB``, ``or batch_size: 5 → 9.870 GiB``."""
+    return [f"{'or' if number else 'to fit:'} {describe(remedy)}" for number, remedy in enumerate(one.remedies)]
 
 
 def line(one: Finding, style: Style = PLAIN) -> str:
     """Format a finding as one line for a terminal or a log, as compilers do."""
+    return f"{origin(one, style)}: {printable(finding(one))}"
+
+
+def origin(one: Finding, style: Style) -> str:
+    """Format the location, severity and rule of a finding for a terminal or a log."""
     rule = style.paint(printable(f"{one.severity}[{one.rule}]"), _COLORS[one.severity])
-    return f"{style.bold(printable(where(one.place)))}: {rule}: {printable(finding(one))}"
+    return f"{style.bold(printable(where(one.place)))}: {rule}"
 
 
 def trends(review: Review) -> list[str]:

@@ -47,7 +47,7 @@ def test_the_interaction_of_edits_is_reported_separately(repo: Repo) -> None:
     assert settings(review, change["moves"]) == [(["model.d_model"], wider), (["model.n_layers"], deeper)]
     assert change["together"] == both - wider - deeper > 0
     _, out, _ = repo.run("diff", "--format", "md")
-    assert "interaction of the changes above: parameters +" in out
+    assert "interaction of the changes above — parameters +" in out
 
 
 def test_edits_that_are_only_valid_together_are_one_cause(repo: Repo) -> None:

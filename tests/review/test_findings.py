@@ -54,11 +54,11 @@ def test_remedies_are_in_every_format(repo: Repo) -> None:
     first = finding["remedies"][0]
     assert (first["figure"], first["settings"]) == ("peak_bytes", {"loss": "linear_cross_entropy_chunked"})
     assert first["value"] < peak
-    text = f"; to fit: loss: linear_cross_entropy_chunked → {first['value'] / 2**20:.3f} MiB, or "
-    for form in ("text", "md", "github", "sarif"):
-        out = repo.run("diff", "--format", form)[1].replace("\\_", "_").replace("\N{NO-BREAK SPACE}", " ")
-        assert text in out
-        assert "; Ask us." in out
+    text = f"to fit: loss: linear_cross_entropy_chunked → {first['value'] / 2**20:.3f} MiB"
+    for form, line in (("text", "\n    "), ("md", "<br>"), ("github", "; "), ("sarif", "; ")):
+        out = repo.run("diff", "--format", form)[1]
+        assert f"{line}{text}{', ' if line == '; ' else line}or " in out
+        assert f"{line}Ask us." in out
 
 
 def test_the_suggested_fix_of_a_scenario_is_for_that_scenario(repo: Repo) -> None:

@@ -89,7 +89,10 @@ def of_words(word: str) -> Review:
             ReviewedModel(word, "changed", word, (row,), (Edit(word, word, word, place), Edit(word, word, word, None)), word, word, word),
             ReviewedModel(f"{word} 2", "unchanged", word, moved_from=word),
         ),
-        findings=(Finding(word, "error", word, place, word, word, word), Finding(word, "waived", word, place, word, word, word, waiver)),
+        findings=(
+            Finding(word, "error", word, place, word, word, word),
+            Finding(word, "waived", word, place, word, word, word, waiver=waiver),
+        ),
         budget_statuses=(BudgetStatus(word, word, word, "error"),),
         waivers=((word, waiver),),
         notes=(word,),
