@@ -24,7 +24,6 @@ from planner.spec.records import Precision, Spec, Training
 
 MOST = 4  # remedies for one metric
 _ACCUMULATED = 1024  # passes per step that are tried at most
-_PEAKS = ("peak_bytes", "first_step_peak_bytes")
 _LEAST = {"batch_size": Fraction(0), "sequence_length": Fraction(1, 4)}  # least share that remains
 _LEAST_LAYERS = {"n_layers": Fraction(3, 4)}
 _SMALLER: Mapping[Precision, Sequence[Settings]] = {
@@ -48,12 +47,17 @@ class Remedy:
     device: str = ""
 
 
-def find_remedies(spec: Spec, scenario: str, figure: str, limit: Fraction, *, sizes: bool = True) -> tuple[Remedy, ...]:
-    """Return the first remedies for a metric of a scenario; with ``sizes`` also smaller sizes. A spec that is not from a file has none."""
-    return tuple(islice(_remedies(spec, scenario, figure, limit, sizes=sizes), MOST)) if spec.written else ()
+def find_remedies(
+    spec: Spec, scenario: str, figure: str, limit: Fraction, *, device: bool = True, sizes: bool = True
+) -> tuple[Remedy, ...]:
+    """Return the first remedies for a metric of a scenario, with ``device`` also another device, with ``sizes`` also smaller sizes.
+
+    A spec that is not from a file has none.
+    """
+    return tuple(islice(_remedies(spec, scenario, figure, limit, device=device, sizes=sizes), MOST)) if spec.written else ()
 
 
-def _remedies(spec: Spec, scenario: str, figure: str, limit: Fraction, *, sizes: bool) -> Iterator[Remedy]:
+def _remedies(spec: Spec, scenario: str, figure: str, limit: Fraction, *, device: bool, sizes: bool) -> Iterator[Remedy]:
     column, chosen = CLAIMABLE[figure], next(one for one in spec.scenarios if one.name == scenario)
 
     def measure(settings: Settings) -> int | None:
@@ -73,8 +77,8 @@ def _remedies(spec: Spec, scenario: str, figure: str, limit: Fraction, *, sizes:
             yield _remedy(figure, measure, _fewest_passes(settings, chosen.training, measure, limit))
     if not fitting and (together := _together(valid, measure, limit)):
         yield _remedy(figure, measure, _fewest_passes(together, chosen.training, measure, limit))
-    if figure in _PEAKS and (device := devices.smallest(now)):
-        yield Remedy(figure, now, {}, device.name)
+    if device and figure == "peak_bytes" and (larger := devices.smallest(now)):
+        yield Remedy(figure, now, {}, larger.name)
     smaller = (_LEAST if sizes else {}) | (_LEAST_LAYERS if column.unit == "parameters" else {})
     for setting, least in smaller.items():
         if settings := _largest(setting, vary.value_of(spec, scenario, setting), least, measure, now, limit):

@@ -131,16 +131,18 @@ def _exceeded(model: CheckedModel, plan: Plan, budget: Budget, *, remedies: bool
         worth = _worth(limit, was)
         if worth is None or not isinstance(value, int) or (value >= worth if limit.kind == "min" else value <= worth):
             continue
-        wanted = remedies and limit.kind != "min"
+        figure, wanted = budget.figure, remedies and limit.kind != "min"
+        ways = find_remedies(model.planned.spec, plan.scenario, figure, worth, device=limit.kind == "max") if wanted else ()
+        none = "no change of the training settings fits" if wanted and not ways and CLAIMABLE[figure].unit == "bytes" else ""
         yield Finding(
             rule=f"budget:{budget.name}",
             severity=budget.severity,
             message=_message(budget, limit, value, worth, model.renamed.get(plan.scenario, "")),
-            place=model.places.get(budget.figure, model.places[""]),
+            place=model.places.get(figure, model.places[""]),
             model=plan.name,
             scenario=plan.scenario,
-            hint=budget.message,
-            remedies=find_remedies(model.planned.spec, plan.scenario, budget.figure, worth) if wanted else (),
+            hint="; ".join(filter(None, (none, budget.message))),
+            remedies=ways,
         )
 
 

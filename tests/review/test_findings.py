@@ -94,6 +94,17 @@ def test_an_increase_is_measured_from_the_base(repo: Repo) -> None:
     assert "params_total 164,928 exceeds budget cap (an increase of 49983, to 164,927) by 1" in finding["message"]
 
 
+def test_growth_is_not_remedied_by_a_device(repo: Repo) -> None:
+    repo.write(spec(n_layers="3"))
+    for limits, devices in (({"max": "1KiB"}, ["T4-16GB"]), ({"max_increase": "1 bytes"}, [])):
+        repo.write(budget("peak_bytes", **limits), "planner.yaml")
+        (finding,) = repo.review()["findings"]
+        assert [one["device"] for one in finding["remedies"] if one["device"]] == devices
+    repo.write(budget("weights_bytes", max="1KiB"), "planner.yaml")
+    (finding,) = repo.review()["findings"]
+    assert (finding["remedies"], finding["hint"]) == ([], "no change of the training settings fits")
+
+
 def test_max_increase_does_not_apply_to_new_models(repo: Repo) -> None:
     repo.write(spec("new", n_layers="9"), "specs/new.yaml")
     repo.write(budget("params_total", max_increase="0"), "planner.yaml")

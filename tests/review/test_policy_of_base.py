@@ -225,6 +225,15 @@ BRANCHES: Mapping[str, tuple[str, str, Mapping[str, str], set[tuple[str, str, st
         {"specs/tiny.yaml": spec() + LENGTHY.replace("9", "10")},
         {("budget:growth", "error", "(planner.yaml:1)")},
     ),
+    "growth of a scenario renamed out of the pattern": (
+        PEAK_GROWTH.replace("}", ", scenarios: [long]}"),
+        spec() + LONG,
+        {"specs/tiny.yaml": spec() + LENGTHY.replace("9", "10")},
+        {
+            ("policy_change", "error", "allowed only because the scenario long is renamed"),
+            ("unmatched", "warning", "'long' matches no scenario"),
+        },
+    ),
     "renamed scenario alone": (PEAK_GROWTH, spec() + LONG, {"specs/tiny.yaml": spec() + LENGTHY}, set()),
     "removed scenario that would exceed": (
         ONLY_LONG + "  - {name: any, figure: params_total, max: 1.5M}\n",
