@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -64,17 +64,21 @@ class StepFormulas:
         """
         import numpy as np
 
-        from planner.trace.arrays import Points
-
         B, n = np.broadcast_arrays(*(_integers(np.asarray(sizes)) for sizes in (batch_size, sequence_length)))
         model = self.plan.model
         if B.size and (B.min() < 1 or n.min() < 1):
             raise ValueError("batch sizes and sequence lengths are at least 1")
         if B.size and model.positions.type == "learned" and n.max() > model.context_length:
             raise ValueError(f"{self.plan.name} has learned positions for {model.context_length} tokens, fewer than {n.max()}")
-        points = Points({"B": B, "n": n})
-        sizes = [figure(self.plan) for figure in figures]
-        return [size if size is None or isinstance(size, int) else points.evaluate(size) for size in sizes]
+        return values_at([figure(self.plan) for figure in figures], B, n)
+
+
+def values_at(sizes: Iterable[Size | None], batch_size: NDArray[np.int64], sequence_length: NDArray[np.int64]) -> list[Values | None]:
+    """Evaluate sizes at each batch size and sequence length, which are valid and of one shape."""
+    from planner.trace.arrays import Points
+
+    points = Points({"B": batch_size, "n": sequence_length})
+    return [size if size is None or isinstance(size, int) else points.evaluate(size) for size in sizes]
 
 
 def _integers(sizes: NDArray[Any]) -> NDArray[np.int64]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from planner.cli.arguments import add_output, add_set, add_specs, today
 from planner.cli.command import FINDING, FINE
+from planner.cli.progress import Progress
 from planner.cli.specs import read, report
 from planner.cli.streams import fail, note, width
 
@@ -67,7 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
     specs, code = read(arguments.specs, arguments.set)
     if code:
         return code
-    models = [Planned(spec, capacity.plans(spec)) for spec in sorted(specs, key=lambda spec: spec.name)]
+    with Progress() as progress:
+        in_order = progress.of(sorted(specs, key=lambda spec: spec.name), "specs planned")
+        models = [Planned(spec, capacity.plans(spec)) for spec in in_order]
     if arguments.set:
         note("skipping expect checks because --set is given")
     elif failed := [problem for model in models for problem in claims.failed(model)]:
@@ -81,7 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
             return fail(f"run: {problem}")
     if {"xlsx", "html"} & set(formats):
         models = without_base.with_budgets(models, Path.cwd())
-    reports = {name: content for name, content in files(models, formats).items() if name in others or FORMAT_OF[name] in arguments.format}
+    with progress:
+        made = files(models, formats, lambda name: progress.step(f"making {name}"))
+    reports = {name: content for name, content in made.items() if name in others or FORMAT_OF[name] in arguments.format}
     if arguments.check:
         wrong = outdated(arguments.output, reports)
         for path, how in wrong.items():

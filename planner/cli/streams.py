@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import shutil
 import sys
-import time
 
 from planner.cli.command import FAILURE
 
@@ -35,25 +34,3 @@ def fail(text: str) -> int:
     """Print why the tool cannot do its job, and return the exit code for that."""
     note(text)
     return FAILURE
-
-
-def progress(text: str) -> None:
-    """Replace the progress line of a terminal."""
-    if sys.stderr.isatty():
-        from planner.spec.printable import printable
-
-        sys.stderr.write(f"\r\x1b[K{printable(text)}")
-        sys.stderr.flush()
-
-
-class Bar:
-    """A progress bar that appears after one second."""
-
-    def __init__(self) -> None:
-        self.start = time.monotonic()
-
-    def __call__(self, done: int, of: int) -> None:
-        """Draw the bar."""
-        if time.monotonic() - self.start > 1:
-            filled = 40 * done // of
-            progress(f"[{'#' * filled}{' ' * (40 - filled)}] {done:,} of {of:,}")

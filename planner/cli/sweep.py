@@ -12,8 +12,9 @@ import sys
 
 from planner.cli.arguments import add_format, add_output
 from planner.cli.command import FINE
+from planner.cli.progress import Progress
 from planner.cli.specs import report
-from planner.cli.streams import Bar, fail, note, progress
+from planner.cli.streams import fail, note, width
 
 EXAMPLES = (
     ("planner sweep specs/gpt2-small.yaml --set training.batch_size=1..64 --set training.precision=fp32,bf16", "a table and a chart"),
@@ -53,23 +54,24 @@ def run(arguments: argparse.Namespace) -> int:
         return fail(f"sweep: unknown metric {arguments.figure!r}; choose from {', '.join(sweep.METRICS)}")
     try:
         load = partial(spec.load, arguments.spec, convert=as_spec)
-        made = sweep.sweep(load, [axes.parse(one) for one in arguments.set], Bar(), metric=arguments.figure)
+        with Progress() as progress:
+            made = sweep.sweep(load, [axes.parse(one) for one in arguments.set], progress, metric=arguments.figure)
     except spec.SpecError as error:
         return report(error.problems)
     except (ValueError, sweep.SweepError) as error:
         return fail(f"sweep: {error}")
-    finally:
-        progress("")
     figure = arguments.figure
-    files = {
-        "sweep.csv": "".join(sweep.csv(made)).encode(),
-        "sweep.md": view.as_markdown(made, figure).encode(),
-        "sweep.svg": view.chart(made, figure).encode(),
-    }
-    write(arguments.output, files)
+    with Progress() as progress:
+        files = {
+            "sweep.csv": (piece.encode() for piece in sweep.csv(made, progress)),
+            "sweep.md": view.as_markdown(made, figure).encode(),
+            "sweep.svg": view.chart(made, figure).encode(),
+        }
+        write(arguments.output, files)
     note(f"wrote {', '.join((arguments.output / name).as_posix() for name in files)}")
-    if arguments.format == "text":
-        sys.stdout.write(view.text(made, figure, terminal.style(sys.stdout)))
+    if arguments.format == "json":
+        sys.stdout.writelines(view.as_json(made))
     else:
-        sys.stdout.write(view.as_markdown(made, figure) if arguments.format == "md" else view.as_json(made))
+        in_terminal = view.text(made, figure, terminal.style(sys.stdout), width() or 80)
+        sys.stdout.write(view.as_markdown(made, figure) if arguments.format == "md" else in_terminal)
     return FINE

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from planner.cli.arguments import add_format, add_set, add_specs
 from planner.cli.command import FINDING, FINE
 from planner.cli.specs import read
-from planner.cli.streams import fail, progress, width
+from planner.cli.progress import Progress
+from planner.cli.streams import fail, width
 
 if TYPE_CHECKING:
     from planner.verify.measured import Check, Compared
@@ -66,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     asked: tuple[Check, ...] = tuple(_CHECKS) if arguments.all else tuple(arguments.checks or ())
     asked = (*asked, "device") if arguments.device else asked
+    progress = Progress(after=0)
     rows: list[Compared] = []
     for done, spec in enumerate(specs):
         config = arguments.config or (Path(spec.path) if spec.path.endswith(".json") and not arguments.against else None)
@@ -73,13 +75,13 @@ def run(arguments: argparse.Namespace) -> int:
             # Scenarios share the model and its parameters.
             parts = [(check,) for check in _of_the_model(arguments, config)] if scenario.name == "base" else []
             for checks in (*parts, asked):
-                progress(f"{done + 1} of {len(specs)}: {spec.name} · {scenario.name}")
+                progress.step(f"{done + 1} of {len(specs)}: {spec.name} · {scenario.name}")
                 try:
                     rows += compare(spec, scenario, checks, config)
                 except (verify.CannotMeasureError, UnsupportedError) as error:
-                    progress("")
+                    progress.clear()
                     code = fail(f"{spec.path}, scenario {scenario.name}, {', '.join(checks)} cannot be measured: {error}")
-    progress("")
+    progress.clear()
     omits = {spec.name: spec.omits for spec in specs}
     if arguments.format == "text":
         sys.stdout.write(table.text(rows, omits, terminal.style(sys.stdout), width()))

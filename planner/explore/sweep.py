@@ -7,25 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import combinations, product, repeat
 from math import prod
 from typing import TYPE_CHECKING, cast
 
 from planner import capacity
 from planner.capacity.figures import Plan
-from planner.capacity.symbolic import Values
+from planner.capacity.symbolic import Values, values_at
 from planner.explore.axes import MOST, Axis
 from planner.report.columns import CLAIMABLE
 from planner.report.csv import safe
 from planner.spec.nodes import REPLACES
 from planner.spec.records import Spec
+from planner.trace.sizes import Size, evaluate
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
 
-AT_ONCE = 250_000  # points evaluated at once, which limits the memory
+AT_ONCE = 20_000  # points evaluated at once, which limits the memory
 _STEP = ("training.batch_size", "training.sequence_length")
 METRICS: Mapping[str, Callable[[Plan], int | None]] = {
     **{name: cast("Callable[[Plan], int | None]", column.read) for name, column in CLAIMABLE.items() if f"training.{name}" not in _STEP},
@@ -37,7 +38,6 @@ ALWAYS = (
     "forward_flops_per_token", "train_flops_per_token", "train_flops_per_step",
 )  # fmt: skip
 """The metrics that each sweep.csv has."""
-_LINES = 20_000  # of CSV at once
 
 Load = Callable[[Sequence[str]], Spec]  # the spec with overrides such as "model.n_layers=24"; raises SpecError
 Progress = Callable[[int, int], None]  # points done, and of how many
@@ -54,7 +54,23 @@ class Block:
     settings: tuple[int | str, ...]  # of the other axes
     batch_sizes: tuple[int, ...]
     sequence_lengths: tuple[int, ...]
-    figures: dict[str, Values]  # row by row, the sequence length varying fastest; or one value for all
+    sizes: Mapping[str, Size]  # metrics over B and n, evaluated when they are read: a grid may be larger than the memory
+
+    @property
+    def points(self) -> int:
+        """The number of points."""
+        return len(self.batch_sizes) * len(self.sequence_lengths)
+
+    def at(self, metric: str, batch_size: int, sequence_length: int) -> int:
+        """Return a metric at a point."""
+        return evaluate(self.sizes[metric], {"B": batch_size, "n": sequence_length})
+
+    def pieces(self) -> Iterator[list[list[int] | int]]:
+        """Yield batch sizes, sequence lengths and metrics, some points at once, n varying fastest; an integer for one value for all."""
+        for first in range(0, self.points, AT_ONCE):
+            B, n = _points(self.batch_sizes, self.sequence_lengths, first, min(first + AT_ONCE, self.points))
+            found = [cast("Values", values) for values in values_at(self.sizes.values(), B, n)]
+            yield [values if isinstance(values, int) else values.tolist() for values in (B, n, *found)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +86,7 @@ class Sweep:
     @property
     def points(self) -> int:
         """The number of points."""
-        return sum(len(block.batch_sizes) * len(block.sequence_lengths) for block in self.blocks)
+        return sum(block.points for block in self.blocks)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the columns of sweep.csv, a row per point, every integer exact."""
@@ -79,8 +95,12 @@ class Sweep:
         return frame(dict(zip(columns(self), zip(*cells(self), strict=True), strict=True)))
 
 
-def sweep(load: Load, axes: Sequence[Axis], progress: Progress = lambda _done, _of: None, *, metric: str = ALWAYS[0]) -> Sweep:
-    """Evaluate the base scenario of a spec, which ``load`` returns, over the grid of the axes.
+def no_progress(_done: int, _of: int) -> None:
+    """Report no progress."""
+
+
+def sweep(load: Load, axes: Sequence[Axis], progress: Progress = no_progress, *, metric: str = ALWAYS[0]) -> Sweep:
+    """Plan the base scenario of a spec, which ``load`` returns, for each combination of the axes but B and n.
 
     ``metric`` is evaluated in addition to ``ALWAYS``. Raises SweepError for a grid that is too large or exceeds the spec's positions, for
     a metric without a value, and for axes that set the same value; SpecError if the spec is invalid anywhere.
@@ -100,13 +120,13 @@ def sweep(load: Load, axes: Sequence[Axis], progress: Progress = lambda _done, _
     blocks: list[Block] = []
     name = ""
     omits: tuple[str, ...] = ()
-    each = points // prod(len(axis.values) for axis in others)
+    plans = points // prod(len(axis.values) for axis in step.values())
     for settings in product(*(axis.values for axis in others)):
         overrides = [f"{axis.key}={value}" for axis, value in zip(others, settings, strict=True)]
         spec = load(overrides)
         name, omits = spec.name, spec.omits
-        done = len(blocks) * each
-        blocks.append(_block(spec, settings, step, metrics, lambda more, done=done: progress(done + more, points)))  # type: ignore[misc]  # mypy infers no lambda with defaults
+        blocks.append(_block(spec, settings, step, metrics))
+        progress(len(blocks), plans)
     return Sweep(name, metrics, others, tuple(blocks), omits)
 
 
@@ -117,27 +137,24 @@ def _overlap(key: str, later: str) -> bool:
     return f"{later}.".startswith(f"{key}.") or f"{key}.".startswith(f"{later}.") or key in removed
 
 
-def _block(
-    spec: Spec, settings: tuple[int | str, ...], step: dict[str, Axis], metrics: tuple[str, ...], progress: Callable[[int], None]
-) -> Block:
+def _block(spec: Spec, settings: tuple[int | str, ...], step: dict[str, Axis], metrics: tuple[str, ...]) -> Block:
+    import numpy as np
+
     base = spec.scenarios[0]
     formulas = capacity.step_formulas(spec, base)
     own = dict(zip(_STEP, (base.training.batch_size, base.training.sequence_length), strict=True))
     batch_sizes, lengths = (tuple(map(int, step[key].values)) if key in step else (own[key],) for key in _STEP)
-    made: dict[str, list[Values]] = {metric: [] for metric in metrics}
-    points = len(batch_sizes) * len(lengths)
-    for first in range(0, points, AT_ONCE):
-        B, n = _points(batch_sizes, lengths, first, min(first + AT_ONCE, points))
-        try:
-            found = formulas.at(B, n, *(METRICS[metric] for metric in metrics))
-        except ValueError as error:
-            raise SweepError(str(error)) from None
-        for metric, values in zip(metrics, found, strict=True):
-            if values is None:
-                raise SweepError(f"{spec.name} has no value of {metric}; write training.tokens in the spec")
-            made[metric].append(values)
-        progress(first + len(B))
-    return Block(settings, batch_sizes, lengths, {metric: _joined(parts) for metric, parts in made.items()})
+    try:
+        formulas.at(np.array([max(batch_sizes)]), np.array([max(lengths)]))  # no other point fails if this one does not
+    except ValueError as error:
+        raise SweepError(str(error)) from None
+    sizes: dict[str, Size] = {}
+    for metric in metrics:
+        size = METRICS[metric](formulas.plan)
+        if size is None:
+            raise SweepError(f"{spec.name} has no value of {metric}; write training.tokens in the spec")
+        sizes[metric] = size
+    return Block(settings, batch_sizes, lengths, sizes)
 
 
 def _points(batch_sizes: tuple[int, ...], lengths: tuple[int, ...], first: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -148,50 +165,33 @@ def _points(batch_sizes: tuple[int, ...], lengths: tuple[int, ...], first: int, 
     return np.array(batch_sizes, dtype=np.int64)[numbers // len(lengths)], np.array(lengths, dtype=np.int64)[numbers % len(lengths)]
 
 
-def _joined(parts: list[Values]) -> Values:
-    """Join arrays; if one has Python integers, so has the result."""
-    import numpy as np
-
-    arrays = [part for part in parts if not isinstance(part, int)]
-    if not arrays:
-        return parts[0]
-    return np.concatenate([part.astype(object) for part in arrays] if any(part.dtype == object for part in arrays) else arrays)
-
-
 def columns(made: Sweep) -> tuple[str, ...]:
     """Return the names of a point's settings and metrics."""
     return (*(axis.name for axis in made.others), "batch_size", "sequence_length", *made.metrics)
 
 
-def csv(made: Sweep) -> Iterator[str]:
+def csv(made: Sweep, progress: Progress = no_progress) -> Iterator[str]:
     """Yield the grid as CSV in pieces, a row per point, integers only; a last column has what the model omits, if anything."""
     yield ",".join((*columns(made), *(["omits"] if made.omits else []))) + "\n"
-    omits = f",{_quoted('; '.join(made.omits))}" if made.omits else ""
+    omits = f",{_quoted('; '.join(made.omits))}".replace("%", "%%") if made.omits else ""
+    done, of = 0, made.points
     for block in made.blocks:
-        yield from _rows(block, omits.replace("%", "%%"))
-
-
-def _rows(block: Block, omits: str) -> Iterator[str]:
-    lead = "".join(f"{_quoted(value)}," for value in block.settings).replace("%", "%%")
-    line = f"{lead}%d,%d,{','.join(str(values) if isinstance(values, int) else '%d' for values in block.figures.values())}{omits}\n"
-    arrays = [values for values in block.figures.values() if not isinstance(values, int)]
-    points = len(block.batch_sizes) * len(block.sequence_lengths)
-    for first in range(0, points, _LINES):
-        end = min(first + _LINES, points)
-        steps = _points(block.batch_sizes, block.sequence_lengths, first, end)
-        figures = [array[first:end] for array in arrays]
-        yield "".join([line % cells for cells in zip(*(array.tolist() for array in (*steps, *figures)), strict=True)])
+        lead = "".join(f"{_quoted(value)}," for value in block.settings).replace("%", "%%")
+        for piece in block.pieces():
+            figures = ",".join(str(one) if isinstance(one, int) else "%d" for one in piece)
+            line = f"{lead}{figures}{omits}\n"
+            rows = [line % cells for cells in zip(*(one for one in piece if not isinstance(one, int)), strict=True)]
+            yield "".join(rows)
+            done += len(rows)
+            progress(done, of)
 
 
 def cells(made: Sweep) -> Iterator[tuple[int | str, ...]]:
     """Yield the cells of each point."""
     for block in made.blocks:
-        for number, point in enumerate(product(block.batch_sizes, block.sequence_lengths)):
-            yield (
-                *block.settings,
-                *point,
-                *(figure if isinstance(figure, int) else int(figure[number]) for figure in block.figures.values()),
-            )
+        for piece in block.pieces():
+            columns = (repeat(one) if isinstance(one, int) else one for one in piece)
+            yield from ((*block.settings, *point) for point in zip(*columns, strict=False))
 
 
 def _quoted(value: int | str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 from math import prod
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from planner.capacity.plan import PADDED_TOKENS
 from planner.explore.axes import Axis
@@ -15,11 +15,11 @@ from planner.explore.sweep import Sweep, cells, columns
 from planner.report import markdown, omitted, quantity, units
 from planner.report.columns import CLAIMABLE
 from planner.report.html import markup
-from planner.report.terminal import PLAIN, Style, table
+from planner.report.terminal import PLAIN, Style, cells_of, table
 from planner.spec.printable import printable
 
-_ROWS, _TABLES = 40, 6  # of a pivot
-_COLUMNS: Mapping[str, int] = {"md": 8, "text": 5}
+_ROWS, _ROWS_OF_TEXT, _TABLES = 40, 20, 6  # of a pivot
+_COLUMNS = 8  # of values
 _LINES = 8  # of a chart
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 620, 40, 330  # its frame, in pixels
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#7f7f7f")  # Okabe and Ito's, and grey
@@ -51,30 +51,48 @@ def pivot(made: Sweep, figure: str) -> Pivot:
 
     def at(point: Mapping[str, Value]) -> int:
         block = blocks[tuple(point.get(axis.key, axis.values[0]) for axis in made.others)]
-        row, column = (axis.values.index(point.get(axis.key, axis.values[0])) for axis in step)
-        values = block.figures[figure]
-        return values if isinstance(values, int) else int(values[row * len(block.sequence_lengths) + column])
+        return block.at(figure, *(int(point.get(axis.key, axis.values[0])) for axis in step))
 
     return Pivot(down, across, tuple(others), at)
 
 
-def _picked(values: Sequence[T], most: int) -> list[T]:
+def _evenly(values: Sequence[T], most: int) -> list[T]:
     """Pick values evenly, the first and the last among them."""
     if len(values) <= most:
         return list(values)
     return [values[number * (len(values) - 1) // (most - 1)] for number in range(most)]
 
 
-def _tables(made: Sweep, figure: str, form: Literal["md", "text"]) -> Iterator[tuple[str, list[str], list[list[str]]]]:
-    """Yield the title, headings and rows of each table."""
+def _picked(values: Sequence[Value], most: int) -> list[Value]:
+    """Pick the first and the last value and round ones: powers of two, then multiples of as large a one as there is room for.
+
+    If few are round, the values are picked evenly.
+    """
+    numbers = [value for value in values if isinstance(value, int)]
+    if len(values) <= most or len(numbers) < len(values):
+        return _evenly(values, most)
+    round_ones = {number for number in numbers if number & (number - 1) == 0}
+    if len(round_ones) > most - 2:
+        return _evenly(sorted(round_ones | {numbers[0], numbers[-1]}), most)
+    for power in reversed(range(max(numbers).bit_length())):
+        more = round_ones | {number for number in numbers if number % (1 << power) == 0}
+        if len(more) > most - 2:
+            break
+        round_ones = more
+    kept = round_ones | {numbers[0], numbers[-1]}
+    return [number for number in numbers if number in kept] if 4 * len(kept) >= most else _evenly(values, most)
+
+
+def _tables(made: Sweep, figure: str, rows_of_table: int, columns: int) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    """Yield the title, headings and rows of each table, which has at most so many rows, and columns of values."""
     laid = pivot(made, figure)
-    across = _picked(laid.across.values, _COLUMNS[form])
+    across = _picked(laid.across.values, columns)
     for combination in islice(product(*(axis.values for axis in laid.others)), _TABLES):
         fixed = {axis.key: value for axis, value in zip(laid.others, combination, strict=True)}
         what = ", ".join(f"{axis.name} = {fixed[axis.key]}" for axis in laid.others)
         heads = [laid.down.name, *(_heading(laid.across, value, figure) for value in across)]
         rows = []
-        for value in _picked(laid.down.values, _ROWS):
+        for value in _picked(laid.down.values, rows_of_table):
             points = [{**fixed, laid.down.key: value, laid.across.key: other} for other in across]
             rows.append([_text(value), *(rounded(figure, laid.at(point)) for point in points)])
         yield what, heads, rows
@@ -95,38 +113,45 @@ def rounded(figure: str, value: int) -> str:
     return quantity.rounded(column, value) if column else units.flops(value)
 
 
-def text(made: Sweep, figure: str, style: Style = PLAIN) -> str:
-    """Return the pivot for a terminal."""
-    lines = [f"{printable(made.model)}: {figure} at {units.exact(made.points)} points"]
-    for what, heads, rows in _tables(made, figure, "text"):
-        lines += ["", *([printable(what)] if what else []), *table(heads, "r" * len(heads), rows, style)]
-    return "\n".join((*lines, *_omitted(made, figure, "text"), "", *map(printable, _notes(made)), ""))
+def text(made: Sweep, figure: str, style: Style = PLAIN, width: int = 80) -> str:
+    """Return the pivot for a terminal, with as many columns as fit its width."""
+    head = f"{printable(made.model)}: {figure} at {units.exact(made.points)} points"
+    for columns in range(_COLUMNS, 0, -1):
+        tables = list(_tables(made, figure, _ROWS_OF_TEXT, columns))
+        lines = [(printable(what), list(table(heads, "r" * len(heads), rows, style))) for what, heads, rows in tables]
+        if max(cells_of(line) for _, of_table in lines for line in of_table) <= width:
+            break
+    shown = [line for what, of_table in lines for line in ("", *([what] if what else []), *of_table)]
+    return "\n".join((head, *shown, *_omitted(made, figure, _ROWS_OF_TEXT, columns), "", *map(printable, _notes(made)), ""))
 
 
 def as_markdown(made: Sweep, figure: str) -> str:
     """Return the pivot as Markdown."""
     lines = [f"# {markdown.escape(made.model)}: {figure}", "", f"{units.exact(made.points)} points; all of them are in `sweep.csv`."]
-    for what, heads, rows in _tables(made, figure, "md"):
+    for what, heads, rows in _tables(made, figure, _ROWS, _COLUMNS):
         lines += ["", *([f"**{markdown.escape(what)}**", ""] if what else [])]
         lines += markdown.table(heads, "r" * len(heads), rows)
-    return "\n".join((*lines, *_omitted(made, figure, "md"), "", *(f"{markdown.escape(note)}  " for note in _notes(made)), ""))
+    return "\n".join((*lines, *_omitted(made, figure, _ROWS, _COLUMNS), "", *(f"{markdown.escape(note)}  " for note in _notes(made)), ""))
 
 
 def _notes(made: Sweep) -> tuple[str, ...]:
     return (*omitted.lines([(made.model, made.omits)]), omitted.UNPADDED)
 
 
-def _omitted(made: Sweep, figure: str, form: Literal["md", "text"]) -> list[str]:
+def _omitted(made: Sweep, figure: str, rows: int, columns: int) -> list[str]:
     laid = pivot(made, figure)
     tables = prod(len(axis.values) for axis in laid.others)
-    fits = len(laid.down.values) <= _ROWS and len(laid.across.values) <= _COLUMNS[form] and tables <= _TABLES
-    return [] if fits else ["", "An even selection of the points; sweep.csv has all of them."]
+    fits = len(laid.down.values) <= rows and len(laid.across.values) <= columns and tables <= _TABLES
+    return [] if fits else ["", "A selection of the points, round values first; sweep.csv has all of them."]
 
 
-def as_json(made: Sweep) -> str:
-    """Return the grid as JSON: the columns, and a row per point."""
-    made_of = {"model": made.model, "columns": columns(made), "not_counted": (*made.omits, PADDED_TOKENS), "rows": list(cells(made))}
-    return json.dumps(made_of, ensure_ascii=False, indent=1) + "\n"
+def as_json(made: Sweep) -> Iterator[str]:
+    """Yield the grid as JSON in pieces: the columns, and a row per point."""
+    head = {"model": made.model, "columns": columns(made), "not_counted": (*made.omits, PADDED_TOKENS)}
+    yield json.dumps(head, ensure_ascii=False, indent=1).removesuffix("\n}") + ',\n "rows": ['
+    for number, row in enumerate(cells(made)):
+        yield f"{',' if number else ''}\n  {json.dumps(row, ensure_ascii=False)}"
+    yield "\n ]\n}\n"
 
 
 def chart(made: Sweep, figure: str) -> str:
@@ -134,7 +159,7 @@ def chart(made: Sweep, figure: str) -> str:
     laid = pivot(made, figure)
     fixed = {axis.key: axis.values[0] for axis in laid.others}
     across = _picked(laid.across.values, _LINES)
-    down = [value for value in _picked(laid.down.values, 200) if isinstance(value, int)]
+    down = [value for value in _evenly(laid.down.values, 200) if isinstance(value, int)]
     curves = [[(value, laid.at({**fixed, laid.across.key: other, laid.down.key: value})) for value in down] for other in across]
     title = f"{made.model}: {figure} over {laid.down.name}"
     fixed_values = "".join(f", {axis.name} = {axis.values[0]}" for axis in laid.others)

@@ -46,10 +46,14 @@ def present(directory: Path) -> dict[str, str]:
     )
 
 
-def files(models: Sequence[Planned], formats: Iterable[str]) -> dict[str, bytes]:
-    """Return the files of the formats, by name; text as UTF-8."""
-    made = {name: write(models) for form in formats for name, write in FORMATS[form].items()}
-    return {name: content.encode() if isinstance(content, str) else content for name, content in made.items()}
+def files(models: Sequence[Planned], formats: Iterable[str], announce: Callable[[str], None] = lambda _: None) -> dict[str, bytes]:
+    """Return the files of the formats, by name; text as UTF-8. Each name is announced before its file is made."""
+    made: dict[str, bytes] = {}
+    for name, write in (item for form in formats for item in FORMATS[form].items()):
+        announce(name)
+        content = write(models)
+        made[name] = content.encode() if isinstance(content, str) else content
+    return made
 
 
 def _plans(models: Sequence[Planned]) -> list[Plan]:

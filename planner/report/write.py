@@ -6,9 +6,12 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
+Content: TypeAlias = bytes | Iterable[bytes]
+"""A file's content; one in pieces may be larger than the memory, and is always written."""
 _SCRATCH, _JOURNAL = ".planner-new-", ".planner-undo-"  # folders beside the files: new files; those that a killed run was replacing
 
 
@@ -18,7 +21,7 @@ def outdated(directory: Path, files: Mapping[str, bytes]) -> dict[Path, str]:
     return {path: "out of date" if path.exists() else "missing" for path in changed}
 
 
-def write(directory: Path, files: Mapping[str, bytes]) -> None:
+def write(directory: Path, files: Mapping[str, Content]) -> None:
     """Write the files, by name, into the directory, which is created if needed. Raises OSError.
 
     New files are written next to the ones they replace and then renamed, one after the other. A failure or interrupt before the last
@@ -29,7 +32,7 @@ def write(directory: Path, files: Mapping[str, bytes]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     try:
         with _alone(directory):
-            changed = {name: content for name, content in files.items() if not _holds(directory / name, content)}
+            changed = {name: content for name, content in files.items() if not (isinstance(content, bytes) and _holds(directory / name, content))}
             if changed:
                 _replace(directory, changed)
     except BaseException:
@@ -59,7 +62,7 @@ def _alone(directory: Path) -> Iterator[None]:
         os.close(opened)
 
 
-def _replace(directory: Path, files: Mapping[str, bytes]) -> None:
+def _replace(directory: Path, files: Mapping[str, Content]) -> None:
     """Replace the files: prepare all, then rename them while a journal is there, whose last rename makes the new files final."""
     scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=directory))
     journal = directory / scratch.name.replace(_SCRATCH, _JOURNAL)
@@ -68,7 +71,8 @@ def _replace(directory: Path, files: Mapping[str, bytes]) -> None:
             (scratch / part).mkdir()
         for name, content in files.items():
             target, new = directory / name, scratch / "new" / name
-            new.write_bytes(content)
+            with new.open("wb") as file:
+                file.writelines([content] if isinstance(content, bytes) else content)
             if target.exists():
                 shutil.copy2(target, scratch / "old" / name)
                 shutil.copymode(target, new)
