@@ -46,9 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(entries, ensure_ascii=False, indent=2) + "\n")
         return FINE
     rows = [(f"catalog/{one.name}", units.count(one.params_total), units.count(one.params_active), one.title) for one in found]
-    cells = width()
-    for line in terminal.table(("name", "params", "active", "model"), "lrrl", rows):
-        sys.stdout.write(f"{line if cells is None else terminal.shorten(line, cells)}\n")
+    for line in terminal.table(("name", "params", "active", "model"), "lrrl", rows, terminal.style(sys.stdout), width()):
+        sys.stdout.write(f"{line}\n")
     for line in omitted.lines((one.name, one.omits) for one in found):
         sys.stdout.write(f"{printable(line)}\n")
     return FINE

@@ -12,10 +12,11 @@ from planner.explore import optimal
 from planner.report import markdown, omitted, quantity, settings, units
 from planner.report.columns import FIGURES
 from planner.report.overview import title
-from planner.report.terminal import PLAIN, Style, table
+from planner.report.terminal import GAP, PLAIN, Style, table
 from planner.spec.printable import printable
 
 _WIDTH = 80  # cells of a terminal
+_LABEL = 24  # of them for the names of metrics, which are shortened to that
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def _cells(line: Line) -> Iterator[str]:
     first, column = line.values[0], FIGURES.get(line.name)
     for number, value in enumerate(line.values):
         if not isinstance(value, int):
-            yield "" if value is None else value
+            yield "" if value is None else units.exact(int(value)) if value.isdecimal() else value
             continue
         rounded = quantity.rounded(column, value) if column else units.count(value)
         change = units.relative(first, value) if number and isinstance(first, int) and first != value else ""
@@ -91,16 +92,16 @@ def _cells(line: Line) -> Iterator[str]:
 
 
 def text(plans: Sequence[Plan], style: Style = PLAIN, width: int = _WIDTH) -> str:
-    """Return the comparison for a terminal: as many plans side by side as fit, the others below, always with the first."""
+    """Return the comparison for a terminal: as many plans side by side as fit, the others below."""
     made = lines(plans)
-    rest = list(range(1, len(plans)))
+    rest = list(range(len(plans)))
     out: list[str] = []
-    while rest or not out:
+    while rest:
         taken = len(rest)
-        while taken > 1 and _width(written := _table(plans, made, [0, *rest[:taken]])) > width:
+        while taken > 1 and _width(_table(plans, made, rest[:taken])) > width:
             taken -= 1
-        written = _table(plans, made, [0, *rest[:taken]])
-        out += [*([""] if out else []), *table(written[0], "l" + "r" * (len(written[0]) - 1), written[1:], style, width)]
+        written = _table(plans, made, rest[:taken])
+        out += [*([""] if out else []), *table(written[0], "l" + "r" * taken, written[1:], style, width)]
         rest = rest[taken:]
     return "\n".join([*out, "", *(fill(note, width) for note in _notes(plans)), ""])
 
@@ -108,8 +109,6 @@ def text(plans: Sequence[Plan], style: Style = PLAIN, width: int = _WIDTH) -> st
 def _table(plans: Sequence[Plan], made: Iterable[Line], chosen: Sequence[int]) -> list[list[str]]:
     rows = [["", *(title(plans[number]) for number in chosen)]]
     for line in made:
-        if line.group == "settings" and len({line.values[number] for number in chosen}) == 1:
-            continue
         cells = list(_cells(line))
         rows.append([line.name, *(cells[number] for number in chosen)])
     return rows
@@ -117,7 +116,7 @@ def _table(plans: Sequence[Plan], made: Iterable[Line], chosen: Sequence[int]) -
 
 def _width(rows: Sequence[Sequence[str]]) -> int:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return 12 + sum(widths[1:]) + 2 * len(widths)  # names are shortened
+    return _LABEL + sum(widths[1:]) + len(GAP) * (len(widths) - 1)
 
 
 def _notes(plans: Sequence[Plan]) -> Iterator[str]:

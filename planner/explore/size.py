@@ -112,7 +112,7 @@ def text(spec: Spec, found: Sequence[Configuration], target: int, style: Style =
     heads = ("d_model", "layers", "heads", "kv", "head_dim", "d_ff", "params", "vs target", "train FLOPs")
     rows = [
         (
-            *map(str, (shape.d_model, shape.n_layers, shape.n_heads, shape.n_kv_heads, shape.head_dim, shape.d_ff)),
+            *map(units.exact, (shape.d_model, shape.n_layers, shape.n_heads, shape.n_kv_heads, shape.head_dim, shape.d_ff)),
             units.count(shape.params_total),
             units.relative(target, target + shape.off),
             units.flops(shape.train_flops),

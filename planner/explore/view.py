@@ -89,7 +89,7 @@ def _tables(made: Sweep, figure: str, rows_of_table: int, columns: int) -> Itera
     across = _picked(laid.across.values, columns)
     for combination in islice(product(*(axis.values for axis in laid.others)), _TABLES):
         fixed = {axis.key: value for axis, value in zip(laid.others, combination, strict=True)}
-        what = ", ".join(f"{axis.name} = {fixed[axis.key]}" for axis in laid.others)
+        what = ", ".join(f"{axis.name} = {_text(fixed[axis.key])}" for axis in laid.others)
         heads = [laid.down.name, *(_heading(laid.across, value, figure) for value in across)]
         rows = []
         for value in _picked(laid.down.values, rows_of_table):
@@ -162,7 +162,7 @@ def chart(made: Sweep, figure: str) -> str:
     down = [value for value in _evenly(laid.down.values, 200) if isinstance(value, int)]
     curves = [[(value, laid.at({**fixed, laid.across.key: other, laid.down.key: value})) for value in down] for other in across]
     title = f"{made.model}: {figure} over {laid.down.name}"
-    fixed_values = "".join(f", {axis.name} = {axis.values[0]}" for axis in laid.others)
+    fixed_values = "".join(f", {axis.name} = {_text(axis.values[0])}" for axis in laid.others)
     names = [_heading(laid.across, other, title) for other in across]
     head = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 380" role="img" font-family="sans-serif" font-size="12">'
     parts = [

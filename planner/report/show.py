@@ -11,7 +11,7 @@ from planner.capacity.figures import Plan
 from planner.report import breakdown, units
 from planner.report.breakdown import Section
 from planner.report.paths import display_path
-from planner.report.terminal import GAP, NARROWEST, PLAIN, Style, cells_of, shorten, table
+from planner.report.terminal import GAP, PLAIN, Style, cells_of, table
 from planner.spec.printable import printable
 from planner.spec.records import Spec
 
@@ -81,20 +81,13 @@ def _wrapped(note: str, first: str, further: str, width: int | None) -> list[str
 
 
 def _table(headings: Sequence[str], align: str, rows: Sequence[Sequence[str]], style: Style, width: int | None) -> Iterable[str]:
-    """Yield a table; if it is too wide, with two-line headings, then with the widest text column shortened."""
+    """Yield a table; if it is too wide, with two-line headings, then with columns of text shortened."""
     if width is None or _width(table(headings, align, rows)) <= width:
         return table(headings, align, rows, style)
     upper, lower = zip(*map(_stacked, headings), strict=True)
     stacked = [lower, *rows] if any(upper) else rows
     headings = upper if any(upper) else lower
     gap = GAP if _width(table(headings, align, stacked)) <= width else " "
-    excess = _width(table(headings, align, stacked, gap=gap)) - width
-    words = [column for column, side in enumerate(align) if side == "l" and column]
-    if excess > 0 and words:
-        widths = {column: max(cells_of(row[column]) for row in stacked) for column in words}
-        widest = max(words, key=lambda column: widths[column])
-        most = max(NARROWEST, widths[widest] - excess)
-        stacked = [[shorten(cell, most) if column == widest else cell for column, cell in enumerate(row)] for row in stacked]
     return table(headings, align, stacked, style, width, gap)
 
 
