@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any, NoReturn
 
 import planner
-from planner.cli.command import CLOSED_PIPE, FAILURE, INTERRUPTED, Command
+from planner.cli.command import CLOSED_PIPE, FAILURE, FINE, INTERRUPTED, Command
 from planner.cli.commands import COMMANDS
 from planner.cli.streams import fail, settle
 
@@ -71,17 +73,43 @@ def _signals_as_interrupts() -> Iterator[None]:
 
 
 def _dispatch(argv: Sequence[str] | None) -> int:
+    made = parser(COMMANDS)
     try:
-        arguments = parser(COMMANDS).parse_args(argv)
+        arguments = made.parse_args(argv)
+        if "run" not in arguments:
+            made.print_help()
+            return FINE
     except SystemExit as exit_:  # after --help, --version or a usage error
         return exit_.code if isinstance(exit_.code, int) else FAILURE
     code: int = arguments.run(arguments)
     return code
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors suggest similar words."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - typeshed has overloads
+        """Parse arguments; an unknown one is an error of the subcommand that it follows."""
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and the message, with similar choices or options, and exit."""
+        from difflib import get_close_matches
+
+        if choice := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
+            near = get_close_matches(choice[1], re.findall(r"[\w-]+", choice[2]), 1)
+        else:
+            given = re.match(r"unrecognized arguments: (--[\w-]+)", message)
+            near = get_close_matches(given[1], self._option_string_actions, 1) if given else []
+        super().error(f"{message}; did you mean {near[0]}?" if near else message)
+
+
 def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     """Make the parser of the program with these subcommands."""
-    made = argparse.ArgumentParser(
+    made = _Parser(
         prog="planner",
         description="Compute exact parameters, training memory and FLOPs of transformer language models from YAML specs.",
         epilog=f"examples:\n{_examples(commands)}\n{_EXIT_CODES}",
@@ -89,7 +117,7 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     made.add_argument("--version", action="version", version=f"planner {planner.__version__}")
-    subparsers = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    subparsers = made.add_subparsers(title="commands", metavar="COMMAND")
     for name, command in commands.items():
         description = command.__doc__ or "No description: python -OO removes docstrings."
         summary = description.partition("\n")[0].removesuffix(".")

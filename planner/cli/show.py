@@ -1,6 +1,6 @@
 """Show one model in detail.
 
-Print its parameters, memory, FLOPs and settings as a tree.
+Print its parameters, memory, FLOPs and settings as a tree. --settings prints only the settings.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from planner.cli.streams import width
 
 EXAMPLES = (
     ("planner show specs/gpt2-small.yaml --explain", "one model, with the formula behind each number"),
+    ("planner show specs/gpt2-small.yaml --settings", "its settings, and which of them are defaults"),
     ("planner show specs/gpt2-small.yaml --set training.batch_size=16", "with another batch size"),
 )
 
@@ -22,6 +23,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_spec(parser)
     add_scenario(parser)
+    parser.add_argument("--settings", action="store_true", help="list only the settings, defaults marked")
     parser.add_argument("--explain", action="store_true", help="show each number's formula, substituted values and source")
     parser.add_argument("--shapes", action="store_true", help="list the shape of every tensor from token ids to logits")
     parser.add_argument("--tensors", action="store_true", help="list every weight")
@@ -43,9 +45,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         sys.stdout.write(as_json.report([plan], [spec], capacity.explain(spec, scenario) if arguments.explain else None))
         return FINE
+    style = terminal.style(sys.stdout)
+    if arguments.settings:
+        sys.stdout.write(show.settings(spec, plan, style, width()))
+        return FINE
     wanted = {breakdown.shapes: arguments.shapes, breakdown.tensors: arguments.tensors, breakdown.saved: arguments.kept}
     extra = [section(plan) for section, asked in wanted.items() if asked]
-    style = terminal.style(sys.stdout)
     sys.stdout.write(show.tree(spec, plan, extra, style, width()))
     if arguments.explain:
         sys.stdout.write("\n" + show.explanations(capacity.explain(spec, scenario), style))

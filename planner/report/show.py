@@ -19,10 +19,11 @@ _BRANCH, _LAST, _TRUNK, _SPACE = "├─ ", "└─ ", "│  ", "   "
 
 
 def tree(spec: Spec, plan: Plan, extra: Sequence[Section] = (), style: Style = PLAIN, width: int | None = None) -> str:
-    """Return the tree of a plan and of ``extra`` sections; beyond ``width`` cells words wrap and names are shortened, never numbers."""
-    sections = (
-        breakdown.model_settings(spec),
-        breakdown.training_settings(spec, plan),
+    """Return the figures of a plan, ``extra`` sections and the settings as a tree.
+
+    Beyond ``width`` cells words wrap and names are shortened, never numbers.
+    """
+    figures = (
         breakdown.parameters(plan),
         breakdown.model_states(plan),
         breakdown.activations(plan),
@@ -34,8 +35,20 @@ def tree(spec: Spec, plan: Plan, extra: Sequence[Section] = (), style: Style = P
         *extra,
         breakdown.not_counted(plan),
         breakdown.waivers(spec),
-        Section("Sources", notes=spec.sources),
     )
+    return _tree(spec, plan, (*figures, *_settings(spec, plan), Section("Sources", notes=spec.sources)), style, width)
+
+
+def settings(spec: Spec, plan: Plan, style: Style = PLAIN, width: int | None = None) -> str:
+    """Return only the settings as a tree."""
+    return _tree(spec, plan, _settings(spec, plan), style, width)
+
+
+def _settings(spec: Spec, plan: Plan) -> tuple[Section, ...]:
+    return breakdown.model_settings(spec), breakdown.training_settings(spec, plan)
+
+
+def _tree(spec: Spec, plan: Plan, sections: Iterable[Section], style: Style, width: int | None) -> str:
     shown = [section for section in sections if section.rows or section.notes]
     title = f"{printable(spec.name)}, scenario {printable(plan.scenario)} ({printable(display_path(spec.path))})"
     description = _wrapped(spec.description, _TRUNK, _TRUNK, width) if spec.description else []
