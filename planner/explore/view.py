@@ -71,16 +71,16 @@ def _picked(values: Sequence[Value], most: int) -> list[Value]:
     numbers = [value for value in values if isinstance(value, int)]
     if len(values) <= most or len(numbers) < len(values):
         return _evenly(values, most)
-    round_ones = {number for number in numbers if number & (number - 1) == 0}
-    if len(round_ones) > most - 2:
-        return _evenly(sorted(round_ones | {numbers[0], numbers[-1]}), most)
+    ends = {numbers[0], numbers[-1]}
+    picked = ends | {number for number in numbers if number & (number - 1) == 0}
+    if len(picked) > most:
+        return _evenly([number for number in numbers if number in picked], most)
     for power in reversed(range(max(numbers).bit_length())):
-        more = round_ones | {number for number in numbers if number % (1 << power) == 0}
-        if len(more) > most - 2:
+        more = picked | {number for number in numbers if number % (1 << power) == 0}
+        if len(more) > most:
             break
-        round_ones = more
-    kept = round_ones | {numbers[0], numbers[-1]}
-    return [number for number in numbers if number in kept] if 4 * len(kept) >= most else _evenly(values, most)
+        picked = more
+    return [number for number in numbers if number in picked] if 2 * len(picked) > most else _evenly(values, most)
 
 
 def _tables(made: Sweep, figure: str, rows_of_table: int, columns: int) -> Iterator[tuple[str, list[str], list[list[str]]]]:

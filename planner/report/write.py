@@ -32,7 +32,7 @@ def write(directory: Path, files: Mapping[str, Content]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     try:
         with _alone(directory):
-            changed = {name: content for name, content in files.items() if not (isinstance(content, bytes) and _holds(directory / name, content))}
+            changed = {name: content for name, content in files.items() if not _holds(directory / name, content)}
             if changed:
                 _replace(directory, changed)
     except BaseException:
@@ -71,8 +71,11 @@ def _replace(directory: Path, files: Mapping[str, Content]) -> None:
             (scratch / part).mkdir()
         for name, content in files.items():
             target, new = directory / name, scratch / "new" / name
-            with new.open("wb") as file:
-                file.writelines([content] if isinstance(content, bytes) else content)
+            if isinstance(content, bytes):
+                new.write_bytes(content)
+            else:
+                with new.open("wb") as file:
+                    file.writelines(content)
             if target.exists():
                 shutil.copy2(target, scratch / "old" / name)
                 shutil.copymode(target, new)
@@ -104,5 +107,5 @@ def _undo(directory: Path, journal: Path) -> None:
         journal.rename(directory / journal.name.replace(_JOURNAL, _SCRATCH))
 
 
-def _holds(path: Path, content: bytes) -> bool:
-    return path.is_file() and path.read_bytes() == content
+def _holds(path: Path, content: Content) -> bool:
+    return isinstance(content, bytes) and path.is_file() and path.read_bytes() == content

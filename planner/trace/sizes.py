@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
-from typing import TypeAlias, overload
+from typing import Any, TypeAlias, overload
 
 Size: TypeAlias = "int | Expression"
 """An integer, or an expression in place of one. Sizes only add, multiply and floor-divide."""
@@ -211,8 +211,8 @@ def symbols(size: Size) -> tuple[str, ...]:
     return tuple(sorted({name for monomial in terms_of(size) for factor, _ in monomial for name in _symbols_of(factor)}))
 
 
-def evaluate(size: Size, values: Mapping[str, int]) -> int:
-    """Return the size's exact value for the given values of its symbols."""
+def evaluate(size: Size, values: Mapping[str, int] | Mapping[Factor, int]) -> int:
+    """Return the size's exact value for the given values of its symbols, and of helpers whose value is known."""
     return sum(multiple * product(_factor_value(factor, values) ** power for factor, power in m) for m, multiple in terms_of(size).items())
 
 
@@ -296,12 +296,18 @@ def _polynomial(size: Size, factor_text: Callable[[Factor, int], str], times: st
     if isinstance(size, int):
         return str(size)
     parts: list[str] = []
-    for monomial, multiple in sorted(size.terms.items(), key=lambda item: (-sum(power for _, power in item[0]), _order(item[0]))):
+    for monomial, multiple in _in_order(size):
         factors = [factor_text(factor, power) for factor, power in monomial]
         if abs(multiple) != 1 or not factors:
             factors.insert(0, str(abs(multiple)))
         parts.append(("-" if multiple < 0 else "+") + " " + times.join(factors))
     return " ".join(parts).removeprefix("+ ") or "0"
+
+
+@lru_cache(maxsize=4096)  # the same size is written for many models
+def _in_order(size: Expression) -> list[tuple[Monomial, int]]:
+    """Return the terms of a size, those with most factors first."""
+    return sorted(size.terms.items(), key=lambda item: (-sum(power for _, power in item[0]), _order(item[0])))
 
 
 @lru_cache(maxsize=65_536)  # many sums have the same products
@@ -350,8 +356,8 @@ def _symbols_of(factor: Factor) -> tuple[str, ...]:
     return (factor,) if isinstance(factor, str) else tuple(name for argument in factor[1] for name in symbols(argument))
 
 
-def _factor_value(factor: Factor, values: Mapping[str, int]) -> int:
-    if isinstance(factor, str):
+def _factor_value(factor: Factor, values: Mapping[Any, int]) -> int:
+    if isinstance(factor, str) or factor in values:
         return values[factor]
     helper, arguments = factor
     return HELPERS[helper](*(evaluate(argument, values) for argument in arguments))

@@ -100,7 +100,36 @@ def test_every_command_has_help_and_examples(planner: Planner, name: str, comman
     assert all(line.startswith(f"planner {name} ") for line, _ in command.EXAMPLES)
 
 
-@pytest.mark.parametrize("arguments", [(), ("rnu",), ("--nope",), ("show",), ("show", "a", "b")])
+def test_without_arguments_the_program_prints_its_help(planner: Planner) -> None:
+    assert planner() == planner("--help")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "near"),
+    [
+        (("sho", "a"), "show"),
+        (("run", "a", "--formt", "csv"), "--format"),
+        (("fit", "a", "--memory", "1GB", "--for", "n_layer"), "n_layers"),
+        (("--versio",), "--version"),
+    ],
+)
+def test_a_mistyped_word_is_answered_with_the_near_one(planner: Planner, arguments: tuple[str, ...], near: str) -> None:
+    code, out, err = planner(*arguments)
+    assert (code, out) == (2, "")
+    assert err.endswith(f"; did you mean {near}?\n")
+
+
+def test_show_begins_with_the_figures_and_lists_settings_on_request(planner: Planner) -> None:
+    _, out, _ = planner("show", "specs/tiny.yaml")
+    titles = [line[3:] for line in out.splitlines() if line.startswith(("├─", "└─"))]
+    assert titles[0] == "Parameters"
+    assert titles[-2:] == ["Model", "Training"]  # the spec has no sources
+    code, out, _ = planner("show", "specs/tiny.yaml", "--settings")
+    assert code == 0
+    assert [line[3:] for line in out.splitlines() if line.startswith(("├─", "└─"))] == ["Model", "Training"]
+
+
+@pytest.mark.parametrize("arguments", [("rnu",), ("--nope",), ("show",), ("show", "a", "b")])
 def test_usage_errors_exit_with_2(planner: Planner, arguments: tuple[str, ...]) -> None:
     code, out, err = planner(*arguments)
     assert (code, out) == (2, "")

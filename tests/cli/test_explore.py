@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from planner.cli import streams
+from planner.cli import progress
 from planner.cli.commands import COMMANDS
 
 Planner = Callable[..., tuple[int, str, str]]
@@ -46,21 +46,44 @@ def test_sweep_reports_errors_and_writes_nothing(home: Path, planner: Planner) -
     assert not (home / "reports").exists()
 
 
-def test_a_progress_bar_appears_on_a_terminal_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
+
+def at(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO) -> list[float]:
+    """Return a clock to set, and make a stream the standard error."""
     now = [100.0]
-    monkeypatch.setattr(streams, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    bar = streams.Bar()
-    bar(1, 8)
-    assert terminal.getvalue() == ""
-    now[0] += 1.5
-    bar(2, 8)
-    assert terminal.getvalue() == f"\r\x1b[K[{'#' * 10}{' ' * 30}] 2 of 8"
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(sys, "stderr", stderr)
+    return now
+
+
+def test_progress_appears_on_a_terminal_after_a_second_and_disappears(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    clock = at(monkeypatch, terminal := Terminal())
+    with progress.Progress() as bar:
+        bar(1, 8, "points")
+        assert terminal.getvalue() == ""
+        clock[0] += 1.5
+        bar(2, 8, "points")
+        assert terminal.getvalue() == f"\r\x1b[K[{'#' * 7}{' ' * 23}] 2 of 8 points"
+        bar(3, 8, "points")  # within a tenth of a second
+        bar.step("making capacity.html")
+        assert terminal.getvalue().endswith("2 of 8 points\r\x1b[Kmaking capacity.html")
+    assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+@pytest.mark.parametrize(("ci", "stderr"), [("true", Terminal()), ("", io.StringIO())])
+def test_progress_is_silent_in_ci_and_without_a_terminal(monkeypatch: pytest.MonkeyPatch, ci: str, stderr: io.StringIO) -> None:
+    monkeypatch.setenv("CI", ci)
+    clock = at(monkeypatch, stderr)
+    with progress.Progress() as bar:
+        clock[0] += 10
+        bar(1, 8)
+        bar.step("making capacity.html")
+        assert list(bar.of("ab", "letters")) == ["a", "b"]
+    assert stderr.getvalue() == ""
 
 
 def test_fit_finds_nothing_if_the_weights_do_not_fit(planner: Planner) -> None:
@@ -154,7 +177,26 @@ def test_bash_completes_commands_options_and_choices(planner: Planner) -> None:
     assert completed(script, "planner", "fit", "--m") == ["--memory"]
     assert completed(script, "planner", "fit", "--for", "n") == ["n_layers"]
     assert set(SHELLS) <= set(completed(script, "planner", "completion", ""))
-    assert completed(script, "planner", "run", "x") == []  # so that bash completes files
+    assert completed(script, "planner", "run", "nosuch") == []  # so that bash completes files
+    assert completed(script, "planner", "run", "") == []
+
+
+def test_bash_completes_settings_models_and_scenarios(home: Path, planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = planner("completion", "bash")[1]
+    assert completed(script, "planner", "fit", "specs/tiny.yaml", "--set", "training.batch") == ["training.batch_size="]
+    assert completed(script, "planner", "size", "--like", "llama-3-") == ["llama-3-70b", "llama-3-8b"]
+    (home / "llama-3-8b-long.yaml").touch()
+    assert completed(script, "planner", "show", "llama-3-8b") == ["llama-3-8b", "llama-3-8b-long.yaml"]
+    (home / "planner").write_text(f'#!/bin/sh\nexec {sys.executable} -m planner "$@"\n', encoding="utf-8")
+    (home / "planner").chmod(0o755)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    assert completed(script, "./planner", "show", "specs/tiny.yaml", "--scenario", "") == ["base", "short"]
+    assert completed(script, "./planner", "show", "--kept", "specs/tiny.yaml", "--scenario", "s") == ["short"]
+
+
+def test_the_scenarios_of_a_command_line_are_those_of_its_specs(planner: Planner) -> None:
+    assert planner("completion", "--scenarios", "nosuch.yaml", "--kept", "-", "specs/tiny.yaml", "") == (0, "base\nshort\n", "")
+    assert planner("completion")[0] == 2
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -167,9 +209,16 @@ def test_completion_knows_every_command(planner: Planner, shell: str) -> None:
 @pytest.mark.skipif(shutil.which("fish") is None, reason="completion in fish: needs fish")
 def test_fish_completes_choices(home: Path, planner: Planner) -> None:
     (home / "planner.fish").write_text(planner("completion", "fish")[1], encoding="utf-8")
-    command = ["fish", "-c", "source planner.fish; complete -C 'planner fit --for '"]
-    made = subprocess.run(command, capture_output=True, text=True, check=True, cwd=home)
-    assert [line.split()[0] for line in made.stdout.splitlines()] == ["batch_size", "d_model", "n_layers", "sequence_length"]
+
+    def offered(line: str) -> list[str]:
+        command = ["fish", "-c", f"source planner.fish; complete -C '{line}'"]
+        made = subprocess.run(command, capture_output=True, text=True, check=True, cwd=home)
+        return sorted(line.split()[0] for line in made.stdout.splitlines())
+
+    assert offered("planner fit --for ") == ["batch_size", "d_model", "n_layers", "sequence_length"]
+    assert offered("planner fit a.yaml --set training.batch") == ["training.batch_size="]
+    assert offered("planner size --like llama-3-") == ["llama-3-70b", "llama-3-8b"]
+    assert offered("planner show gpt2-x") == ["gpt2-xl"]
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="completion in zsh: needs zsh")
@@ -178,3 +227,19 @@ def test_zsh_accepts_the_script(home: Path, planner: Planner) -> None:
     command = ["zsh", "-fc", "autoload -Uz compinit; compinit -D; source ./planner.zsh; echo $_comps[planner]"]
     made = subprocess.run(command, capture_output=True, text=True, check=True, cwd=home)
     assert (made.stdout.strip(), made.stderr) == ("_bash_complete -o default -F _planner", "")
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="completion in zsh: needs zsh")
+def test_zsh_completes_on_a_terminal(home: Path, planner: Planner) -> None:
+    (home / "planner.zsh").write_text(planner("completion", "zsh")[1], encoding="utf-8")
+    typed = "planner size --like xlst\t"
+    script = f"""
+zmodload zsh/zpty
+zpty z zsh -f -i
+zpty -w z 'PROMPT=; autoload -Uz compinit; compinit -D; source ./planner.zsh; echo REA""DY'
+zpty -r -m z out '*READY*'
+zpty -w -n z $'{typed}'
+zpty -r -m z out '*xlstm-7b*' && echo completed
+"""
+    made = subprocess.run(["zsh", "-fc", script], capture_output=True, text=True, check=False, cwd=home, timeout=120)
+    assert made.stdout == "completed\n", made.stderr

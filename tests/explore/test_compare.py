@@ -21,15 +21,18 @@ def test_specs_are_side_by_side_with_their_differences() -> None:
     text = compare.text(plans("gpt2-small", "gpt2-medium"))
     line = next(line.split() for line in text.splitlines() if line.startswith("params_total"))
     assert line == ["params_total", "124.4", "M", "354.8", "M", "(+185.1", "%)"]
-    assert [line.split() for line in text.splitlines() if line.startswith("model.d_model")] == [["model.d_model", "768", "1024"]]
+    assert [line.split() for line in text.splitlines() if line.startswith("model.d_model")] == [["model.d_model", "768", "1,024"]]
     assert "model.vocab_size" not in text  # the same for both
 
 
-def test_many_specs_are_compared_with_the_first_one_below_the_other() -> None:
+def test_many_specs_are_compared_in_tables_one_below_the_other_without_repeating_a_spec() -> None:
     text = compare.text(plans("gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl"))
     assert all(len(line) <= 80 for line in text.splitlines())
-    assert sum(line.split()[:1] == ["gpt2-small"] for line in text.splitlines()) > 1
-    assert {"gpt2-medium", "gpt2-large", "gpt2-xl"} <= set(text.split())
+    heads = [line.split() for line in text.splitlines() if line.split() and line.split()[0].startswith("gpt2-")]
+    assert [name for head in heads for name in head] == ["gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl"]
+    # 1,557,611,200 parameters of GPT-2 XL (Hugging Face's count): 12.517 times those of GPT-2 small
+    (line,) = (line for line in text.splitlines() if "1.558 B" in line and line.startswith("params_total"))
+    assert line.endswith("1.558 B (+1,151.7 %)")
 
 
 def test_json_is_exact() -> None:

@@ -6,6 +6,7 @@ import random
 import re
 import tracemalloc
 from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -127,17 +128,17 @@ def test_metrics_are_exact_beyond_64_bits() -> None:
 
 
 def test_a_million_points_need_few_calls_and_little_memory() -> None:
-    """Half a million function calls including the CSV, and a gibibyte of arrays; the last row equals a single run."""
+    """Half a million function calls and 64 MiB including the CSV, of 90 MB; the last row equals a single run."""
     with at_most(500_000):
         tracemalloc.start()
         made = swept(LLAMA, "training.batch_size=1..1000", "training.sequence_length=8..8000..8")
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
         lines, last = 0, ""
         for piece in sweep.csv(made):
             lines += piece.count("\n")
             last = piece
-    assert peak < 2**30
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 2**26
     assert lines == 1_000_001
     (spec,), _ = spec_package.read([LLAMA], ["training.batch_size=1000", "training.sequence_length=8000"])
     assert last.splitlines()[-1].split(",")[6] == str(planner.plan(spec).memory.peak_bytes)
@@ -158,8 +159,10 @@ def test_points_that_cannot_be_planned_are_reported() -> None:
 def test_progress_is_reported_up_to_the_last_point() -> None:
     reported: list[tuple[int, int]] = []
     grid = [axes.parse("model.n_layers=1,2"), axes.parse("training.batch_size=1..5")]
-    sweep.sweep(loader(GPT2), grid, lambda done, of: reported.append((done, of)))
-    assert reported == [(5, 10), (10, 10)]
+    made = sweep.sweep(loader(GPT2), grid, lambda done, of: reported.append((done, of)))
+    assert reported == [(1, 2), (2, 2)]  # plans
+    list(sweep.csv(made, lambda done, of: reported.append((done, of))))
+    assert reported[2:] == [(5, 10), (10, 10)]  # points
 
 
 def test_the_pivot_table_has_the_longer_axis_as_rows_and_fits_a_terminal() -> None:
@@ -167,10 +170,35 @@ def test_the_pivot_table_has_the_longer_axis_as_rows_and_fits_a_terminal() -> No
     text = view.text(made, "peak_bytes")
     assert all(len(line) <= 80 for line in text.splitlines())
     assert text.splitlines()[2].split("  ")[0] == "batch_size"
-    assert "An even selection" in text
+    assert "A selection of the points, round values first" in text
+    assert [line.split()[0] for line in text.splitlines()[3:9]] == ["1", "2", "4", "8", "16", "24"]
     (plan,) = planner.plans(spec_package.read([GPT2], ["training.batch_size=100", "training.sequence_length=1024"])[0][0])
     last = [line for line in view.as_markdown(made, "peak_bytes").splitlines() if line.startswith("| 100 |")]
     assert last[0].endswith(f"{plan.memory.peak_bytes / 2**30:.2f} GiB |")
+
+
+@pytest.mark.parametrize(
+    ("values", "most", "picked"),
+    [
+        (range(1, 65), 8, [1, 2, 4, 8, 16, 32, 64]),
+        (range(1, 65), 12, [1, 2, 4, 8, 16, 32, 48, 64]),
+        (range(1, 65), 5, [1, 2, 8, 16, 64]),  # of seven powers of two
+        (range(3, 60), 6, [3, 4, 8, 16, 32, 59]),
+        (range(1, 7), 8, [1, 2, 3, 4, 5, 6]),
+        (range(1, 100, 2), 5, [1, 25, 49, 73, 99]),  # odd, so evenly
+        (("a", "b", "c"), 2, ["a", "c"]),
+    ],
+)
+def test_a_table_has_round_values_first(values: Sequence[int | str], most: int, picked: list[int | str]) -> None:
+    assert view._picked(values, most) == picked
+
+
+@pytest.mark.parametrize(("width", "columns"), [(40, 2), (60, 4), (80, 5), (120, 8)])  # of 9 cells and a gap, beside 10; 5 are round
+def test_the_pivot_has_as_many_columns_as_fit(width: int, columns: int) -> None:
+    text = view.text(swept(GPT2, "training.batch_size=1..100", "training.sequence_length=128..1024..128"), "peak_bytes", width=width)
+    table = [line for line in text.splitlines() if "GiB" in line]
+    assert max(map(len, table)) <= width
+    assert table[0].count("GiB") == columns
 
 
 def test_the_chart_has_a_title_and_a_description() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from planner.capacity.figures import Plan
 from planner.report.overview import text as overview
-from planner.report.terminal import Style, style, table
+from planner.report.terminal import Style, shorten, style, table
 from planner.spec.printable import printable
 
 
@@ -28,11 +28,23 @@ def test_on_a_narrow_terminal_names_are_shortened_and_numbers_never(plan: Plan) 
     plans = [plan, replace(plan, name="a-model-with-a-name-that-is-rather-long")]
     lines = overview(plans, width=80).splitlines()
     assert max(map(len, lines)) == 80
-    assert lines[2].startswith("a-model-with-")
-    assert "…" in lines[2]
+    assert lines[2].startswith("a-model-wi…ther-long  ")
     for width in (80, 40, 1):
         for line in overview(plans, width=width).splitlines()[1:3]:
             assert line.endswith("1.028 k     16.06 KiB    1.918 KiB  24.09 KiB  6.168 kFLOP")
+
+
+def test_names_are_never_shortened_to_equality() -> None:
+    names = ["model-of-a-ten-million", "model-of-b-ten-million", "model-of-a-two-billion"]
+    assert list(table(("name", "n"), "lr", [(name, str(number)) for number, name in enumerate(names)], width=20)) == [
+        "name               n",
+        "model-of-a-ten-mi  0",
+        "llion",
+        "model-of-b-ten-mi  1",
+        "llion",
+        "model-of…-billion  2",
+    ]
+    assert shorten(["模型" * 5, "模型" * 4, "模型"], 12) == ["模型模型模型\n模型模型", "模型模型模型\n模型", "模型"]
 
 
 def test_columns_line_up_under_wide_and_combining_characters() -> None:
