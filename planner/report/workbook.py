@@ -19,12 +19,13 @@ from planner.report import omitted
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, GROUPS
 from planner.report.planned import Planned
 from planner.trace.kernels import FLASH_ALIGNMENT, FLASH_WIDEST_HEAD
-from planner.trace.sizes import Expression, Factor, Size, evaluate, spreadsheet, symbols, terms_of, text
+from planner.trace.sizes import Expression, Factor, Monomial, Size, evaluate, spreadsheet, symbols, terms_of, text
 
 if TYPE_CHECKING:
     from xlsxwriter.worksheet import Worksheet
 
 LONGEST = 7000  # characters of a formula; Excel's limit is 8,192
+_LONGEST_TEXT = 32_767  # characters of a cell in Excel
 _FIRST = ("B", "n", "n_layers", "layers.count", "d_model", "n_heads", "n_kv_heads", "head_dim", "d_ff", "V", "V_padded", "context_length")
 # Sizes that the shape of an extra tensor may name.
 _NAMED_BY_EXTRA = ("d_model", "n_layers", "n_heads", "n_kv_heads", "head_dim", "d_ff", "V", "context_length")
@@ -84,6 +85,7 @@ class _Cells:
     row: _Row
     cells: dict[Factor | Expression | int, str]
     values: dict[Factor, int]
+    products: dict[Monomial, str] = field(default_factory=dict)  # the texts of products so far
 
     def write(self, sheet: Worksheet, at: tuple[int, int], size: Size | None, value: int | None) -> None:
         """Write a metric as a formula with its value, a constant as a number, and nothing for None."""
@@ -104,8 +106,8 @@ class _Cells:
                             self.cells[argument] = self.working(argument, self.formula(argument))
                     whole = Expression({((factor, 1),): 1})
                     self.values[factor] = evaluate(whole, self.values)
-                    self.cells[factor] = self.working(whole, spreadsheet(whole, self.cells))
-        made = spreadsheet(size, self.cells)
+                    self.cells[factor] = self.working(whole, spreadsheet(whole, self.cells, self.products))
+        made = spreadsheet(size, self.cells, self.products)
         if len(made) <= LONGEST:
             return made
         terms = list(terms_of(size).items())
@@ -117,7 +119,7 @@ class _Cells:
         sheet, at = self.book.sheets["Workings"], self.book.working_rows
         self.book.working_rows += 1
         if size not in self.book.texts:
-            self.book.texts[size] = text(size)
+            self.book.texts[size] = text(size)[:_LONGEST_TEXT]
         sheet.write_string(at, 0, self.row.plan.name)
         sheet.write_string(at, 1, self.row.plan.scenario)
         sheet.write_formula(at, 2, f"={formula}", self.book.formats["number"], evaluate(size, self.values))
@@ -184,11 +186,14 @@ def _fill(book: _Book, models: Sequence[Planned]) -> None:
 def _inputs(rows: Iterable[_Row]) -> tuple[str, ...]:
     """Return the symbols that a metric of some plan depends on."""
     found: dict[str, None] = {}
+    by_plan: dict[int, set[str]] = {}  # which models of one structure share
     for row in rows:
-        figures = [column.read(row.formulas.plan) for column in COLUMNS if column.kind == "integer"]
-        parts = [size for group in GROUPS for size in group.read(row.formulas.plan).values()]
-        used = {name for size in (*figures, *parts) if size is not None for name in symbols(cast("Size", size))}
-        found |= dict.fromkeys(name for name in row.formulas.values if name in used)
+        if id(row.formulas.plan) not in by_plan:
+            figures = [column.read(row.formulas.plan) for column in COLUMNS if column.kind == "integer"]
+            parts = [size for group in GROUPS for size in group.read(row.formulas.plan).values()]
+            sizes = (cast("Size", size) for size in (*figures, *parts) if size is not None)
+            by_plan[id(row.formulas.plan)] = {name for size in sizes for name in symbols(size)}
+        found |= dict.fromkeys(name for name in row.formulas.values if name in by_plan[id(row.formulas.plan)])
     return (*(name for name in _FIRST if name in found), *(name for name in found if name not in _FIRST))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
+from operator import le
 from typing import Any, TypeAlias, overload
 
 Size: TypeAlias = "int | Expression"
@@ -163,14 +164,8 @@ def total(sizes: Iterable[Size]) -> Size:
 
 def never_exceeds(a: Size, b: Size) -> bool:
     """Return whether comparing terms one by one shows that a <= b for all values of the symbols."""
-    return _never_exceeds(terms_of(a), terms_of(b))
-
-
-def _never_exceeds(left: Mapping[Monomial, int], right: Mapping[Monomial, int]) -> bool:
-    for monomial, factor in left.items():
-        if right.get(monomial, 0) < factor:
-            return False
-    return not any(factor < 0 and monomial not in left for monomial, factor in right.items())
+    left, right = terms_of(a), terms_of(b)
+    return all(right.get(monomial, 0) >= left.get(monomial, 0) for monomial in {**left, **right})
 
 
 def undominated(sizes: Iterable[Size]) -> list[Size]:
@@ -178,9 +173,11 @@ def undominated(sizes: Iterable[Size]) -> list[Size]:
     distinct = list(dict.fromkeys(sizes))
     common = common_part(distinct)
     rests = [terms_of(size - common) for size in distinct]  # sums along a trace have most terms in common
+    monomials = dict.fromkeys(monomial for rest in rests for monomial in rest)
+    multiples = [[rest.get(monomial, 0) for monomial in monomials] for rest in rests]
     top: list[int] = []
-    for number in sorted(range(len(rests)), key=lambda number: -sum(rests[number].values())):  # what reaches a size has no smaller sum
-        if not any(_never_exceeds(rests[number], rests[other]) for other in top):
+    for number in sorted(range(len(rests)), key=lambda number: -sum(multiples[number])):  # what reaches a size has no smaller sum
+        if not any(all(map(le, multiples[number], multiples[other])) for other in top):
             top.append(number)
     return [distinct[number] for number in sorted(top)]
 
@@ -194,16 +191,25 @@ def common_part(sizes: Sequence[Size]) -> Size:
 
 def text(size: Size, values: Mapping[str, int] | None = None) -> str:
     """Return the size as a formula: ``2·B·n·d_model² + 4``; with values, each symbol's value in its place: ``2·8·1024·768² + 4``."""
-    return _polynomial(size, lambda factor, power: _factor_text(factor, power, values), "·")
+    if values is None:
+        return _polynomial(size, lambda product: "·".join(_order(product)), "·")
+    return _polynomial(size, lambda product: "·".join(_factor_text(factor, power, values) for factor, power in product), "·")
 
 
-def spreadsheet(size: Size, cells: Mapping[Factor | Expression | int, str]) -> str:
-    """Return the size as a spreadsheet's formula: ``2*B5*C5*F5*F5 + 4``.
+def spreadsheet(size: Size, cells: Mapping[Factor | Expression | int, str], products: dict[Monomial, str] | None = None) -> str:
+    """Return the size as a spreadsheet's formula: ``2*B5*C5*F5*F5 + 4``; ``products`` keeps the text of products for other sizes.
 
     ``cells`` gives the cell of each symbol, and of some helpers and their arguments; all cells hold whole numbers. The result is exact if
     no step exceeds 2⁵³: powers are products, and quotients that INT rounds up are corrected.
     """
-    return _polynomial(size, lambda factor, power: "*".join([_cell_text(factor, cells)] * power), "*")
+    known: dict[Monomial, str] = {} if products is None else products
+
+    def product_text(product: Monomial) -> str:
+        if product not in known:
+            known[product] = "*".join("*".join([_cell_text(factor, cells)] * power) for factor, power in product)
+        return known[product]
+
+    return _polynomial(size, product_text, "*")
 
 
 def symbols(size: Size) -> tuple[str, ...]:
@@ -292,15 +298,14 @@ def _divide_exactly(dividend: Expression, divisor: Expression | int) -> Expressi
     return Expression(quotient)
 
 
-def _polynomial(size: Size, factor_text: Callable[[Factor, int], str], times: str) -> str:
+def _polynomial(size: Size, product_text: Callable[[Monomial], str], times: str) -> str:
     if isinstance(size, int):
         return str(size)
     parts: list[str] = []
     for monomial, multiple in _in_order(size):
-        factors = [factor_text(factor, power) for factor, power in monomial]
-        if abs(multiple) != 1 or not factors:
-            factors.insert(0, str(abs(multiple)))
-        parts.append(("-" if multiple < 0 else "+") + " " + times.join(factors))
+        product, factor = product_text(monomial), abs(multiple)
+        term = product if factor == 1 and product else f"{factor}{times}{product}" if product else str(factor)
+        parts.append(f"{'-' if multiple < 0 else '+'} {term}")
     return " ".join(parts).removeprefix("+ ") or "0"
 
 
@@ -336,10 +341,19 @@ def _factor_text(factor: Factor, power: int, values: Mapping[str, int] | None = 
     if isinstance(factor, str):
         name = factor if values is None else str(values[factor])
     else:
-        helper, arguments = factor
-        inner = [text(argument, values) for argument in arguments]
-        name = {"ceil_div": "⌈{} / {}⌉", "floor_divide": "⌊{} / {}⌋"}.get(helper, "").format(*inner) or f"{helper}({', '.join(inner)})"
+        name = _helper_formula(factor) if values is None else _helper_text(factor, values)
     return name if power == 1 else name + str(power).translate(_SUPERSCRIPTS)
+
+
+@lru_cache(maxsize=4096)  # formulas contain each other
+def _helper_formula(factor: tuple[str, tuple[Size, ...]]) -> str:
+    return _helper_text(factor, None)
+
+
+def _helper_text(factor: tuple[str, tuple[Size, ...]], values: Mapping[str, int] | None) -> str:
+    helper, arguments = factor
+    inner = [text(argument, values) for argument in arguments]
+    return {"ceil_div": "⌈{} / {}⌉", "floor_divide": "⌊{} / {}⌋"}.get(helper, "").format(*inner) or f"{helper}({', '.join(inner)})"
 
 
 def _cell_text(factor: Factor, cells: Mapping[Factor | Expression | int, str]) -> str:
