@@ -46,13 +46,19 @@ def rope(share: float = 1.0, name: str = "partial_rotary_factor", kind: str | No
     return Source(positions, name, (inside,), f"default {share}")
 
 
+def rope_parameters(c: Reading) -> Any:  # JSON
+    """Return the parameters of rotary positions; ``rope_scaling``, their former name, comes first, as in transformers."""
+    return c.at("rope_scaling") or c.at("rope_parameters")
+
+
 def rotary(c: Reading, head_dim: int, share: float, name: str, kind: str | None) -> str | SpecModel:
-    """Return the positions of heads. The rotated fraction is a key, or inside ``rope_parameters``, which may be given by kind of layer."""
-    outside, parameters = c.value(name), c.at("rope_parameters")
-    if kind and isinstance(parameters, Mapping) and isinstance(parameters.get(kind), Mapping):
+    """Return the positions of heads. The rotated fraction is inside ``rope_parameters``, possibly by kind of layer, or else a key."""
+    parameters = rope_parameters(c)
+    if isinstance(parameters, Mapping) and isinstance(parameters.get(kind), Mapping):
         parameters = parameters[kind]
     inside = parameters.get("partial_rotary_factor") if isinstance(parameters, Mapping) else None
-    given = next((value for value in ((inside, outside) if kind else (outside, inside)) if value is not None), None)
+    outside = c.value(name)
+    given = outside if inside is None else inside
     rotary_dim = int(head_dim * (share if given is None else fraction(c, name, given)))
     rotary_dim += rotary_dim % 2  # the classes compute a cosine for every second channel, including the last
     if not rotary_dim:

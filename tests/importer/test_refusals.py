@@ -150,6 +150,36 @@ def test_a_key_that_changes_nothing_is_no_reason_to_refuse(config: Config, key: 
     assert from_huggingface({**config, key: value}) == from_huggingface(config)
 
 
+# transformers 5.24, convert_rope_params_to_dict: `rope_scaling`, if any, replaces `rope_parameters`, and a key inside precedes one outside.
+@pytest.mark.parametrize(
+    ("keys", "rotary_dim"),
+    [
+        ({"partial_rotary_factor": 0.75, "rope_parameters": {"partial_rotary_factor": 0.25}}, 2),
+        ({"rope_scaling": {"partial_rotary_factor": 0.75}, "rope_parameters": {"partial_rotary_factor": 0.25}}, 6),
+        ({"rope_scaling": {}, "rope_parameters": {"partial_rotary_factor": 0.25}}, 2),
+        ({"partial_rotary_factor": 0.75, "rope_scaling": {"factor": 2.0}}, 6),
+        ({}, 4),
+    ],
+)
+def test_the_rotated_fraction_is_that_of_the_class(keys: Config, rotary_dim: int) -> None:
+    assert from_huggingface({"model_type": "phi", **KV, **keys})["positions"] == {"type": "rope", "rotary_dim": rotary_dim}
+
+
+# OlmoHybridConfig of transformers 5.24: rope_theta is 10,000 unless it is null, as in the released weights, which have no positions.
+@pytest.mark.parametrize(
+    ("keys", "positions"),
+    [
+        ({}, "rope"),
+        ({"rope_parameters": None}, "rope"),
+        ({"rope_theta": None}, "none"),
+        ({"rope_parameters": {"rope_theta": None}}, "none"),
+        ({"rope_theta": None, "rope_parameters": {"rope_theta": 5e5}}, "rope"),
+    ],
+)
+def test_a_null_theta_means_no_positions(keys: Config, positions: str) -> None:
+    assert from_huggingface({"model_type": "olmo_hybrid", **KV, **keys})["positions"] == positions
+
+
 # Gemma4TextConfig of transformers 5.24 reads global_head_dim (512) only if the key is absent.
 def test_null_is_not_absence_where_the_class_distinguishes_them() -> None:
     config = GEMMA4 | {"head_dim": 16, "num_hidden_layers": 6}

@@ -37,9 +37,10 @@ QWEN_HYBRID = decoder(
 
 
 def _olmo_positions(c: Reading) -> str | SpecModel:
-    parameters = c.at("rope_parameters")
-    there = isinstance(parameters, dict) and parameters.get("rope_theta") is not None
-    positions: str | SpecModel = c.of(rope()) if there else "none"
+    """Return no positions if ``rope_theta`` is null, inside ``rope_parameters`` or else beside it; without the key it is 10,000."""
+    inside = rope_parameters(c)
+    place = inside if isinstance(inside, Mapping) and "rope_theta" in inside else c.config
+    positions: str | SpecModel = "none" if place.get("rope_theta", 10000) is None else c.of(rope())
     return positions
 
 

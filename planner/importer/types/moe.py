@@ -74,7 +74,7 @@ _MIMO_WINDOW = apply(lambda less, width: width if less is None else less + 1, si
 
 
 def _laguna_positions(c: Reading) -> list[SpecModel]:
-    given, half = c.at("rope_parameters"), c.of(_HALF)
+    given, half = rope_parameters(c), c.of(_HALF)
     sliding = c.of(_ALL) if isinstance(given, dict) and SLIDING in given else "rope"
     return [{"positions": sliding} if kind == SLIDING and sliding != half else {} for kind in c["_kinds"]]
 
@@ -243,7 +243,7 @@ ROWS: Mapping[str, Row] = {
         {"_sparse": per_layer(_llama4_sparse, layer_numbers("moe_layers", None), size("interleave_moe_layer_step", 1))},
         {"layers.positions": marked(_ROTATED, NO_POSITIONS)},
         {"_kinds": each("layer_types", (CHUNKED, FULL), marked(_ROTATED, FULL, CHUNKED))},
-        {"layers.windows": by_kind({CHUNKED: {"attention": {"window": size("attention_chunk_size", 8192), "chunked": True}}})}, width=128,
+        {"layers.windows": by_kind({CHUNKED: {"attention": {"window": window(8192, "attention_chunk_size"), "chunked": True}}})}, width=128,
         own_kv_heads=True,
         ignored={SCALES: "attn_temperature_tuning floor_scale attn_scale", RUNS: "for_llm_compressor", UNREAD: "use_qk_norm"},
         notes=("the norms of queries and keys, which have no weights, are not counted",),
