@@ -28,7 +28,6 @@ class Row:
     only: Mapping[str, Any]  # supported values of keys, which may be absent
     ignored: Mapping[str, str]  # keys that change no count, with the reason
     notes: tuple[str, ...] = ()
-    lists_unknown: bool = False  # whether unknown keys are listed and never rejected
 
     @cached_property
     def known(self) -> frozenset[str]:
@@ -48,7 +47,6 @@ def row(
     only: Mapping[str, Any] | None = None,
     ignored: Mapping[str, str] | None = None,
     notes: tuple[str, ...] = (),
-    lists_unknown: bool = False,
 ) -> Row:
     """Return a row composed of rows and settings; later ones override. ``ignored`` has space-separated keys by reason."""
     rows = [part if isinstance(part, Row) else Row(part, {}, {}) for part in parts]
@@ -59,7 +57,6 @@ def row(
         {key: allowed for one in rows for key, allowed in one.only.items()},
         {key: reason for one in rows for key, reason in one.ignored.items()},
         tuple(note for one in rows for note in one.notes),
-        lists_unknown,
     )
 
 
@@ -159,17 +156,14 @@ class Reading:
         listed = []
         sections = {key.partition(".")[0] for key in self.row.known if "." in key}
         for key, value in _flat(self.config, sections):
-            name = show(key)[1:-1]
-            known = key in self.row.known and not ("." in key and key in self.config)  # a dot in the file's own key
-            if known or (self.row.lists_unknown and value in (None, False)):
+            if _is_neutral(key, value) or (
+                key in self.row.known and not ("." in key and key in self.config)
+            ):  # a dot in the file's own key
                 continue
-            if not self.row.lists_unknown:
-                if _is_neutral(key, value):
-                    continue
-                if suspect := _suspect(key, value):
-                    inner, given = suspect
-                    raise self.refusal(f"unsupported key `{show(inner)[1:-1]}: {show(given)}`, which may change the parameter count")
-            listed.append(name)
+            if suspect := _suspect(key, value):
+                inner, given = suspect
+                raise self.refusal(f"unsupported key `{show(inner)[1:-1]}: {show(given)}`, which may change the parameter count")
+            listed.append(show(key)[1:-1])
         return tuple(listed)
 
 

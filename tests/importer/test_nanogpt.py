@@ -75,7 +75,7 @@ def test_the_vocabulary_is_that_of_the_data(dataset: str, rows: int) -> None:
     ("line", "message"),
     [
         ("dataset = 'mine'", "`vocab_size` is missing; nanoGPT reads it from the meta.pkl of 'mine', or takes 50304 without this file"),
-        ("init_from = 'gpt2-xl'", "`init_from: 'gpt2-xl'` is not supported; supported: scratch, resume"),
+        ("init_from = 'resume'", "`init_from: 'resume'` takes the sizes of a checkpoint"),
         ("dtype = 'float8'", "`dtype: 'float8'` is not supported"),
         ("n_kv_head = 3", "unsupported key `n_kv_head: 3`, which may change the parameter count"),
         ("use_moe_layers = True", "unsupported key `use_moe_layers: True`"),

@@ -44,7 +44,7 @@ NANOGPT = row(
     {"training.batch_size": size("batch_size", when(_TRAINS, 12)), "training.sequence_length": size("block_size", None)},
     {"training.gradient_accumulation": code(_accumulation, "gradient_accumulation_steps"), "training.steps": size("max_iters", None)},
     {"training.precision": choice("dtype", _PRECISIONS, None), "training.dropout": code(lambda c: c.value("dropout"), "dropout")},
-    only={"init_from": ("scratch", "resume")},
+    only={"init_from": "scratch"},
     ignored={
         NAMES: "out_dir always_save_checkpoint wandb_log wandb_project wandb_run_name",
         RUNS: "eval_interval log_interval eval_iters eval_only backend device compile",
