@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
-
-from planner.spec.source import STDIN
 
 if TYPE_CHECKING:
     from planner.spec.nodes import Source
 
+_NEVER_SPECS = (".toml", ".py", ".sh")
+_SPEC = re.compile(r"^(model|extends) *:", re.MULTILINE)
+
 
 def as_spec(source: Source) -> Source:
-    """Return a spec as is, and a configuration in JSON as the text of the spec it describes. Raises SpecError if it is not supported."""
+    """Return a spec as is, and a configuration as the text of the spec it describes. Raises SpecError if it is not supported."""
     if not is_config(source):
         return source
     from planner.importer.files import spec_source
@@ -20,17 +22,20 @@ def as_spec(source: Source) -> Source:
 
 
 def is_config(source: Source) -> bool:
-    """Whether a file that was given as a spec is a configuration: JSON, or YAML in braces, that is not a spec; TOML; Python."""
-    if source.file.endswith((".toml", ".py")):
+    """Whether a file that was given as a spec is another program's configuration: by its name, or by its keys without those of a spec."""
+    if source.file.endswith(_NEVER_SPECS):
         return True
-    json = source.file.endswith(".json")
-    if not json and not source.text.lstrip().startswith("{"):
+    if not source.file.endswith(".json") and _SPEC.search(source.text):
         return False
+    from planner.importer.format import Given
     from planner.importer.reader import UnsupportedConfigError
+    from planner.importer.recognize import format_of
     from planner.importer.syntax import parsed
 
     try:
         config = parsed(source.text, source.file)
     except UnsupportedConfigError:
-        return json
-    return not {"model", "extends"} & config.keys() and (json or source.file == STDIN or "name" not in config)
+        return source.file.endswith(".json")
+    if {"model", "extends"} & config.keys():
+        return False
+    return source.file.endswith(".json") or format_of(Given(source.text, config)) is not None

@@ -130,6 +130,28 @@ def test_json_is_a_configuration_or_a_spec_by_its_keys(file: str, given: dict[st
     assert planner("validate", file)[0] == 0
 
 
+LITGPT = "name: small\nn_layer: 2\nn_head: 6\nn_embd: 48\nblock_size: 64\npadded_vocab_size: 97\nrotary_percentage: 1.0\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "given", "message"),
+    [
+        ("model_config.yaml", LITGPT, ""),
+        ("flow.yml", "{n_layer: 2, n_head: 6, n_embd: 48, block_size: 64, padded_vocab_size: 97}", ""),
+        ("gpt.py", "n_layer = 2\nn_head = 6\nn_embd = 48\nbias = False\n", ""),
+        ("other.toml", "[train]\nsteps = 3\n", "unrecognized TOML"),
+        ("training.yaml", "name: mine\ntraining: {batch_size: 8}\n", "missing required key 'model'"),
+        ("class.yaml", "{model_type: LlamaForCausalLM}", "the model_type of its config.json is llama"),
+    ],
+)
+def test_a_file_without_the_keys_of_a_spec_is_read_as_a_configuration(
+    file: str, given: str, message: str, planner: Planner, home: Path
+) -> None:
+    (home / file).write_text(given, encoding="utf-8")
+    code, _, err = planner("validate", file)
+    assert (code, message in err) == (1 if message else 0, True)
+
+
 def test_list_finds_a_model_by_part_of_its_name(planner: Planner) -> None:
     code, out, _ = planner("list", "llama-3-8b")
     assert code == 0
