@@ -1,4 +1,4 @@
-"""What a config.json states about the training of its weights: their data type, quantization, recomputation."""
+"""What a config.json states about the training of its weights: their data type, quantization, recomputation, dropout."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ _NOTES = {
 }
 _QUANTIZED = ("quantization_config", "compression_config", "quantization", "quantization_bit")  # the third is MLX's
 _BITS = ("bits", "w_bit", "nbits", "num_bits")
+# Dropout of attention probabilities, of what is added to the residual stream, and elsewhere. A spec has one probability for all.
+_ATTENTION = ("attn_pdrop", "attention_dropout", "attn_dropout", "attention_probs_dropout_prob")
+_RESIDUAL = ("resid_pdrop", "hidden_dropout", "dropout", "residual_dropout", "resid_dropout", "hidden_dropout_prob")
+_ELSEWHERE = ("embd_pdrop", "activation_dropout", "embedding_dropout", "embd_dropout", "ffn_dropout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,11 @@ def stored(*configs: Config) -> Stored:
     omits = [_text(config[key]) for config in configs for key in _QUANTIZED if _is_quantized(config.get(key))]
     if dtype not in (*_PRECISIONS, "float32", "auto"):
         omits.append(f"data type of the weights {show(dtype)}")
+    dropped = {key: configs[-1][key] for key in (*_ATTENTION, *_RESIDUAL, *_ELSEWHERE) if isinstance(configs[-1].get(key), (int, float))}
+    if any(dropped.values()):
+        alike = len(set(dropped.values())) == 1 and dropped.keys() & set(_ATTENTION) and dropped.keys() & set(_RESIDUAL)
+        training |= {"dropout": next(iter(dropped.values()))} if alike else {}
+        omits += [] if alike else [f"dropout ({', '.join(f'{key} {show(value)}' for key, value in dropped.items() if value)})"]
     return Stored(training, (_NOTES[dtype],) if dtype in _NOTES else (), tuple(dict.fromkeys(omits)))
 
 

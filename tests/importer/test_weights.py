@@ -51,6 +51,16 @@ def test_the_data_type_of_the_weights_becomes_the_precision(config: Config, trai
     assert read_huggingface(LLAMA | config).training == training
 
 
+# GPT-2 drops attention, residual and embedding alike; OPT only the residual stream, which no setting of a spec describes.
+def test_dropout_is_read_or_named() -> None:
+    gpt2 = {"model_type": "gpt2", "vocab_size": 97, "n_embd": 48, "n_layer": 2, "n_head": 6}
+    assert read_huggingface(gpt2 | {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1}).training == {"dropout": 0.1}
+    mixed = read_huggingface(gpt2 | {"resid_pdrop": 0.1, "embd_pdrop": 0.0, "attn_pdrop": 0.0})
+    assert (mixed.training, mixed.omits) == ({}, ("dropout (resid_pdrop 0.1)",))
+    none = read_huggingface(LLAMA | {"attention_dropout": 0.0, "classifier_dropout": 0.1})
+    assert (none.training, none.omits) == ({}, ())
+
+
 def test_the_data_type_of_the_whole_is_that_of_its_text_part() -> None:
     composite = {"model_type": "llava", "text_config": SMALL | {"torch_dtype": "float32"}, "torch_dtype": "bfloat16"}
     assert read_huggingface(composite).training == {"precision": "bf16"}
