@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from planner.importer.stored import KEYS
+
 NAMES = "names the model, its files or its tasks"
-STORES = "how the weights are stored and trained: read for `training`, or listed as not counted"
+STORES = "how the weights are stored and trained, which is read for `training` or listed as not counted"
 RUNS = "decides how the code runs, not what it computes"
 STARTS = "initial values"
 SCALES = "a factor, which costs no memory"
@@ -29,7 +31,7 @@ NEUTRAL: Mapping[str, str] = {
             "output_attentions output_hidden_states output_router_logits output_scores pretraining_tp return_dict "
             "return_dict_in_generate scale_attention_softmax_in_fp32 torchscript use_bfloat16 use_cache use_flash_attn use_grouped_mm"
         ),
-        STORES: "compression_config dtype gradient_checkpointing quantization quantization_bit quantization_config torch_dtype",
+        STORES: " ".join(KEYS),
         STARTS: "init_std initializer_range",
         ROTATES: (
             "original_max_position_embeddings rope_interleave rope_local_base_freq rope_parameters rope_ratio rope_scaling rope_theta "

@@ -42,7 +42,7 @@ def rope(share: float = 1.0, name: str = "partial_rotary_factor", kind: str | No
     def positions(c: Reading) -> str | SpecModel:
         return rotary(c, c["head_dim"], share, name, kind)
 
-    inside = Source(positions, "rope_parameters", absent=f"its partial_rotary_factor, instead of {name}")
+    inside = Source(positions, "rope_scaling rope_parameters", absent=f"its partial_rotary_factor, before {name}")
     return Source(positions, name, (inside,), f"default {share}")
 
 

@@ -12,12 +12,15 @@ _NOTES = {
     "bfloat16": "precision bf16, since transformers loads the weights in bfloat16; with fp32 weights, write bf16-master or bf16-autocast",
     "float16": "precision fp16-autocast, with fp32 weights, since no precision has weights in float16 as the file does",
 }
+_DTYPES = ("dtype", "torch_dtype")
 _QUANTIZED = ("quantization_config", "compression_config", "quantization", "quantization_bit")  # the third is MLX's
 _BITS = ("bits", "w_bit", "nbits", "num_bits")
 # Dropout of attention probabilities, of what is added to the residual stream, and elsewhere. A spec has one probability for all.
 _ATTENTION = ("attn_pdrop", "attention_dropout", "attn_dropout", "attention_probs_dropout_prob")
 _RESIDUAL = ("resid_pdrop", "hidden_dropout", "dropout", "residual_dropout", "resid_dropout", "hidden_dropout_prob")
 _ELSEWHERE = ("embd_pdrop", "activation_dropout", "embedding_dropout", "embd_dropout", "ffn_dropout")
+
+KEYS = (*_DTYPES, *_QUANTIZED, "gradient_checkpointing", *_ATTENTION, *_RESIDUAL, *_ELSEWHERE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ def stored(*configs: Config) -> Stored:
 
     transformers 5 loads weights in the data type of ``dtype``, formerly ``torch_dtype`` (modeling_utils.py, ``from_pretrained``).
     """
-    named = (config.get(key) for config in configs for key in ("dtype", "torch_dtype"))
+    named = (config.get(key) for config in configs for key in _DTYPES)
     dtype = next((name.removeprefix("torch.") for name in named if isinstance(name, str)), "auto")
     training: SpecModel = {"precision": _PRECISIONS[dtype]} if dtype in _PRECISIONS else {}
     if any(config.get("gradient_checkpointing") is True for config in configs):
