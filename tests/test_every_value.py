@@ -34,6 +34,7 @@ BASES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (  # no model allows 
     (SIZES, {}),
     (SIZES | ROUTED, {"optimizer": "muon"}),
     (SIZES | {"norm": {"type": "rmsnorm"}}, {"precision": "bf16-master"}),
+    (SIZES, {"precision": "fp16-master"}),
 )
 VALUES = [(key, value) for key, part in leaves().items() for value in part.get("enum", ())]
 

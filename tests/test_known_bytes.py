@@ -36,6 +36,7 @@ def test_parameters_of_the_small_model(plan_model: PlanModel) -> None:
 # Autocast: the same; weights keep their dtype, and operators cast their inputs (PyTorch's docs, torch.amp, "Autocast Op Reference").
 # bf16-master: 2 + 2 + 12 in ZeRO's section 3.1 (the 12 are the fp32 copy and two moments); 18 with fp32 gradients in Megatron-LM's
 #   docs/source/api-guide/dist_optimizer.md, table "bf16 param, fp32 grads".
+# fp16-master: as bf16-master; Megatron-LM's gradients have two bytes by default, and four with --accumulate-allreduce-grads-in-fp32.
 # bf16: torch.optim creates its state with zeros_like(parameter), so all of it has two bytes.
 RECIPES: dict[tuple[str, str | None], tuple[int, int, int, int]] = {
     ("fp32", None): (4, 0, 4, 4),
@@ -43,6 +44,8 @@ RECIPES: dict[tuple[str, str | None], tuple[int, int, int, int]] = {
     ("fp16-autocast", None): (4, 0, 4, 4),
     ("bf16-master", "fp32"): (2, 4, 4, 4),
     ("bf16-master", "bf16"): (2, 4, 2, 4),
+    ("fp16-master", "fp16"): (2, 4, 2, 4),
+    ("fp16-master", "fp32"): (2, 4, 4, 4),
     ("bf16", None): (2, 0, 2, 2),
 }
 RECIPE_NAMES = [" ".join(filter(None, recipe)) for recipe in RECIPES]

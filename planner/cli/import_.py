@@ -1,7 +1,7 @@
 """Convert a config of another program to a spec.
 
 Accepts a Hugging Face config.json (for multimodal models, the text part), and the configurations of trainers: YAML, JSON, TOML, Python
-assignments, a command line, or a list of arguments. docs/formats.md describes each.
+assignments, a shell script, a command line, or a list of arguments. docs/formats.md describes each.
 
 Programs: Hugging Face, Megatron-LM, axolotl, torchtune, LLaMA-Factory, TRL, torchtitan, nanotron, levanter, OLMo-core, OLMo, DeepSeek,
 Meta and Mistral, GPT-NeoX, LitGPT and nanoGPT.
@@ -22,6 +22,7 @@ from planner.cli.streams import fail, note
 
 EXAMPLES = (
     ("planner import config.json -o specs/mine.yaml", "convert a config of another program"),
+    ("planner import train.sh --set vocab_size=128256", "convert a Megatron-LM script that leaves the vocabulary to its tokenizer"),
     ("planner import --keys qwen3", "print which keys of a config.json are read, and for which settings"),
 )
 
@@ -32,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", metavar="NAME", help="model name (default: from the file or folder)")
     parser.add_argument("--source", metavar="URL", help="URL to record as the source (default: taken from the config)")
     parser.add_argument("--force", action="store_true", help="overwrite an existing spec")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the configuration, e.g. vocab_size=32000 (repeatable)"
+    )
     parser.add_argument("--keys", metavar="TYPE", help="print the keys that a model_type or trainer knows (all: print the types)")
 
 
@@ -68,7 +72,7 @@ def _convert(arguments: argparse.Namespace) -> int:
         return fail(f"{output.as_posix()} already exists; use --force to overwrite")
     try:
         file = locate(arguments.config)
-        imported, address = import_file(file)
+        imported, address = import_file(file, arguments.set)
         name = arguments.name or name_of(file, output.name if output else None)
         text = spec_text(imported, name, source=arguments.source or address)
         if wrong := first_problem(text):

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.importer.reader import UnsupportedConfigError
-from planner.importer.shell import Call, Script, Unset
+from planner.importer.shell import Call, Script
+from planner.importer.shell_variables import Unset
 
 COMMAND = ""  # a key of its own: the others are arguments of a command line
 _FILES = (".sh", ".bash", ".slurm", ".sbatch")
@@ -68,8 +69,10 @@ def _programs(script: Script) -> list[Call]:
 def _of_variables(script: Script) -> dict[str, object]:
     """Return the arguments in the variables of a script that calls no program."""
     made: dict[str, object] = {}
-    for words in script.variables():
+    for words in script.contents():
         for name, value in script.arguments([part for word in words for part in word.split()]).items():
+            if isinstance(value, Unset) and name == value.text:  # a variable that holds no arguments
+                continue
             if made.setdefault(name, value) != value:
                 made[name] = Unset(f"--{name}", "its variables set several values")
     return made
@@ -82,10 +85,13 @@ def _literal(value: object, literal: Callable[[str], Any]) -> Any:  # noqa: ANN4
 
 
 def decided(config: Mapping[str, Any], matters: Callable[[str], bool]) -> dict[str, Any]:
-    """Return a configuration without the values that its script alone does not decide; reject one that matters."""
-    for name, value in config.items():
-        if isinstance(value, Unset) and name == value.text:
+    """Return a configuration without the values that its script alone does not decide; reject those that matter."""
+    unset = {name: value for name, value in config.items() if isinstance(value, Unset)}
+    for name, value in unset.items():
+        if name == value.text:
             raise UnsupportedConfigError(f"the arguments in `{name}` are not known: {value.reason}")
-        if isinstance(value, Unset) and matters(name):
-            raise UnsupportedConfigError(f"`--{name.replace('_', '-')} {value.text}`: {value.reason}; give it with --set {name}=…")
-    return {name: value for name, value in config.items() if not isinstance(value, Unset)}
+    if needed := [name for name in unset if matters(name)]:
+        name, value = needed[0], unset[needed[0]]
+        others = "".join(f" --set {other}=…" for other in needed)
+        raise UnsupportedConfigError(f"`--{name.replace('_', '-')} {value.text}`: {value.reason}; give it with{others}")
+    return {name: value for name, value in config.items() if name not in unset}

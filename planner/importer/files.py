@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from planner.importer.reader import Imported, UnsupportedConfigError
@@ -29,13 +30,13 @@ def locate(path: str) -> str:
     raise SpecError([whole_file(path, "no-config", f"has none of {', '.join(_IN_FOLDERS)}")])
 
 
-def import_file(file: str) -> tuple[Imported, str]:
-    """Return the model of a configuration file, and its address if the file names one.
+def import_file(file: str, assignments: Iterable[str] = ()) -> tuple[Imported, str]:
+    """Return the model of a configuration file with keys set by assignments, and its address if the file names one.
 
     Raises SpecError if the file cannot be read, UnsupportedConfigError if its configuration is not supported.
     """
     text = read_source(file).text
-    return read_config(text, file), hub_source(text)
+    return read_config(text, file, assignments), hub_source(text)
 
 
 def spec_source(source: Source) -> Source:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
+from planner.importer.chosen import check_chosen, chosen_keys, with_chosen
 from planner.importer.format import Format, Given
 from planner.importer.formats import FORMATS, PROGRAMS, torchtitan
 from planner.importer.reader import Imported, UnsupportedConfigError
-from planner.importer.syntax import parsed
+from planner.importer.syntax import literal, parsed
 
 
 def format_of(given: Given) -> Format | None:
@@ -15,11 +17,18 @@ def format_of(given: Given) -> Format | None:
     return next((one for one in FORMATS if one.recognizes(given)), None)
 
 
-def read_config(text: str, file: str) -> Imported:
-    """Return the model of a configuration; the ``file``'s name helps to distinguish JSON from Python. Raises UnsupportedConfigError."""
-    given = Given(text, parsed(text, file))
+def read_config(text: str, file: str, assignments: Iterable[str] = ()) -> Imported:
+    """Return the model of a configuration, with keys set by assignments such as ``vocab_size=32000``. Raises UnsupportedConfigError.
+
+    The ``file``'s name helps to distinguish JSON from Python.
+    """
+    chosen = chosen_keys(assignments, literal)
+    config, notes = with_chosen(parsed(text, file), chosen)
+    given = Given(text, config)
     if found := format_of(given):
-        return found.read(given)
+        check_chosen(chosen, found, config)
+        imported = found.read(given)
+        return replace(imported, notes=(*notes, *imported.notes)) if notes else imported
     if isinstance(given.config.get("model"), Mapping) and not file.endswith(".toml"):
         raise UnsupportedConfigError("unrecognized configuration (is it already a spec?)")
     if file.endswith(".toml"):

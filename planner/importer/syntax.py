@@ -40,7 +40,8 @@ def _value(text: str, file: str) -> Any:  # noqa: ANN401 - any value of a file
     start = text.lstrip()[:1]
     if not start:
         raise UnsupportedConfigError("the file is empty")
-    if (start in "{[" and not file.endswith((".yml", ".yaml", ".toml"))) or file.endswith(".json"):
+    braces = start == "{" or (start == "[" and not _DOTS.search(text))
+    if (braces and not file.endswith((".yml", ".yaml", ".toml"))) or file.endswith(".json"):
         return _json(text)
     if file.endswith(".toml"):
         return _toml(text)
@@ -49,7 +50,7 @@ def _value(text: str, file: str) -> Any:  # noqa: ANN401 - any value of a file
     if len(printed := _printed(text)) > 2:  # noqa: PLR2004 - too few for a model
         return printed
     if is_command(text, file):
-        return command(text, _literal)
+        return command(text, literal)
     return _yaml(text, file)
 
 
@@ -102,10 +103,10 @@ def _plain(node: Node) -> Any:  # noqa: ANN401
         return [_plain(value) for value in node.value]
     if isinstance(node.value, (str, int, bool, type(None))):
         return node.value
-    return None if node.value is UNREADABLE else _literal(node.text)
+    return None if node.value is UNREADABLE else literal(node.text)
 
 
-def _literal(text: str) -> Any:  # noqa: ANN401
+def literal(text: str) -> Any:  # noqa: ANN401 - any value of a file
     """Return the number, Boolean, list or None of a Python literal; other text unchanged."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
@@ -123,7 +124,7 @@ def _printed(text: str) -> dict[str, Any]:
     for line in text[max(start, 0) : end if end >= 0 else len(text)].splitlines():
         if not (dots := _DOTS.search(line)):
             continue
-        name, value = re.split(r"[\s:\]>]", line[: dots.start()])[-1], _literal(line[dots.end() :].strip())
+        name, value = re.split(r"[\s:\]>]", line[: dots.start()])[-1], literal(line[dots.end() :].strip())
         if name.isidentifier() and printed.setdefault(name, value) != value:
             raise UnsupportedConfigError(f"`{name}` is printed with several values: {show(printed[name])}, {show(value)}")
     return printed

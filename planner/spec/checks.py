@@ -221,6 +221,9 @@ def gradient_dtype(settings: Settings, _: Settings) -> Problems:
     if settings.written("gradient_dtype") and precision not in choosers:
         message = f"gradient_dtype requires precision: {' or '.join(choosers)}, not {precision}"
         yield settings.problem("gradient_dtype", "gradient-dtype", message, "remove it")
+    elif settings.written("gradient_dtype") and (chosen := settings.get("gradient_dtype")) not in RECIPES[precision].gradients:
+        choices = " or ".join(RECIPES[precision].gradients)
+        yield settings.problem("gradient_dtype", "gradient-dtype", f"precision {precision} has no gradients in {chosen}", f"write {choices}")
 
 
 def tokens_and_steps(settings: Settings, model: Settings) -> Problems:

@@ -15,7 +15,7 @@ Dtype: TypeAlias = Literal["float32", "bfloat16", "float16", "int64", "int32", "
 BYTES: dict[Dtype, int] = {"float32": 4, "bfloat16": 2, "float16": 2, "int64": 8, "int32": 4, "uint8": 1, "bool": 1}
 SHORT_NAMES: dict[Dtype, str] = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 """The names of dtypes in reports."""
-GRADIENTS: dict[GradientDtype, Dtype] = {"fp32": "float32", "bf16": "bfloat16"}
+GRADIENTS: dict[GradientDtype, Dtype] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 AVERAGES: dict[Ema, Dtype | None] = {"none": None, "fp32": "float32", "bf16": "bfloat16"}
 
 
@@ -49,6 +49,7 @@ RECIPES: dict[Precision, Recipe] = {
     "bf16-autocast": Recipe("float32", autocast="bfloat16"),
     "fp16-autocast": Recipe("float32", autocast="float16"),
     "bf16-master": Recipe("bfloat16", master="float32", gradients=("fp32", "bf16")),
+    "fp16-master": Recipe("float16", master="float32", gradients=("fp16", "fp32")),
     "bf16": Recipe("bfloat16", gradients=("bf16",)),
 }
 

@@ -105,7 +105,7 @@ class Trainer:
     def step(self) -> None:
         """Update the weights."""
         if self.masters and not self.main_gradients:
-            self.update_by_gradients_in_bf16()
+            self.update_by_gradients_in_16_bits()
         else:
             for weight, gradient in self.main_gradients.items():
                 self.masters[weight].grad = gradient
@@ -119,7 +119,7 @@ class Trainer:
             for weight, average in zip(self.names, self.average, strict=False):
                 average.lerp_(weight.to(average.dtype), AVERAGE_WEIGHT)
 
-    def update_by_gradients_in_bf16(self) -> None:
+    def update_by_gradients_in_16_bits(self) -> None:
         """Update float32 master weights: all at once by a fused kernel on a fake GPU, else one by one with a cast of the gradient."""
         for weight, master in self.masters.items():
             if self.fused and is_fake(weight):

@@ -21,6 +21,7 @@ KNOWN: dict[Precision, tuple[int, int, int, int]] = {
     "bf16-autocast": (4, 0, 4, 4),
     "fp16-autocast": (4, 0, 4, 4),
     "bf16-master": (2, 4, 4, 4),
+    "fp16-master": (2, 4, 2, 4),  # Rajbhandari et al. 2020, section 3.1: 2 + 2 + 12
     "bf16": (2, 0, 2, 2),
 }
 d, H, n, B = 64, 4, 32, 2
@@ -62,7 +63,7 @@ def kept_by_a_layer(precision: Precision) -> int:
     return planned(precision, "megatron", 3).memory.activations_bytes - planned(precision, "megatron", 2).memory.activations_bytes
 
 
-@pytest.mark.parametrize("precision", ["bf16-master", "bf16"])
+@pytest.mark.parametrize("precision", ["bf16-master", "fp16-master", "bf16"])
 def test_saved_bytes_of_a_fused_layer_in_16_bits(precision: Precision) -> None:
     # Korthikanti et al. 2022 (arXiv:2205.05198), equation 1: s·b·h·(34 + 5·a·s/h).
     assert kept_by_a_layer(precision) == 34 * n * B * d + 5 * H * n * n * B

@@ -23,7 +23,7 @@ from planner.importer.reader import Config, Imported, SpecModel, UnsupportedConf
 
 # Arguments of other architectures, and those that add, share or leave out weights, supported only if off.
 _OFF = (
-    "apply_residual_connection_post_layernorm batch_size bert_no_binary_head decoder_num_layers decoder_seq_length "
+    "apply_residual_connection_post_layernorm bert_no_binary_head bitfit decoder_num_layers decoder_seq_length "
     "embedding_weights_in_fp32 enable_mhc_connections experimental_attention_variant freeze_all_layers glu_activation "
     "heterogeneous_block_specs heterogeneous_layers_config_encoded_json heterogeneous_layers_config_path hybrid_attention_ratio "
     "hybrid_layer_pattern hybrid_mlp_ratio hybrid_override_pattern is_hybrid_model kd linear_attention_freq load_teacher moe_latent_size mos "
@@ -73,7 +73,8 @@ _POSITIONS = {
     "learned_absolute": "learned", "rope": "rope", "yarn": "rope", "mrope": "rope", "alibi": "alibi", "none": "none", "nope": "none",
 }  # fmt: skip
 _WITHOUT = flag("no_position_embedding", apply(lambda added: not added, flag("add_position_embedding", True)))
-_KIND = when(flag("use_rotary_position_embeddings"), "rope", choice("position_embedding_type", _POSITIONS, "learned"))
+_ROTARY = when(flag("use_rotary_position_embeddings"), True, flag("enable_gpt_oss"))
+_KIND = when(_ROTARY, "rope", choice("position_embedding_type", _POSITIONS, "learned"))
 
 
 def _positions(c: Reading) -> str | SpecModel:

@@ -7,7 +7,6 @@ from typing import Any
 
 from planner.importer.engine import Reading, Settings
 from planner.importer.keys import *
-from planner.importer.keys import positive
 from planner.importer.reader import show
 
 _BF16, _FP16 = flag("bf16"), flag("fp16")
@@ -17,11 +16,13 @@ _FLOAT32 = (None, "fp32", "torch.float32")
 # Switches of one device's memory that a spec cannot express, each with the value that changes nothing, if it is not false.
 _UNPLANNED: Mapping[str, object] = {
     **dict.fromkeys(
-        ["use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2", "optimizer_cpu_offload", "fine_grained_activation_offloading", "fp32_residual_connection", "distribute_saved_activations", "moe_paged_stash", "fp16_lm_cross_entropy", "use_bnb_optimizer", "cpu_optimizer", "memory_centric_tiled_linear"], False
+        "use_megatron_fsdp use_custom_fsdp use_torch_fsdp2 optimizer_cpu_offload fine_grained_activation_offloading "
+        "fp32_residual_connection distribute_saved_activations moe_paged_stash fp16_lm_cross_entropy use_bnb_optimizer cpu_optimizer "
+        "memory_centric_tiled_linear".split(), False
     ),
     "cpu_offloading_num_layers": 0, "moe_expert_capacity_factor": None, "logit_dtype": None, "output_logit_dtype": None,
-    **dict.fromkeys(["fp8", "fp8_format", "fp4", "fp4_format"], None),
-    **dict.fromkeys(["fp8_param_gather", "fp4_param_gather", "fp8_e4m3", "fp8_hybrid"], False),
+    **dict.fromkeys("fp8 fp8_format fp4 fp4_format".split(), None),
+    **dict.fromkeys("fp8_param_gather fp4_param_gather fp8_e4m3 fp8_hybrid".split(), False),
 }  # fmt: skip
 _LAYOUT = (
     *_PARALLEL,
@@ -109,7 +110,7 @@ def _data_parallel(c: Reading) -> int | None:
 
 def _accumulation(c: Reading) -> int | None:
     """Return the micro-batches per step and replica."""
-    micro, whole = c.value("micro_batch_size"), c.value("global_batch_size")
+    micro, whole = c.value("micro_batch_size", "batch_size"), c.value("global_batch_size")
     if micro is None or whole is None:
         return None
     replicas = _data_parallel(c)
@@ -160,28 +161,28 @@ def _omitted(c: Reading) -> None:
 
 
 TRAINING: Settings = {
-    "training.batch_size": size("micro_batch_size", None),
+    "training.batch_size": size("micro_batch_size batch_size", None),
     "training.sequence_length": size("seq_length encoder_seq_length", None),
     "training.gradient_accumulation": code(
-        _accumulation, "micro_batch_size", "global_batch_size", "data_parallel_size", "world_size", *_PARALLEL
+        _accumulation, "micro_batch_size", "batch_size", "global_batch_size", "data_parallel_size", "world_size", *_PARALLEL
     ),
     "training.tokens": code(
         _tokens,
-        *["train_tokens", "train_samples", "train_iters", "rampup_batch_size", "step_batch_size_schedule", "seq_length"],
+        *"train_tokens train_samples train_iters rampup_batch_size step_batch_size_schedule seq_length".split(),
         "encoder_seq_length",
     ),
     "training.precision": code(_precision, _BF16, _FP16),
-    "training.gradient_dtype": code(_gradient_dtype, *["grad_reduce_in_bf16", "main_grads_dtype", "accumulate_allreduce_grads_in_fp32"]),
+    "training.gradient_dtype": code(_gradient_dtype, *"grad_reduce_in_bf16 main_grads_dtype accumulate_allreduce_grads_in_fp32".split()),
     "training.optimizer": code(_optimizer, "optimizer", "sgd_momentum"),
     "training.muon_experts": when(apply("muon".__eq__, same("training.optimizer")), when(same("experts.count"), "each")),
     "training.dropout": code(_dropout, "attention_dropout", "hidden_dropout"),
     "training.recompute": code(
         _recompute,
-        *["recompute_granularity", "recompute_activations", "recompute_modules", "recompute_method", "recompute_num_layers"],
-        *["activations_checkpoint_method", "activations_checkpoint_num_layers", "checkpoint_activations", "checkpoint_num_layers"],
+        *"recompute_granularity recompute_activations recompute_modules recompute_method recompute_num_layers".split(),
+        *"activations_checkpoint_method activations_checkpoint_num_layers checkpoint_activations checkpoint_num_layers".split(),
     ),
     "training.implementation": "megatron",
-    "_omitted": code(_omitted, *_LAYOUT, *_SWITCHES, *_UNPLANNED, "attention_backend", "use_flash_attn"),
+    "training._omitted": code(_omitted, *_LAYOUT, *_SWITCHES, *_UNPLANNED, "attention_backend", "use_flash_attn"),
 }
 ONLY: Mapping[str, Any] = {
     **dict.fromkeys(("main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"), _FLOAT32),
