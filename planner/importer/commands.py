@@ -39,8 +39,8 @@ def command(text: str, literal: Callable[[str], Any]) -> dict[str, Any]:
     else:
         script = Script.of(text)
         calls = _programs(script)
-    made = [(call, script.arguments(call.words)) for call in calls]
-    made = [(call, arguments) for number, (call, arguments) in enumerate(made) if all(arguments != other for _, other in made[:number])]
+    distinct = {repr(arguments): (call, arguments) for call in calls if (arguments := script.arguments(call.words))}
+    made = list(distinct.values())
     if len(made) > 1:
         names = ", ".join(f"{call.script or 'a command'} ({len(arguments)} arguments)" for call, arguments in made[:5])
         raise UnsupportedConfigError(f"the script calls several programs with different arguments: {names}; keep one of them")

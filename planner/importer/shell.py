@@ -13,12 +13,14 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import pairwise
 
+from planner.importer.reader import UnsupportedConfigError
 from planner.importer.shell_syntax import ArrayWord, Block, Branches, Chain, Function, Loop, Node, Parser, Simple, Word
 from planner.importer.shell_variables import ASSIGNS, MARK, SPACES, Unknown, Unset, Value, Variables
 
 _DECLARES = ("export", "declare", "local", "readonly", "typeset")
 _PRINTS = ("echo", "printf", "log", "tee", "cat", "sed", "grep", "awk")
 _DEEP = 20  # texts within texts that are commands again
+_NESTED = 100  # values that are one of several, in others
 _COMPARES = {"-eq": operator.eq, "-ne": operator.ne, "-gt": operator.gt, "-ge": operator.ge, "-lt": operator.lt, "-le": operator.le}
 
 
@@ -46,7 +48,7 @@ class Script:
     def of(cls, text: str) -> Script:
         """Follow a script. Raises UnsupportedConfigError if it is too large once expanded."""
         self = cls()
-        self.variables.budget = 64 * len(text) + 2**20
+        self.variables.budget = 16 * len(text) + 2**20
         self._run(Parser(text).script())
         return self
 
@@ -137,18 +139,21 @@ class Script:
             made.append(self.variables.scopes.pop())
         if not whole:
             made.append({})
-        for name in {name: None for one in made for name in one}:
-            before = self.variables.get(name)
-            values = [one.get(name, before) for one in made]
-            self.variables.spend(len(values))
-            if all(value == values[0] for value in values) and values[0] is not None:
-                self.variables.set(name, values[0])
+        values: dict[str, list[Value | None]] = {}
+        for one in made:
+            for name, value in one.items():
+                values.setdefault(name, []).append(value)
+        for name, listed in values.items():
+            different = [*listed, self.variables.get(name)] if len(listed) < len(made) else listed
+            if all(value == different[0] for value in different) and different[0] is not None:
+                self.variables.set(name, different[0])
             else:
-                listed = tuple([] if value is None else [value] if isinstance(value, str) else value for value in values)
-                self.variables.set(name, self.variables.mark(f"${name}", f"{name} depends on {reason}", listed))
+                texts = tuple([] if value is None else [value] if isinstance(value, str) else value for value in different)
+                self.variables.set(name, self.variables.mark(f"${name}", f"{name} depends on {reason}", texts))
 
     def _simple(self, command: Simple) -> bool | None:
         words = list(command.words)
+        self.variables.spend(8)
         while words and (isinstance(words[0], ArrayWord) or ASSIGNS.fullmatch(words[0].text)):
             self.variables.assign(words.pop(0))
         if not words:
@@ -290,12 +295,16 @@ class Script:
         """Return the arguments in any of the values of a mark; one that is not in all alike is not known."""
         if unknown.arguments is None:
             unknown.arguments = {}
+            self._depth += 1
+            if self._depth > _NESTED:
+                raise UnsupportedConfigError("too many branches change the arguments")
             every = [self.arguments([one for text in value for one in SPACES.split(text)]) for value in unknown.values]
             names = {name: None for one in every for name in one}
             self.variables.spend(len(names) * len(every))
             for name in names:
                 same = all(one.get(name) == every[0].get(name) for one in every)
                 unknown.arguments[name] = every[0][name] if same else Unset(unknown.text, unknown.reason)  # type: ignore[index]
+            self._depth -= 1
         return unknown.arguments
 
 
