@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from planner.importer.format import Format
@@ -12,7 +12,7 @@ from planner.importer.reader import Config, UnsupportedConfigError, show
 from planner.importer.shell_variables import Unset
 
 
-def chosen_keys(assignments: Iterable[str], literal: Any) -> dict[str, Any]:  # a function of text
+def chosen_keys(assignments: Iterable[str], literal: Callable[[str], Any]) -> dict[str, Any]:
     """Return the values of ``key=value`` by key. Raises UnsupportedConfigError."""
     made: dict[str, Any] = {}
     for one in assignments:

@@ -39,6 +39,7 @@ def command(text: str, literal: Callable[[str], Any]) -> dict[str, Any]:
     else:
         script = Script.of(text)
         calls = _programs(script)
+    launchers = {repr(call.launcher): call.launcher for call in calls}
     distinct = {repr(arguments): (call, arguments) for call in calls if (arguments := script.arguments(call.words))}
     made = list(distinct.values())
     if len(made) > 1:
@@ -48,7 +49,7 @@ def command(text: str, literal: Callable[[str], Any]) -> dict[str, Any]:
     if not arguments:
         raise UnsupportedConfigError("no command with arguments (--name value)")
     known = {name: _literal(value, literal) for name, value in arguments.items()}
-    return {COMMAND: Command(call.script, script.arguments(call.launcher), tuple(script.empty)), **known}
+    return {COMMAND: Command(call.script, script.arguments(call.launcher if len(launchers) == 1 else ()), tuple(script.empty)), **known}
 
 
 def _programs(script: Script) -> list[Call]:

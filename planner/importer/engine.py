@@ -156,9 +156,8 @@ class Reading:
         listed = []
         sections = {key.partition(".")[0] for key in self.row.known if "." in key}
         for key, value in _flat(self.config, sections):
-            if _is_neutral(key, value) or (
-                key in self.row.known and not ("." in key and key in self.config)
-            ):  # a dot in the file's own key
+            known = key in self.row.known and not ("." in key and key in self.config)  # a dot in the file's own key
+            if known or _is_neutral(key, value):
                 continue
             if suspect := _suspect(key, value):
                 inner, given = suspect

@@ -18,6 +18,7 @@ from planner.importer.shell_syntax import ArrayWord, Block, Branches, Chain, Fun
 from planner.importer.shell_variables import ASSIGNS, MARK, SPACES, Unknown, Unset, Value, Variables
 
 _DECLARES = ("export", "declare", "local", "readonly", "typeset")
+_DECIDES = ("[", "[[", "test", "((", "!", "true", "false", ":")
 _PRINTS = ("echo", "printf", "log", "tee", "cat", "sed", "grep", "awk")
 _DEEP = 20  # texts within texts that are commands again
 _NESTED = 100  # values that are one of several, in others
@@ -39,7 +40,6 @@ class Script:
 
     variables: Variables = field(default_factory=Variables)
     calls: list[Call] = field(default_factory=list)
-    reads: str = ""  # another script that it reads, which may set variables
     _functions: dict[str, Block] = field(default_factory=dict)
     _depth: int = 0
     empty: dict[str, None] = field(default_factory=dict)  # words that were read as nothing
@@ -121,14 +121,12 @@ class Script:
             self._alternatives(f"`{written}`", possible, whole=True)
 
     def _condition(self, block: Block) -> bool | None:
-        decides = [node for node in block if not (isinstance(node, Simple) and node.words and node.words[0] == Word("!"))]
+        """Return whether a condition holds; only tests are decided."""
         status = self._run(block)
-        first = block[-1] if block else None
-        if isinstance(first, Simple) and first.words and isinstance(first.words[0], Word):
-            name = first.words[0].text
-            if name not in ("[", "[[", "test", "((", "true", "false", ":", "!"):
-                return None
-        return status if decides or status is None else status
+        last = block[-1] if block else None
+        if isinstance(last, Simple) and last.words and isinstance(last.words[0], Word) and last.words[0].text not in _DECIDES:
+            return None
+        return status
 
     def _alternatives(self, reason: str, blocks: list[Block], *, whole: bool) -> None:
         """Follow blocks of which one is run, or none unless they are the whole; variables that depend on it become unknown."""
@@ -151,7 +149,7 @@ class Script:
                 texts = tuple([] if value is None else [value] if isinstance(value, str) else value for value in different)
                 self.variables.set(name, self.variables.mark(f"${name}", f"{name} depends on {reason}", texts))
 
-    def _simple(self, command: Simple) -> bool | None:
+    def _simple(self, command: Simple) -> bool | None:  # noqa: C901 - a case for each of the shell's own commands
         words = list(command.words)
         self.variables.spend(8)
         while words and (isinstance(words[0], ArrayWord) or ASSIGNS.fullmatch(words[0].text)):
@@ -171,15 +169,12 @@ class Script:
                 if one.isidentifier():
                     self.variables.set(one, self.variables.mark(f"${one}", f"{one} is not known before the script runs"))
             return True
-        if name in ("source", ".") and len(words) > 1 and isinstance(words[1], Word):
-            self.reads = self.reads or words[1].text
-            return True
         if name in ("true", ":", "false"):
             return name != "false"
         expanded = [one for word in words if isinstance(word, Word) for one in self.variables.words(word.text)]
         if name in self._functions:
             self._called(name, expanded[1:])
-        elif name not in _PRINTS:
+        elif expanded and name not in _PRINTS:
             self._command(expanded)
         return True
 
@@ -187,10 +182,13 @@ class Script:
         if self._depth > _DEEP:
             return
         self._depth += 1
-        for number, one in enumerate(arguments, 1):
-            self.variables.set(str(number), one)
-        self.variables.set("@", arguments)
+        own: dict[str, Value] = {str(number): one for number, one in enumerate(arguments, 1)}
+        self.variables.scopes.append({**own, "@": arguments, "*": arguments, "#": str(len(arguments))})
         self._run(self._functions[name])
+        scope = self.variables.scopes.pop()
+        for variable, value in scope.items():
+            if variable.isidentifier():
+                self.variables.set(variable, value)
         self._depth -= 1
 
     def _command(self, words: list[str]) -> None:
@@ -198,10 +196,7 @@ class Script:
         shell = next(
             (at for at, two in enumerate(pairwise(words)) if two[0].endswith("sh") and two[1].startswith("-") and "c" in two[1]), None
         )
-        if words[:1] == ["eval"]:
-            again = words[1:]
-        else:
-            again = words[shell + 2 : shell + 3] if shell is not None else []
+        again = words[1:] if words[0] == "eval" else words[shell + 2 : shell + 3] if shell is not None else []
         if again and self._depth < _DEEP:
             self._depth += 1
             self._run(Parser(" ".join(again)).script())
@@ -234,7 +229,7 @@ class Script:
             return None if status is None else not status
         return self._compared([self.variables.text(word) for word in inner])
 
-    def _compared(self, words: list[str]) -> bool | None:
+    def _compared(self, words: list[str]) -> bool | None:  # noqa: PLR0911 - a case per comparison
         if any(MARK.search(word) for word in words):
             return None
         match words:
@@ -258,17 +253,17 @@ class Script:
         """Return the arguments in words by their names with underscores: texts, lists of them, True for a flag, or Unset."""
         made: dict[str, object] = {}
         name, values = "", list[str]()
-        for word in (*(one for word in words for one in self._parted(word)), "--"):
+        for word in (*(part for one in words for part in _parted(one)), "--"):
             if marked := MARK.fullmatch(word):
                 unknown = self.variables.marks[int(marked[1])]
                 if unknown.values and not _are_values(unknown.values):
                     made |= self._common(unknown)
                     continue
                 if not name or values:
-                    if unknown.values or "command" in unknown.reason or "depends" in unknown.reason:
-                        made[unknown.text] = Unset(unknown.text, unknown.reason)
-                    else:
+                    if unknown.empty:
                         self.empty[unknown.text] = None
+                    else:
+                        made[unknown.text] = Unset(unknown.text, unknown.reason)
                     continue
             if not re.match("--(?:[A-Za-z]|$)", word):
                 values.append(word.strip("'\"") if name else word)
@@ -278,10 +273,6 @@ class Script:
             head, equals, value = word[2:].partition("=")
             name, values = head.replace("-", "_"), [value.strip("'\"")] if equals else []
         return made
-
-    def _parted(self, word: str) -> list[str]:
-        """Return the words of an argument with its value in one pair of quotation marks."""
-        return SPACES.split(word.strip()) if word.lstrip().startswith("--") and SPACES.search(word) else [word]
 
     def _value(self, value: Value) -> object:
         text = value if isinstance(value, str) else " ".join(value)
@@ -294,7 +285,7 @@ class Script:
     def _common(self, unknown: Unknown) -> Mapping[str, object]:
         """Return the arguments in any of the values of a mark; one that is not in all alike is not known."""
         if unknown.arguments is None:
-            unknown.arguments = {}
+            common: dict[str, object] = {}
             self._depth += 1
             if self._depth > _NESTED:
                 raise UnsupportedConfigError("too many branches change the arguments")
@@ -303,9 +294,15 @@ class Script:
             self.variables.spend(len(names) * len(every))
             for name in names:
                 same = all(one.get(name) == every[0].get(name) for one in every)
-                unknown.arguments[name] = every[0][name] if same else Unset(unknown.text, unknown.reason)  # type: ignore[index]
+                common[name] = every[0][name] if same else Unset(unknown.text, unknown.reason)
+            unknown.arguments = common
             self._depth -= 1
         return unknown.arguments
+
+
+def _parted(word: str) -> list[str]:
+    """Return the words of an argument with its value in one pair of quotation marks."""
+    return SPACES.split(word.strip()) if word.lstrip().startswith("--") and SPACES.search(word) else [word]
 
 
 def _are_values(values: tuple[list[str], ...]) -> bool:

@@ -131,6 +131,12 @@ def _closing(text: str, at: int, marks: re.Pattern[str], closing: str, depth: in
     return -1
 
 
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    """Return the end of what a pattern matches, or the same position."""
+    found = pattern.match(text, at)
+    return found.end() if found else at
+
+
 def _word_end(text: str, at: int) -> int:
     while at < len(text):
         if plain := _PLAIN.match(text, at):
@@ -146,13 +152,13 @@ def _word_end(text: str, at: int) -> int:
 
 def tokens(text: str) -> Iterator[Token]:
     """Yield the words and operators of a script."""
-    at, heredocs, ending = 0, list[str](), ""
+    at, heredocs = 0, list[str]()
     while True:
-        at = _SPACE.match(text, at).end()  # type: ignore[union-attr] - matches nothing too
+        at = _end(_SPACE, text, at)
         if at >= len(text):
             return
         if text[at] == "#":
-            at = _COMMENT.match(text, at).end()  # type: ignore[union-attr]
+            at = _end(_COMMENT, text, at)
         elif array := _ARRAY.match(text, at):
             name = array[0].rstrip("(=+")
             words, at = _array(text, array.end())
@@ -162,8 +168,8 @@ def tokens(text: str) -> Iterator[Token]:
             at = end
         elif operator := _OPERATOR.match(text, at):
             at = operator.end()
-            if operator[0] in ("<<", "<<-") and (ending := _HEREDOC.match(text, at)):  # type: ignore[assignment]
-                heredocs.append(ending[1].strip("\\'\""))
+            if operator[0] in ("<<", "<<-") and (found := _HEREDOC.match(text, at)):
+                heredocs.append(found[1].strip("\\'\""))
             if operator[0] == "\n":
                 for ending in heredocs:
                     at = _after_line(text, at, ending)
@@ -187,7 +193,7 @@ def _array(text: str, at: int) -> tuple[tuple[str, ...], int]:
             return tuple(words), at + 1
         end = _word_end(text, at)
         if text[at] == "#":
-            at = _COMMENT.match(text, at).end()  # type: ignore[union-attr]
+            at = _end(_COMMENT, text, at)
         elif end > at:
             words.append(text[at:end])
             at = end

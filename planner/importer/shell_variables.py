@@ -36,6 +36,7 @@ class Unknown:
     text: str
     reason: str
     values: tuple[list[str], ...] = ()
+    empty: bool = False  # whether it is nothing unless the environment sets it
     arguments: Mapping[str, object] | None = None  # common to all values, once known
 
 
@@ -59,24 +60,22 @@ class Variables:
     def assign(self, word: Word | ArrayWord) -> None:
         """Follow ``NAME=value``, ``NAME+=value`` or ``NAME=(words)``."""
         if isinstance(word, ArrayWord):
-            made: Value = [one for text in word.words for one in self.words(text)]
-            before = (self.get(word.name) or []) if word.appends else []
-            self.set(word.name, [*([before] if isinstance(before, str) else before), *made])
-            self.spend(len(made) + len(before))
+            made = [one for text in word.words for one in self.words(text)]
+            elements = (self.get(word.name) or []) if word.appends else []
+            self.set(word.name, [*([elements] if isinstance(elements, str) else elements), *made])
+            self.spend(len(made) + len(elements))
         elif found := ASSIGNS.fullmatch(word.text):
             name, appends, text = found.groups()
-            value, before = self.text(text), self.get(name) if appends else None
-            if isinstance(before, list):
-                self.set(name, [f"{before[0] if before else ''}{value}", *before[1:]])
-            else:
-                self.set(name, f"{before or ''}{value}")
-            self.spend(len(before or ""))
+            value = self.text(text)
+            before = (self.get(name) or "") if appends else ""
+            self.set(name, f"{before}{value}" if isinstance(before, str) else [f"{before[0]}{value}", *before[1:]])
+            self.spend(len(before))
 
-    def mark(self, text: str, reason: str, values: tuple[list[str], ...] = ()) -> str:
+    def mark(self, text: str, reason: str, values: tuple[list[str], ...] = (), *, empty: bool = False) -> str:
         """Return a mark for what is not known."""
         if not values and (text, reason) in self._known:
             return self._known[text, reason]
-        self.marks.append(Unknown(text[:60], reason, values))
+        self.marks.append(Unknown(text[:60], reason, values, empty))
         made = f"\0{len(self.marks) - 1}\0"
         if not values:
             self._known[text, reason] = made
@@ -151,7 +150,7 @@ class Variables:
                 self.spend(sum(map(len, value)))
                 yield value if isinstance(value, str) else " ".join(value)
 
-    def _expansion(self, part: str) -> Value:
+    def _expansion(self, part: str) -> Value:  # noqa: PLR0911 - a case per form
         """Return the value of ``$NAME``, ``${NAME}``, ``$((…))`` or ``$(…)``."""
         if part.startswith("$(("):
             number = self.arithmetic(part[3:-2])
@@ -185,7 +184,7 @@ class Variables:
         if name == "#":
             return "0"
         what = "is an argument of the script" if name.isdecimal() or name in "@*" else "is not set in the file"
-        return self.mark(f"${name}", f"{name} {what}" if name.isidentifier() else f"${name} {what}")
+        return self.mark(f"${name}", f"{name} {what}" if name.isidentifier() else f"${name} {what}", empty=True)
 
     def arithmetic(self, text: str) -> int | None:
         """Return the value of arithmetic, or None if it is not known."""
@@ -198,7 +197,7 @@ class Variables:
             return None
 
 
-def _number(node: ast.expr) -> int:
+def _number(node: ast.expr) -> int:  # noqa: C901 - a case per operator
     """Return the value of an expression of integers; a shell divides toward zero."""
     match node:
         case ast.Constant(value=int(value)):
@@ -208,11 +207,19 @@ def _number(node: ast.expr) -> int:
         case ast.BinOp(left=a, op=op, right=b):
             left, right = _number(a), _number(b)
             signed = -1 if (left < 0) != (right < 0) else 1
-            made = {
-                ast.Add: lambda: left + right, ast.Sub: lambda: left - right, ast.Mult: lambda: left * right,
-                ast.Div: lambda: signed * (abs(left) // abs(right)), ast.Mod: lambda: left - right * signed * (abs(left) // abs(right)),
-                ast.FloorDiv: lambda: signed * (abs(left) // abs(right)),
-            }[type(op)]()  # fmt: skip
+            match op:
+                case ast.Add():
+                    made = left + right
+                case ast.Sub():
+                    made = left - right
+                case ast.Mult():
+                    made = left * right
+                case ast.Div():
+                    made = signed * (abs(left) // abs(right))
+                case ast.Mod():
+                    made = left - right * signed * (abs(left) // abs(right))
+                case _:
+                    raise ValueError
             if abs(made) >= 2**63:
                 raise ValueError
             return made

@@ -223,7 +223,9 @@ def gradient_dtype(settings: Settings, _: Settings) -> Problems:
         yield settings.problem("gradient_dtype", "gradient-dtype", message, "remove it")
     elif settings.written("gradient_dtype") and (chosen := settings.get("gradient_dtype")) not in RECIPES[precision].gradients:
         choices = " or ".join(RECIPES[precision].gradients)
-        yield settings.problem("gradient_dtype", "gradient-dtype", f"precision {precision} has no gradients in {chosen}", f"write {choices}")
+        yield settings.problem(
+            "gradient_dtype", "gradient-dtype", f"precision {precision} has no gradients in {chosen}", f"write {choices}"
+        )
 
 
 def tokens_and_steps(settings: Settings, model: Settings) -> Problems:

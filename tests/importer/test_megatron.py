@@ -190,7 +190,8 @@ seq_length: 1024
 max_position_embeddings: 1024
 padded_vocab_size: 50304
 model_parallel: {tensor_model_parallel_size: 1, bf16: true}
-language_model: {num_layers: 12, hidden_size: 768, num_attention_heads: 12, activation_func: gelu, hidden_dropout: 0.1, attention_dropout: 0.1}
+language_model:
+  {num_layers: 12, hidden_size: 768, num_attention_heads: 12, activation_func: gelu, hidden_dropout: 0.1, attention_dropout: 0.1}
 """
 PRINTED = """\
 [default0]:2024-05-01 10:00:00,123 using world size: 16, data-parallel size: 4
@@ -261,14 +262,16 @@ def test_a_script_is_trained_as_it_says() -> None:
         "batch_size": 1, "sequence_length": 8192, "gradient_accumulation": 8, "tokens": 8_192_000, "precision": "bf16-master",
         "gradient_dtype": "bf16", "optimizer": "adamw", "implementation": "megatron",
     }  # fmt: skip
-    assert any("fp8_format hybrid is not planned" in note for note in imported.notes)
+    assert imported.omits == ("fp8_format hybrid: bytes are those without it",)
 
 
 def test_what_the_file_does_not_state_is_noted() -> None:
-    notes = "\n".join(read_config(GPT3, "x.sh", ["vocab_size=50257"]).notes)
+    imported = read_config(GPT3, "x.sh", ["vocab_size=50257"])
+    notes = "\n".join(imported.notes)
     # 8 GPUs are fewer than the 8 · 16 of one model.
     assert "gradient accumulation is 1536 / (1 · replicas), and the file does not state the number of replicas" in notes
-    assert "tensor_model_parallel_size 8, pipeline_model_parallel_size 16: not planned; figures are for the whole model" in notes
+    layout = "tensor_model_parallel_size 8, pipeline_model_parallel_size 16"
+    assert imported.omits == (f"layout over devices ({layout}): figures are for the whole model on one device",)
     assert "not set in the file, so read as nothing: $EXTRA_ARGS" in notes
 
 
@@ -302,7 +305,7 @@ def test_a_training_argument_becomes_its_setting(arguments: str, right: dict[str
         (SIZES, "x.sh", "`--num-layers $NUM_LAYERS`: NUM_LAYERS depends on `if [ $MODEL_SIZE = 0.6B ]`; give it with --set num_layers=…"),
         (SIZES.replace("${HIDDEN_SIZE}", "$HIDDEN"), "x.sh", "--set num_layers=… --set hidden_size=…"),
         (GPT3.replace("12288", "$(cat width)"), "x.sh", "`--hidden-size $(cat width)`: $(cat width) is a command"),
-        (GPT3.replace("12288", "$HIDDEN"), "x.sh", "`--hidden-size $HIDDEN`: HIDDEN is not set in the file; give it with --set hidden_size=…"),
+        (GPT3.replace("12288", "$HIDDEN"), "x.sh", "$HIDDEN`: HIDDEN is not set in the file; give it with --set hidden_size=…"),
         (GPT3.replace("12288", "$1"), "x.sh", "$1 is an argument of the script"),
         (GPT3.replace("$EXTRA_ARGS", "$(cat extra)"), "x.sh", "the arguments in `$(cat extra)` are not known"),
         (GPT3 + "torchrun pretrain_gpt.py --num-layers 3 --hidden-size 4\n", "x.sh", "calls several programs with different arguments"),
@@ -311,7 +314,7 @@ def test_a_training_argument_becomes_its_setting(arguments: str, right: dict[str
         (GPT3 + "echo 'never closed", "x.sh", "line 11: ' is not closed"),
         (GPT3 + "X=" + "$(" * 100, "x.sh", "nested too deeply"),
         (DEEPSEEK.replace("--qk-layernorm", ""), "x.sh", "`multi_latent_attention` without `qk_layernorm`"),
-        (SMALL + "--recompute-granularity full --recompute-method block --recompute-num-layers 1", "x", "leave it out with --set recompute_num"),
+        (SMALL + "--recompute-granularity full --recompute-method block --recompute-num-layers 1", "x", "--set recompute_granularity=null"),
         (SMALL + "--recompute-granularity selective --recompute-modules moe_act", "x", "supported: core_attn"),
         (SMALL + "--new-gate-size 3", "x", "unsupported key `new_gate_size: 3`, which may change the parameter count"),
         (SMALL + "--exp-avg-dtype fp8", "x", "`exp_avg_dtype: 'fp8'` is not supported"),

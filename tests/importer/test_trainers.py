@@ -84,16 +84,6 @@ vocab_size = 50257
 batch_size = 12
 wandb_run_name = 'gpt2-' + str(124)
 """
-NEOX = """\
-num_layers: 6
-hidden_size: 512
-num_attention_heads: 8
-seq_length: 2048
-max_position_embeddings: 2048
-vocab_size: 50304
-pos_emb: rotary
-no_weight_tying: true
-"""
 SMALL = """\
 --num-layers 2 --hidden-size 512 --num-attention-heads 8 --seq-length 128 --max-position-embeddings 256 --vocab-size 1000
 --position-embedding-type rope --swiglu --ffn-hidden-size 1024 --disable-bias-linear --normalization RMSNorm --num-query-groups 2
@@ -163,7 +153,6 @@ def test_megatron_pads_the_vocabulary_per_rank() -> None:
         (LLAMA3 + " --spec a.b c", "run.sh", "`spec: ['a.b', 'c']` is not supported"),
         (LLAMA3 + " --tokenizer-type BertWordPieceLowerCase", "run.sh", "`tokenizer_type: 'BertWordPieceLowerCase'` is not supported"),
         (LLAMA3.replace("pretrain_gpt", "pretrain_bert"), "run.sh", "this looks like arguments of Megatron-LM's pretrain_bert.py"),
-        (NEOX, "pythia.yml", "this looks like a configuration of GPT-NeoX, which is not supported: it has pos_emb, no_weight_tying"),
         (json.dumps(DEEPSEEK | {"moe_layer_freq": "__import__('os')"}), "args.json", "is not a list such as"),
         (json.dumps(DEEPSEEK | {"moe_router_topk": 300}), "args.json", "more than the 256 experts"),
         (LITGPT_PYTHIA.replace("GptNeoxMLP", "OtherMLP"), "x.yaml", "`mlp_class_name: 'OtherMLP'` is not supported"),

@@ -26,9 +26,10 @@ _OFF = (
     "apply_residual_connection_post_layernorm bert_no_binary_head bitfit decoder_num_layers decoder_seq_length "
     "embedding_weights_in_fp32 enable_mhc_connections experimental_attention_variant freeze_all_layers glu_activation "
     "heterogeneous_block_specs heterogeneous_layers_config_encoded_json heterogeneous_layers_config_path hybrid_attention_ratio "
-    "hybrid_layer_pattern hybrid_mlp_ratio hybrid_override_pattern is_hybrid_model kd linear_attention_freq load_teacher moe_latent_size mos "
-    "moe_use_legacy_grouped_gemm mtp_hsm mtp_hybrid_override_pattern mtp_use_repeated_layer no_rope_freq num_experts_switch perform_rl_step "
-    "qk_l2_norm random_ltd retro_add_retriever use_legacy_models use_normhead vision_pretraining vocab_extra_ids yaml_cfg"
+    "hybrid_layer_pattern hybrid_mlp_ratio hybrid_override_pattern is_hybrid_model kd linear_attention_freq load_teacher "
+    "moe_latent_size moe_use_legacy_grouped_gemm mos mtp_hsm mtp_hybrid_override_pattern mtp_use_repeated_layer no_rope_freq "
+    "num_experts_switch perform_rl_step qk_l2_norm random_ltd retro_add_retriever use_legacy_models use_normhead vision_pretraining "
+    "vocab_extra_ids yaml_cfg"
 )
 _DIGITS = 9  # of a number in text
 
@@ -99,7 +100,7 @@ def _gate(c: Reading) -> str | None:
 
 
 def _windows(c: Reading) -> list[SpecModel] | None:
-    """Return each layer's window: ``127,0`` are 127 tokens before and none after; every n-th layer, or those with 0 in a list, have none."""
+    """Return each layer's window: ``127,0`` are 127 tokens before and none after; every n-th layer, or those with a 0, have none."""
     given, n = c.value("window_size"), c["n_layers"]
     if given is None:
         return None
@@ -173,7 +174,8 @@ MEGATRON = row(
     {"head_dim": head_dim("kv_channels"), "d_ff": size("ffn_hidden_size", _HIDDEN)},
     {"attention.bias": when(_BIASED, True, bias(flag("add_qkv_bias"))), "attention.qkv": "fused"},
     {"attention.sinks": choice("softmax_type", {"vanilla": None, "learnable": True}, None)},
-    {"attention.output_gate": code(_gate, "attention_output_gate"), "layers.windows": code(_windows, "window_size", "window_attn_skip_freq")},
+    {"attention.output_gate": code(_gate, "attention_output_gate")},
+    {"layers.windows": code(_windows, "window_size", "window_attn_skip_freq")},
     feed_forward(when(_GATED, "gated", "plain"), _ACTIVATION, _BIASED),
     {"norm.type": choice("normalization", {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm"}, "layernorm")},
     {"attention.qk_norm": code(_qk_norm, "qk_layernorm"), "embedding_norm": when(flag("embed_layernorm"), True)},
@@ -194,7 +196,10 @@ MEGATRON = row(
         "_sparse": code(_sparse, "moe_layer_freq"),
     }),
     TRAINING,
-    only={**{name: (False, 0, 0.0, [], "") for name in _OFF.split()}, "spec": ("local", ["local"]), "tokenizer_type": code(_tokenizer), **ONLY},
+    only={
+        **{name: (False, 0, 0.0, [], "") for name in _OFF.split()}, **ONLY, "spec": ("local", ["local"]),
+        "tokenizer_type": code(_tokenizer),
+    },
     ignored=IGNORED,
 )  # fmt: skip
 

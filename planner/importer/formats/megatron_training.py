@@ -11,19 +11,24 @@ from planner.importer.reader import show
 
 _BF16, _FP16 = flag("bf16"), flag("fp16")
 _PARALLEL = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+_DIGITS = 7  # of a number of devices
 _FLOAT32 = (None, "fp32", "torch.float32")
 
-# Switches of one device's memory that a spec cannot express, each with the value that changes nothing, if it is not false.
-_UNPLANNED: Mapping[str, object] = {
-    **dict.fromkeys(
-        "use_megatron_fsdp use_custom_fsdp use_torch_fsdp2 optimizer_cpu_offload fine_grained_activation_offloading "
-        "fp32_residual_connection distribute_saved_activations moe_paged_stash fp16_lm_cross_entropy use_bnb_optimizer cpu_optimizer "
-        "memory_centric_tiled_linear".split(), False
-    ),
-    "cpu_offloading_num_layers": 0, "moe_expert_capacity_factor": None, "logit_dtype": None, "output_logit_dtype": None,
-    **dict.fromkeys("fp8 fp8_format fp4 fp4_format".split(), None),
-    **dict.fromkeys("fp8_param_gather fp4_param_gather fp8_e4m3 fp8_hybrid".split(), False),
-}  # fmt: skip
+# Switches of one device's memory that a spec cannot express.
+_UNPLANNED = (
+    "cpu_offloading_num_layers", "cpu_optimizer", "distribute_saved_activations", "fine_grained_activation_offloading",
+    "fp16_lm_cross_entropy", "fp32_residual_connection", "fp4", "fp4_format", "fp4_param_gather", "fp8", "fp8_e4m3", "fp8_format",
+    "fp8_hybrid", "fp8_param_gather", "logit_dtype", "memory_centric_tiled_linear", "moe_expert_capacity_factor", "moe_paged_stash",
+    "optimizer_cpu_offload", "output_logit_dtype", "use_bnb_optimizer", "use_custom_fsdp", "use_megatron_fsdp", "use_torch_fsdp2",
+)  # fmt: skip
+_GRADIENTS = ("grad_reduce_in_bf16", "main_grads_dtype", "accumulate_allreduce_grads_in_fp32")
+_NUMBERS_RECOMPUTED = ("recompute_num_layers", "activations_checkpoint_num_layers", "checkpoint_num_layers")
+_RECOMPUTED = (
+    *_NUMBERS_RECOMPUTED, "recompute_granularity", "recompute_activations", "recompute_modules", "recompute_method",
+    "activations_checkpoint_method", "checkpoint_activations",
+)  # fmt: skip
+_GROWS = ("rampup_batch_size", "step_batch_size_schedule")
+_TOKENS = (*_GROWS, "train_tokens", "train_samples", "train_iters", "seq_length", "encoder_seq_length")
 _LAYOUT = (
     *_PARALLEL,
     "expert_model_parallel_size",
@@ -61,13 +66,13 @@ def _recompute(c: Reading) -> str | None:
         raise c.refusal(f"`recompute_modules: {show(modules)}` is not supported; supported: core_attn")
     if chosen == "full":
         method = c.value("recompute_method", "activations_checkpoint_method") or "uniform"
-        names = ("recompute_num_layers", "activations_checkpoint_num_layers", "checkpoint_num_layers")
-        name, number = c.found(*names) or ("", 1)
+        name, number = c.found(*_NUMBERS_RECOMPUTED) or ("", 1)
         stages = c.of(size("pipeline_model_parallel_size", 1))
         every = c["n_layers"] <= stages * positive(c, name, number) if method == "block" else alike(number, 1)
         if method not in ("uniform", "block") or not every:
             how = f"`recompute_method: {method}` with `{name}: {number}`"
-            raise c.refusal(f"{how} recomputes other parts than each layer, which is not supported; leave it out with --set {name}=null")
+            switch = next(one for one in ("recompute_granularity", "activations_checkpoint_method", "checkpoint_activations") if c.at(one))
+            raise c.refusal(f"{how} does not recompute each layer by itself, which is not supported; plan without: --set {switch}=null")
     return str(chosen) if chosen else None
 
 
@@ -134,7 +139,7 @@ def _tokens(c: Reading) -> int | None:
     if samples is not None:
         return positive(c, "train_samples", samples) * positive(c, "seq_length", length)
     whole = c.value("global_batch_size")
-    if any(c.at(name) for name in ("rampup_batch_size", "step_batch_size_schedule")):
+    if any(c.at(name) for name in _GROWS):
         c.notes.append("the batch size grows during training, so the training tokens of train_iters are not planned")
         return None
     if whole is None:
@@ -143,15 +148,14 @@ def _tokens(c: Reading) -> int | None:
 
 
 def _omitted(c: Reading) -> None:
-    """Note what a plan for one device leaves out."""
+    """State what a plan for one device leaves out."""
     layout = [f"{name} {value}" for name in _LAYOUT if (value := c.value(name)) is not None and value != 1]
     layout += [name if value is True else f"{name} {value}" for name in _SWITCHES if (value := c.value(name))]
     if layout:
-        c.notes.append(f"{', '.join(layout)}: not planned; figures are for the whole model on one device")
-    for name, usual in _UNPLANNED.items():
-        value = c.value(name)
-        if value is not None and not alike(value, usual) and value is not False:
-            c.notes.append(f"{name}{'' if value is True else f' {value}'} is not planned: bytes are those without it")
+        c.omits.append(f"layout over devices ({', '.join(layout)}): figures are for the whole model on one device")
+    for name in _UNPLANNED:
+        if value := c.value(name):
+            c.omits.append(f"{name}{'' if value is True else f' {value}'}: bytes are those without it")
     fused = c.value("attention_backend") in (None, "auto", "flash", "fused", "AttnBackend.auto", "AttnBackend.flash", "AttnBackend.fused")
     if (fused or c.value("use_flash_attn")) and c["training.recompute"] is None:
         c.notes.append(
@@ -166,20 +170,15 @@ TRAINING: Settings = {
     "training.gradient_accumulation": code(
         _accumulation, "micro_batch_size", "batch_size", "global_batch_size", "data_parallel_size", "world_size", *_PARALLEL
     ),
-    "training.tokens": code(
-        _tokens,
-        *"train_tokens train_samples train_iters rampup_batch_size step_batch_size_schedule seq_length".split(),
-        "encoder_seq_length",
-    ),
+    "training.tokens": code(_tokens, *_TOKENS),
     "training.precision": code(_precision, _BF16, _FP16),
-    "training.gradient_dtype": code(_gradient_dtype, *"grad_reduce_in_bf16 main_grads_dtype accumulate_allreduce_grads_in_fp32".split()),
+    "training.gradient_dtype": code(_gradient_dtype, *_GRADIENTS),
     "training.optimizer": code(_optimizer, "optimizer", "sgd_momentum"),
     "training.muon_experts": when(apply("muon".__eq__, same("training.optimizer")), when(same("experts.count"), "each")),
     "training.dropout": code(_dropout, "attention_dropout", "hidden_dropout"),
     "training.recompute": code(
         _recompute,
-        *"recompute_granularity recompute_activations recompute_modules recompute_method recompute_num_layers".split(),
-        *"activations_checkpoint_method activations_checkpoint_num_layers checkpoint_activations checkpoint_num_layers".split(),
+        *_RECOMPUTED,
     ),
     "training.implementation": "megatron",
     "training._omitted": code(_omitted, *_LAYOUT, *_SWITCHES, *_UNPLANNED, "attention_backend", "use_flash_attn"),
@@ -195,9 +194,6 @@ def launched(launcher: Mapping[str, object]) -> dict[str, int]:
     """Return the number of devices that a launcher such as torchrun is given."""
     numbers = [launcher.get(name) for name in ("nproc_per_node", "nnodes")]
     numbers[1] = "1" if numbers[1] is None else numbers[1]
-    if not all(isinstance(number, str) and number.isdecimal() and len(number) < MAX_DIGITS for number in numbers):
+    if not all(isinstance(number, str) and number.isdecimal() and len(number) < _DIGITS for number in numbers):
         return {}
     return {"world_size": int(str(numbers[0])) * int(str(numbers[1]))}
-
-
-MAX_DIGITS = 7

@@ -40,14 +40,14 @@ class Training:
     steps: ClassVar[int] = key("Total optimizer steps; tokens = steps * B * n * gradient_accumulation.", "steps", example=100000,
         aliases="max_steps num_steps total_steps max_iters train_steps train_iters num_train_steps")
     precision: Precision = key("Data types of weights and computation. fp32: everything in fp32; bf16-autocast, fp16-autocast: 16-bit "
-        "computation, fp32 weights; bf16-master, fp16-master: 16-bit weights with an fp32 master copy; bf16: everything in bf16.", default="bf16-autocast",
-        aliases="dtype torch_dtype mixed_precision amp", values={
+        "computation, fp32 weights; bf16-master, fp16-master: 16-bit weights with an fp32 master copy; bf16: everything in bf16.",
+        default="bf16-autocast", aliases="dtype torch_dtype mixed_precision amp", values={
         "bf16-autocast bf16-master": "bf16-mixed bfloat16-mixed bf16_mixed mixed amp mixed-bf16 bf16-amp amp-bf16 amp_bf16",
         "bf16": "bfloat16 bf16-true bfloat16-true torch.bfloat16",
         "fp16-autocast": "fp16 float16 fp16-mixed 16-mixed half amp-fp16 torch.float16 16 16-true fp16-true",
         "fp32": "float32 float fp32-true 32-true 32 single torch.float32 tf32"})
-    gradient_dtype: GradientDtype = key("Data type of the gradients under precision bf16-master (fp32 or bf16) or fp16-master (fp16 or fp32); "
-        "other precisions determine it.",
+    gradient_dtype: GradientDtype = key("Data type of the gradients under precision bf16-master (fp32 or bf16) or "
+        "fp16-master (fp16 or fp32); other precisions determine it.",
         default="fp32", derived="fp32, under fp16-master fp16", aliases="grad_dtype gradient_precision",
         values={"bf16": "bfloat16 torch.bfloat16", "fp16": "float16 torch.float16 half", "fp32": "float32 torch.float32 float"})
     optimizer: Optimizer = key("Optimizer, which determines the state per parameter.", default="adamw", aliases="optim optimiser",
