@@ -70,8 +70,10 @@ def _qk_norm(c: Reading) -> str:
     return "head_dim" if normed and not latent else "none"
 
 
+_NORMS = {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm", "layernorm": "layernorm", "rmsnorm": "rmsnorm"}
 _POSITIONS = {
-    "learned_absolute": "learned", "rope": "rope", "yarn": "rope", "mrope": "rope", "alibi": "alibi", "none": "none", "nope": "none",
+    "learned_absolute": "learned", "rope": "rope", "rotary": "rope", "yarn": "rope", "mrope": "rope", "alibi": "alibi", "none": "none",
+    "nope": "none",
 }  # fmt: skip
 _WITHOUT = flag("no_position_embedding", apply(lambda added: not added, flag("add_position_embedding", True)))
 _ROTARY = when(flag("use_rotary_position_embeddings"), True, flag("enable_gpt_oss"))
@@ -177,7 +179,7 @@ MEGATRON = row(
     {"attention.output_gate": code(_gate, "attention_output_gate")},
     {"layers.windows": code(_windows, "window_size", "window_attn_skip_freq")},
     feed_forward(when(_GATED, "gated", "plain"), _ACTIVATION, _BIASED),
-    {"norm.type": choice("normalization", {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm"}, "layernorm")},
+    {"norm.type": choice("normalization", _NORMS, "layernorm")},
     {"attention.qk_norm": code(_qk_norm, "qk_layernorm"), "embedding_norm": when(flag("embed_layernorm"), True)},
     {"positions": code(_positions, "rotary_percent", _KIND, _WITHOUT), "head.tied": when(_UNTIED, False, True)},
     where(_LATENT, {
