@@ -10,7 +10,7 @@ from planner.importer.reader import Config, SpecModel, show
 _PRECISIONS = {"bfloat16": "bf16", "float16": "fp16-autocast"}  # float32 is that of the default precision
 _NOTES = {
     "bfloat16": "precision bf16, since transformers loads the weights in bfloat16; with fp32 weights, write bf16-master or bf16-autocast",
-    "float16": "precision fp16-autocast, with fp32 weights, since no precision has weights in float16 as the file does",
+    "float16": "precision fp16-autocast, with fp32 weights, since no precision has weights in float16 without an fp32 copy",
 }
 _DTYPES = ("dtype", "torch_dtype")
 _QUANTIZED = ("quantization_config", "compression_config", "quantization", "quantization_bit")  # the third is MLX's
