@@ -207,9 +207,9 @@ def size(names: str, default: Any = REQUIRED, null: Any = SAME) -> Source:  # a 
     return key(names, positive, default, null)
 
 
-def layers(names: str) -> Source:
+def layers(names: str, default: Any = REQUIRED) -> Source:
     """Return the number of layers, at most MAX_LAYERS."""
-    return key(names, _layers)
+    return key(names, _layers, default)
 
 
 def count(names: str, default: int = 0) -> Source:

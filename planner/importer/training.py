@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from planner.importer.engine import Reading, Settings
-from planner.importer.keys import Source, alike, apply, code, positive
+from planner.importer.keys import Source, alike, apply, positive
 from planner.importer.reader import Config, UnsupportedConfigError, show
 
 NOT_COUNTED = "data, logging, checkpoints and schedules of the training"
@@ -52,7 +52,7 @@ def vocabulary(names: str, program: str, hint: str = "…") -> Source:
             raise c.refusal(f"{given}; {program} reads it from the tokenizer: give it with `--set vocab_size={hint}`")
         return positive(c, *found)
 
-    return code(size, *names.split())
+    return Source(size, names, absent="required, e.g. by --set vocab_size")
 
 
 def noted(names: str, meanings: Mapping[Any, Any], what: str, default: Any = None) -> Source:
@@ -70,7 +70,7 @@ def noted(names: str, meanings: Mapping[Any, Any], what: str, default: Any = Non
         c.notes.append(f"`{name}: {show(value)}` is not modeled; {what}")
         return None
 
-    return code(meaning, *names.split())
+    return Source(meaning, names, absent=f"default {default or 'that of a spec'}")
 
 
 RECOMPUTES_NOTHING = "the activations are those without recomputation, an upper bound"
@@ -101,7 +101,7 @@ def dropout(names: str) -> Settings:
             c.notes.append(f"{' and '.join(f'`{name}: {value}`' for name, value in given.items())}: the largest is used for all dropout")
         return max(given.values(), default=0) or None
 
-    return {"training.dropout": code(largest, *names.split())}
+    return {"training.dropout": Source(largest, names, absent="default 0")}
 
 
 def exactly_divided(whole: Source, part: Source) -> Source:

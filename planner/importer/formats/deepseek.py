@@ -1,6 +1,6 @@
 """DeepSeek's own configurations for inference: inference/configs/config_671B.json.
 
-Read from deepseek-ai/DeepSeek-V3 of August 2025: inference/model.py (ModelArgs, MLA, Gate, MoE). It has no layers of multi-token prediction.
+Read from deepseek-ai/DeepSeek-V3 of August 2025: inference/model.py (ModelArgs, MLA, Gate, MoE), which leaves out multi-token prediction.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ _SOFTMAX = {"softmax": "softmax", "sigmoid": "sigmoid"}
 
 DEEPSEEK = row(
     {"vocab_size": size("vocab_size", 102400), "context_length": size("max_seq_len", 16384), "d_model": size("dim", 2048)},
-    {"n_layers": key("n_layers", positive, 27), "n_heads": size("n_heads", 16), "d_ff": size("inter_dim", 10944)},
+    {"n_layers": layers("n_layers", 27), "n_heads": size("n_heads", 16), "d_ff": size("inter_dim", 10944)},
     {"mixer": "latent_attention", "latent_attention.q_rank": nonzero(count("q_lora_rank"))},
     {"latent_attention.kv_rank": size("kv_lora_rank", 512), "latent_attention.nope_dim": size("qk_nope_head_dim", 128)},
     {"latent_attention.rope_dim": size("qk_rope_head_dim", 64), "latent_attention.v_dim": size("v_head_dim", 128)},
-    feed_forward("gated", "silu", False), {"norm.type": "rmsnorm", "positions": "rope", "head.tied": False, "_stored": code(_stored, "dtype")},
+    feed_forward("gated", "silu", False), {"norm.type": "rmsnorm", "positions": "rope", "head.tied": False},
+    {"training.precision": code(_stored, "dtype")},
     {"experts.count": size("n_routed_experts", 64), "experts.top_k": size("n_activated_experts", 6)},
     {"experts.d_ff": size("moe_inter_dim", 1408), "experts.shared": shared_count("n_shared_experts", 2)},
     {"experts.scoring": choice("score_func", _SOFTMAX, "softmax"), "experts.correction_bias": apply(_gate, same("d_model"))},

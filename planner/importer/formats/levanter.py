@@ -54,7 +54,7 @@ _TRAINING = row(
 
 def _sizes(context: int, d_model: int, n_layers: int, n_heads: int) -> Settings:
     return {
-        "context_length": size("seq_len", context), "d_model": size("hidden_dim", d_model), "n_layers": key("num_layers", positive, n_layers),
+        "context_length": size("seq_len", context), "d_model": size("hidden_dim", d_model), "n_layers": layers("num_layers", n_layers),
         "n_heads": size("num_heads", n_heads),
     }  # fmt: skip
 
@@ -84,7 +84,8 @@ TYPES = {
     ),
     "mixtral": _llama(
         8192, 14336, 8, {"experts.count": size("n_routed_experts", 8), "experts.top_k": size("num_experts_per_tok", 2)},
-        {"experts.d_ff": same("d_ff"), "experts.activation": same("feed_forward.activation"), "_sparse": per_layer(lambda layer, n: layer < n)},
+        {"experts.d_ff": same("d_ff"), "experts.activation": same("feed_forward.activation")},
+        {"_sparse": per_layer(lambda layer, n: layer < n)},
         {"experts.shared": when(count("n_shared_experts"), shared(same("d_ff")))}, unread="sliding_window",
     ),
     "gpt2": row(

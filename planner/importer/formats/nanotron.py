@@ -1,6 +1,7 @@
 """nanotron's configurations: a trainer's YAML with ``model: model_config:``, and the model_config.json of a checkpoint.
 
-Read from huggingface/nanotron of April 2026: config/config.py, config/models_config.py, models/llama.py, models/qwen.py, nn/moe.py, trainer.py.
+Read from huggingface/nanotron of April 2026: config/config.py, config/models_config.py, models/llama.py, models/qwen.py, nn/moe.py,
+trainer.py.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from planner.importer.format import Format, Given
 from planner.importer.keys import *
 from planner.importer.neutral import *
 from planner.importer.parts import *
-from planner.importer.reader import Config, Imported
+from planner.importer.reader import Config, Imported, SpecModel
 from planner.importer.training import *
 
 _QWEN = flag("is_qwen2_config")
@@ -37,7 +38,7 @@ NANOTRON = row(
     {"vocab_size": size("vocab_size", 32000), "d_model": size("hidden_size", 4096), "d_ff": size("intermediate_size", 11008)},
     {"pad_vocab_to_multiple_of": times(size("model.make_vocab_size_divisible_by", 1), size("parallelism.tp", 1))},
     {"context_length": size("tokens.sequence_length", size("max_position_embeddings", 2048))},
-    {"n_layers": key("num_hidden_layers", positive, 32), "n_heads": size("num_attention_heads", 32)},
+    {"n_layers": layers("num_hidden_layers", 32), "n_heads": size("num_attention_heads", 32)},
     {"n_kv_heads": size("num_key_value_heads", same("n_heads")), "head_dim": divided()},
     {"attention.bias": when(_QWEN, bias(flag("attention_bias")), False), "attention.qkv": "fused"},
     feed_forward("gated", activation("hidden_act", "silu"), False), {"norm.type": "rmsnorm", "positions": "rope"},
@@ -79,8 +80,8 @@ NANOTRON = row(
         ),
         "tokens also depend on the number of devices": "tokens.train_steps",
         NOT_COUNTED: (
-            "checkpoints data_stages data doremi general lighteval logging profiler tokenizer s3_upload metrics_logging tokens.limit_test_batches "
-            "tokens.limit_val_batches tokens.val_check_interval"
+            "checkpoints data_stages data doremi general lighteval logging profiler tokenizer s3_upload metrics_logging "
+            "tokens.limit_test_batches tokens.limit_val_batches tokens.val_check_interval"
         ),
     },
     notes=("nanotron's own kernels are not modeled; activations are those of PyTorch's modules",),

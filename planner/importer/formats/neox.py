@@ -1,8 +1,8 @@
 """GPT-NeoX's configurations: configs/*.yml, whose keys have hyphens or underscores.
 
 Read from EleutherAI's gpt-neox of May 2026: megatron/neox_arguments/neox_args.py (names and defaults), arguments.py (derived values),
-model/transformer.py, gpt2_model.py, norms.py, activations.py, and DeepSpeed's engine.py (data types of gradients). `mlp_type: llama` is read as
-in the version of 2023, which had that key.
+model/transformer.py, gpt2_model.py, norms.py, activations.py, and DeepSpeed's engine.py (data types of gradients). `mlp_type: llama` is
+read as in the version of 2023, which had that key.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from planner.importer.format import Format, Given, one_of
 from planner.importer.keys import *
 from planner.importer.neutral import *
 from planner.importer.parts import *
-from planner.importer.reader import Imported, UnsupportedConfigError, show
+from planner.importer.reader import Imported, SpecModel, UnsupportedConfigError, show
 from planner.importer.training import *
 
 # Keys that only GPT-NeoX has; it ties weights, norms, positions and parallel blocks under names of its own.
@@ -35,16 +35,16 @@ def _width(c: Reading) -> int:
     given, multiple = c.of(_GIVEN_WIDTH), c.of(size("mlp_multiple_of", 256 if c.of(_LLAMA) else 1))
     if c.of(_LLAMA):
         return int(given or -(-int(8 * c["d_model"] / 3) // multiple) * multiple)
-    whole = given or int(c["d_model"] * c.of(number("expansion_factor", 4)))
+    whole: int = given or int(c["d_model"] * c.of(number("expansion_factor", 4)))
     if given and c.of(_IS_GATED):
-        c.notes.append(f"a gated feed-forward has two thirds of `intermediate_size: {given}`; before 2024 it had all of it")
+        c.notes.append(f"a gated feed-forward has two thirds of `intermediate_size: {given}`; in earlier versions it has all of it")
     up, down = (int(whole * 2 / 3), int(whole * 2 / 3) // 2) if c.of(_IS_GATED) else (whole, whole)
     up, down = -(-up // (2 * multiple)) * 2 * multiple, -(-down // multiple) * multiple
     if up != (2 * down if c.of(_IS_GATED) else down):
         raise c.refusal(
             f"`intermediate_size: {whole}` gives matrices that do not fit: {up} columns before the activation, {down} rows after"
         )
-    return down
+    return int(down)
 
 
 def _attention(c: Reading) -> tuple[object, ...]:
@@ -115,7 +115,8 @@ NEOX = row(
     dropout("hidden_dropout attention_dropout"), recompute("checkpoint_activations", [True]),
     {"training.implementation": code(_kernels, "attention_config")},
     only={
-        "attention_config": code(_attention, "attention_config"), "use_qk_layernorm": False, "num_unique_layers": same("n_layers"), "soft_prompt_tuning": (), "opt_pos_emb_offset": 0,
+        "attention_config": code(_attention, "attention_config"), "use_qk_layernorm": False, "num_unique_layers": same("n_layers"),
+        "soft_prompt_tuning": (), "opt_pos_emb_offset": 0,
         "checkpoint_num_layers": 1, "moe_num_experts": 1, "te_layernorm_mlp": False, "te_mha": False, "train_impl": "normal",
         "output_layer_parallelism": "column", "fp16_lm_cross_entropy": False,
     },
@@ -138,9 +139,9 @@ NEOX = row(
             "moe_top_k moe_router_type moe_lbl_in_fp32 moe_jitter_eps moe_token_dropping fp16.fp16 fp16.type bf16.bf16"
         ),
         UPDATES: (
-            "min_lr lr_decay_style lr_decay_iters warmup gradient_clipping weight_decay clip_grad optimizer.params.lr optimizer.params.betas "
-            "optimizer.params.eps optimizer.params.momentum optimizer.params.weight_decay fp16.loss_scale fp16.loss_scale_window "
-            "fp16.initial_scale_power fp16.hysteresis fp16.min_loss_scale"
+            "min_lr lr_decay_style lr_decay_iters warmup gradient_clipping weight_decay clip_grad optimizer.params.lr "
+            "optimizer.params.betas optimizer.params.eps optimizer.params.momentum optimizer.params.weight_decay fp16.loss_scale "
+            "fp16.loss_scale_window fp16.initial_scale_power fp16.hysteresis fp16.min_loss_scale"
         ),
         "tokens also depend on the number of devices": "train_iters train_batch_size",
         NOT_COUNTED: (
@@ -148,9 +149,10 @@ NEOX = row(
             "test_data_weights train_label_data_paths valid_label_data_paths test_label_data_paths weight_by_num_documents "
             "weighted_sampler_alpha num_workers save load "
             "checkpoint_factor checkpoint_scale checkpoint_validation_with_forward_pass extra_save_iters keep_last_n_checkpoints "
-            "no_save_optim no_load_optim finetune eval_interval eval_iters eval_tasks log_interval log_dir log_grad_norm log_optimizer_states "
-            "steps_per_print wall_clock_breakdown tensorboard_dir use_wandb wandb_group wandb_team wandb_project wandb_host vocab_file "
-            "merge_file comet_experiment_name memory_profiling memory_profiling_path profile profile_step_start profile_step_stop"
+            "no_save_optim no_load_optim finetune eval_interval eval_iters eval_tasks log_interval log_dir log_grad_norm "
+            "log_optimizer_states steps_per_print wall_clock_breakdown tensorboard_dir use_wandb wandb_group wandb_team wandb_project "
+            "wandb_host vocab_file merge_file comet_experiment_name memory_profiling memory_profiling_path "
+            "profile profile_step_start profile_step_stop"
         ),
     },
     notes=("GPT-NeoX's own kernels are not modeled; activations are those of PyTorch's modules",),

@@ -16,6 +16,7 @@ from planner.importer.reader import Imported
 from planner.importer.training import *
 
 _ONLY = ("activation_type", "block_type", "include_bias", "layer_norm_type", "mlp_ratio", "residual_dropout", "weight_tying")
+_ACTIVATIONS = {"swiglu": "silu", "gelu": "gelu", "relu": "relu"}
 _SWIGLU = choice("activation_type", {"swiglu": True, "gelu": False, "relu": False}, True)
 _BIAS = flag("include_bias", True)
 _WHOLE = size("mlp_hidden_size", apply(lambda ratio, d_model: ratio * d_model, size("mlp_ratio", 4), same("d_model")))
@@ -42,19 +43,21 @@ def _qk_norm(c: Reading) -> str:
 
 
 def _kv_heads(c: Reading) -> int:
-    given, one = c.of(size("n_kv_heads", None)), c.of(flag("multi_query_attention", None))
-    by_switch = None if one is None else 1 if one else c["n_heads"]
-    if None not in (given, by_switch) and given != by_switch:
+    given = c.of(size("n_kv_heads", None))
+    if c.value("multi_query_attention") is None:
+        return int(given or c["n_heads"])
+    by_switch = 1 if c.of(flag("multi_query_attention")) else c["n_heads"]
+    if given not in (None, by_switch):
         raise c.refusal("`n_kv_heads` and `multi_query_attention` disagree")
-    return int(given or by_switch or c["n_heads"])
+    return int(by_switch)
 
 
 OLMO = row(
-    sizes(1024, context="max_sequence_length", d_model="d_model", n_layers="n_layers", n_heads="n_heads"),
-    {"vocab_size": size("embedding_size", 50304, null=size("vocab_size")), "head_dim": divided()},
+    {"context_length": size("max_sequence_length", 1024), "d_model": size("d_model", 768), "n_layers": layers("n_layers", 12)},
+    {"n_heads": size("n_heads", 12), "vocab_size": size("embedding_size", 50304, null=size("vocab_size")), "head_dim": divided()},
     {"n_kv_heads": code(_kv_heads, size("n_kv_heads", None), flag("multi_query_attention"))},
     {"d_ff": when(_SWIGLU, half(_WHOLE), _WHOLE)},
-    feed_forward(when(_SWIGLU, "gated", "plain"), choice("activation_type", {"swiglu": "silu", "gelu": "gelu", "relu": "relu"}, "silu"), _BIAS),
+    feed_forward(when(_SWIGLU, "gated", "plain"), choice("activation_type", _ACTIVATIONS, "silu"), _BIAS),
     {"attention.bias": _BIAS, "attention.qkv": "fused", "norm.type": _RMS, "norm.weight": when(_AFFINE, None, False)},
     {"norm.bias": code(_norm_bias, _AFFINE, _NORM_BIAS), "norm.placement": when(flag("norm_after"), "after", "before")},
     {"attention.qk_norm": code(_qk_norm, _QK, _AFFINE, flag("attention_layer_norm_with_affine", True))},

@@ -14,7 +14,7 @@ from planner.importer.format import Format, Given
 from planner.importer.keys import *
 from planner.importer.neutral import *
 from planner.importer.parts import *
-from planner.importer.reader import Config, Imported
+from planner.importer.reader import Config, Imported, SpecModel
 from planner.importer.training import *
 
 _ATTENTION, _NORM, _FF, _MOE = "block.attention", "block.layer_norm", "block.feed_forward", "block.feed_forward_moe"
@@ -108,20 +108,23 @@ OLMO_CORE = row(
     only={
         "name": ("default", "moe"), f"{_ATTENTION}.name": ("default", "fused"), f"{_FF}.name": "default", "lm_head.name": "default",
         "dtype": "float32", "block_pattern": (), "block_overrides": (), "freeze_params": (), f"{_ATTENTION}.type": "attention",
-        f"{_MOE}.shared_mlp.name": "default", f"{_MOE}.shared_mlp.activation": "silu", f"{_MOE}.router.name": "default", "float8_config.enabled": False,
+        f"{_MOE}.shared_mlp.name": "default", f"{_MOE}.shared_mlp.activation": "silu", f"{_MOE}.router.name": "default",
+        "float8_config.enabled": False,
     },
     ignored={
         NAMES: "run_name",
         STARTS: "init_method init_seed embedding_init_std",
         RUNS: (
             f"{_ATTENTION}.use_flash {_ATTENTION}.backend {_ATTENTION}.dtype {_ATTENTION}.gate.full_precision {_FF}.dtype {_NORM}.dtype "
-            f"{_NORM}.eps {_ATTENTION}.qk_norm.eps lm_head.layer_norm.eps {_MOE}.shared_mlp.dtype {_NORM}.full_precision lm_head.dtype lm_head.loss_implementation lm_head.layer_norm.dtype lm_head.layer_norm.full_precision "
+            f"{_NORM}.eps {_ATTENTION}.qk_norm.eps lm_head.layer_norm.eps {_MOE}.shared_mlp.dtype "
+            f"{_NORM}.full_precision lm_head.dtype lm_head.loss_implementation lm_head.layer_norm.dtype lm_head.layer_norm.full_precision "
             f"{_ATTENTION}.qk_norm.dtype {_ATTENTION}.qk_norm.full_precision {_MOE}.dtype {_MOE}.router.dtype "
             f"{_MOE}.router.uniform_expert_assignment compile float8_config"
         ),
         ROTATES: " ".join(f"{_ATTENTION}.rope.{one}" for one in ("theta", "full_precision", "scaling")),
         SCALES: f"{_ATTENTION}.clip_qkv block.attention_residual_alpha block.feed_forward_residual_alpha",
-        LOSES: f"{_MOE}.lb_loss_weight {_MOE}.lb_loss_granularity {_MOE}.z_loss_weight {_MOE}.scale_loss_by_num_layers {_MOE}.router.jitter_eps",
+        LOSES: f"{_MOE}.lb_loss_weight {_MOE}.lb_loss_granularity {_MOE}.z_loss_weight {_MOE}.scale_loss_by_num_layers "
+            f"{_MOE}.router.jitter_eps",
         NOT_COUNTED: "launch dataset data_loader train_module trainer model_config experiment_config",
     },
 )  # fmt: skip

@@ -21,7 +21,7 @@ def _width(c: Reading) -> int:
     """Return two thirds of four times the width, multiplied and padded."""
     multiplier, multiple = c.of(_MULTIPLIER), c.of(size("multiple_of", 256))
     width = int(2 * 4 * c["d_model"] / 3)
-    return -(-(width if multiplier is None else int(multiplier * width)) // multiple) * multiple
+    return int(-(-(width if multiplier is None else int(multiplier * width)) // multiple) * multiple)
 
 
 _GATED = row(
@@ -43,8 +43,8 @@ LLAMA = row(
 
 HAS_EXPERTS = code(lambda c: c.value("moe.num_experts") is not None, "moe.num_experts")
 MISTRAL = row(
-    _GATED, {"context_length": size("max_seq_len max_position_embeddings", 128_000), "head_dim": size("head_dim"), "d_ff": size("hidden_dim")},
-    {"attention.window": size("sliding_window _sliding_window", None), "head.tied": flag("tied_embeddings")},
+    _GATED, {"context_length": size("max_seq_len max_position_embeddings", 128_000), "head_dim": size("head_dim")},
+    {"d_ff": size("hidden_dim"), "attention.window": size("sliding_window _sliding_window", None), "head.tied": flag("tied_embeddings")},
     where(HAS_EXPERTS, {
         "experts.count": size("moe.num_experts"), "experts.top_k": size("moe.num_experts_per_tok"), "experts.d_ff": same("d_ff"),
         "_sparse": per_layer(lambda layer, n: layer < n),

@@ -19,22 +19,21 @@ from planner.importer.reader import Config, Imported, UnsupportedConfigError, sh
 from planner.importer.training import *
 
 _DTYPES = {"bfloat16": "bf16", "float32": "fp32"}
-_COMPUTED = when(apply("bf16".__eq__, choice("training.mixed_precision_param", _DTYPES, "bf16")), "bf16-autocast", "fp32")
-_FP8 = "matrix products are planned in the precision of the spec"
+_STORED, _COMPUTED = choice("training.dtype", _DTYPES, "fp32"), choice("training.mixed_precision_param", _DTYPES, "bf16")
 
 
-def _converters(c: Reading) -> None:
+def _precision(c: Reading) -> str:
     if converters := c.value("model.converters"):
-        c.notes.append(f"`model.converters: {show(converters)}` is not modeled; {_FP8}")
+        c.notes.append(f"`model.converters: {show(converters)}` is not modeled; matrix products are planned in the precision of the spec")
+    return "bf16" if c.of(_STORED) == "bf16" else "bf16-autocast" if c.of(_COMPUTED) == "bf16" else "fp32"
 
 
 _TRAINING = row(
     {"context_length": size("training.seq_len", 2048), "training.sequence_length": same("context_length")},
     {"training.batch_size": size("training.local_batch_size training.batch_size", 8)},
-    {"training.precision": when(apply("bf16".__eq__, choice("training.dtype", _DTYPES, "fp32")), "bf16", _COMPUTED)},
+    {"training.precision": code(_precision, "model.converters", _STORED, _COMPUTED)},
     recompute("activation_checkpoint.mode", ["full"]), optimizer("optimizer.name"),
     {"training.optimizer_kernel": choice("optimizer.implementation", {"fused": None, "foreach": "foreach", "for-loop": "for-loop"}, None)},
-    {"_converters": code(_converters, "model.converters")},
     only={"training.enable_cpu_offload": False, "optimizer.early_step_in_backward": False},
     ignored={
         NAMES: "model.name model.flavor model.hf_assets_path model.tokenizer_path model.print_after_conversion",
@@ -129,7 +128,7 @@ def _recognizes(given: Given) -> bool:
 
 FORMAT = Format(
     "torchtitan",
-    "a trainer's TOML",
+    "a trainer's TOML, with the sizes of its flavor",
     "pytorch/torchtitan 0.2.2: config/job_config.py, models/*/__init__.py (flavors of llama3, qwen3 and deepseek_v3)",
     _recognizes,
     _read,

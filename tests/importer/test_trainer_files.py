@@ -1,0 +1,369 @@
+"""The files of other trainers, and of released weights, have the published parameter counts. Shapes of files are theirs, values facts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from planner.capacity.figures import Plan
+from planner.importer.formats import FORMATS, PROGRAMS
+from planner.importer.reader import Imported, UnsupportedConfigError
+from planner.importer.recognize import read_config
+
+PlanModel = Callable[..., Plan]
+Config = dict[str, Any]
+
+
+def total(imported: Imported, plan_model: PlanModel) -> int:
+    return plan_model(imported.model, **imported.training).parameters.total
+
+
+def read(config: Mapping[str, Any], file: str = "config.json") -> Imported:
+    return read_config(json.dumps(config), file)
+
+
+# EleutherAI's tokenizer has 50,277 tokens; GPT-NeoX pads to 128 rows per tensor-parallel rank. Counts: the published weights of each model.
+PYTHIA: Config = {
+    "pipe-parallel-size": 1, "seq-length": 2048, "max-position-embeddings": 2048, "norm": "layernorm", "pos-emb": "rotary",
+    "rotary-pct": 0.25, "no-weight-tying": True, "gpt-j-residual": True, "output-layer-parallelism": "column",
+    "attention-config": [[["flash"], "all"]], "bias-gelu-fusion": True, "vocab_size": 50277,
+    "optimizer": {"type": "Adam", "params": {"lr": 0.001, "betas": [0.9, 0.95]}}, "zero_optimization": {"stage": 1},
+    "train-micro-batch-size-per-gpu": 8, "gradient_accumulation_steps": 2, "checkpoint-activations": True,
+    "hidden-dropout": 0, "attention-dropout": 0, "fp16": {"enabled": True, "loss_scale": 0}, "train-iters": 143000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("layers", "width", "heads", "ranks", "right"),
+    [
+        (6, 512, 8, 1, 70_426_624),
+        (12, 768, 12, 1, 162_322_944),
+        (24, 1024, 16, 1, 405_334_016),
+        (16, 2048, 8, 1, 1_011_781_632),
+        (24, 2048, 16, 1, 1_414_647_808),
+        (32, 2560, 32, 1, 2_775_208_960),
+        (32, 4096, 32, 2, 6_857_302_016),
+        (36, 5120, 40, 4, 11_846_072_320),
+        (44, 6144, 64, 2, 20_554_567_680),  # GPT-NeoX-20B
+    ],
+)
+def test_gpt_neox_has_the_published_parameters(layers: int, width: int, heads: int, ranks: int, right: int, plan_model: PlanModel) -> None:
+    sizes = {"num-layers": layers, "hidden-size": width, "num-attention-heads": heads, "model-parallel-size": ranks}
+    assert total(read(PYTHIA | sizes), plan_model) == right
+    underscores = {key.replace("-", "_"): value for key, value in (PYTHIA | sizes).items()}
+    assert total(read(underscores), plan_model) == right
+
+
+NEOX = PYTHIA | {"num-layers": 2, "hidden-size": 512, "num-attention-heads": 8}
+LLAMA_IN_NEOX = {
+    "num_layers": 32, "hidden_size": 4096, "intermediate_size": 32768, "num_attention_heads": 32, "seq_length": 2048,
+    "max_position_embeddings": 2048, "pos_emb": "rotary", "rotary_pct": 1, "no_weight_tying": True, "norm": "rmsnorm",
+    "use_bias_in_mlp": False, "use_bias_in_attn_linear": False, "activation": "swiglu", "mlp_multiple_of": 256,
+    "make_vocab_size_divisible_by": 1, "vocab_size": 32000,
+}  # fmt: skip
+
+
+def test_a_gated_feed_forward_of_gpt_neox_has_two_thirds_of_the_width(plan_model: PlanModel) -> None:
+    assert total(read(LLAMA_IN_NEOX), plan_model) == 6_738_415_616  # configs/llama/7B.yml of the repository, Llama 7B as published
+    older = LLAMA_IN_NEOX | {"intermediate_size": 11008, "mlp_type": "llama", "activation": "silu"}
+    assert total(read(older), plan_model) == 6_738_415_616
+
+
+def test_gpt_neox_stores_the_second_norm_of_a_block_with_tied_norms(plan_model: PlanModel) -> None:
+    tied = read(NEOX | {"gpt-j-tied": True})
+    assert tied.model["block"] == "parallel_one_norm"
+    assert total(tied, plan_model) == total(read(NEOX), plan_model)
+
+
+# DeepSpeed keeps fp32 master weights, and sums gradients in fp16 for fp16 and, with ZeRO, in bf16 for bf16.
+def test_the_training_half_of_gpt_neox_is_read() -> None:
+    fp16 = {"batch_size": 8, "sequence_length": 2048, "gradient_accumulation": 2, "precision": "bf16-master", "gradient_dtype": "bf16",
+            "optimizer": "adamw", "recompute": "full"}  # fmt: skip
+    assert read(NEOX).training == fp16
+    without_zero = NEOX | {"fp16": None, "precision": "bfloat16", "zero_optimization": {"stage": 0}, "attention-config": None}
+    assert read(without_zero).training == {key: value for key, value in fp16.items() if key != "gradient_dtype"} | {
+        "implementation": "pytorch-eager"
+    }
+
+
+OLMO: Config = {
+    "alibi": False, "rope": True, "flash_attention": True, "attention_dropout": 0.0, "attention_layer_norm": False, "include_bias": False,
+    "block_type": "sequential", "layer_norm_type": "default", "layer_norm_with_affine": False, "bias_for_layer_norm": False,
+    "activation_type": "swiglu", "residual_dropout": 0.0, "embedding_dropout": 0.0, "max_sequence_length": 2048, "vocab_size": 50280,
+    "embedding_size": 50304, "init_fn": "mitchell",
+}  # fmt: skip
+OLMO2 = OLMO | {
+    "layer_norm_type": "rms", "layer_norm_with_affine": True, "attention_layer_norm": True, "attention_layer_norm_with_affine": True,
+    "norm_after": True, "max_sequence_length": 4096, "vocab_size": 100278, "embedding_size": 100352, "weight_tying": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "right"),  # of the released weights
+    [
+        (OLMO | {"d_model": 2048, "n_heads": 16, "n_layers": 16, "mlp_ratio": 8, "weight_tying": True}, 1_176_764_416),
+        (OLMO | {"d_model": 4096, "n_heads": 32, "n_layers": 32, "mlp_hidden_size": 22016, "weight_tying": False}, 6_888_095_744),
+        (OLMO2 | {"d_model": 2048, "n_heads": 16, "n_layers": 16, "mlp_ratio": 8}, 1_484_916_736),
+        (OLMO2 | {"d_model": 4096, "n_heads": 32, "n_layers": 32, "mlp_hidden_size": 22016}, 7_298_617_344),
+        (OLMO2 | {"d_model": 5120, "n_heads": 40, "n_layers": 40, "mlp_hidden_size": 27648}, 13_716_198_400),
+    ],
+    ids=["OLMo-1B", "OLMo-7B", "OLMo-2-1B", "OLMo-2-7B", "OLMo-2-13B"],
+)
+def test_olmo_has_the_published_parameters(model: Config, right: int, plan_model: PlanModel) -> None:
+    trainer = {"model": model, "device_train_microbatch_size": 2, "precision": "amp_bf16", "optimizer": {"name": "adamw"}, "data": {}}
+    imported = read(trainer)
+    assert total(imported, plan_model) == right
+    assert imported.training["batch_size"] == 2
+    assert imported.training["precision"] == "bf16-autocast"
+    assert total(read({"model_type": "hf_olmo", **model}), plan_model) == right
+
+
+CORE_NORM = {"name": "rms", "eps": 1e-6, "bias": False, "_CLASS_": "olmo_core.nn.layer_norm.LayerNormConfig"}
+
+
+def olmo_core(d_model: int, n_layers: int, hidden: int, attention: Config, **block: object) -> Config:
+    mixer = {"name": "default", "bias": False, "rope": {"name": "default", "theta": 500_000}, "qk_norm": CORE_NORM, **attention}
+    whole = {"name": "reordered_norm", "sequence_mixer": mixer, "layer_norm": CORE_NORM, **block}
+    if "feed_forward_moe" not in block:
+        whole["feed_forward"] = {"hidden_size": hidden, "bias": False, "name": "default"}
+    head = {"name": "default", "layer_norm": CORE_NORM, "bias": False}
+    model = {"d_model": d_model, "n_layers": n_layers, "vocab_size": 100352, "block": whole, "lm_head": head, "name": "default"}
+    optim = {"_CLASS_": "olmo_core.optim.adamw.SkipStepAdamWConfig", "lr": 1e-4}
+    training = {"rank_microbatch_size": 16384, "max_sequence_length": 8192, "optim": optim, "dp_config": {"param_dtype": "bfloat16"}}
+    return {"model": {**model, "_CLASS_": "olmo_core.nn.transformer.config.TransformerConfig"}, "train_module": training}
+
+
+# Counts: OLMo-2's released weights, and TransformerConfig.num_params of OLMo-core for smallmoe, whose shared experts have biases.
+def test_olmo_core_has_the_published_parameters(plan_model: PlanModel) -> None:
+    assert total(read(olmo_core(4096, 32, 11008, {"n_heads": 32})), plan_model) == 7_298_617_344
+    assert total(read(olmo_core(5120, 64, 27648, {"n_heads": 40, "n_kv_heads": 8})), plan_model) == 32_234_279_936
+
+
+# A layer: 4·768² of attention, 2·768 of its norms of queries and keys, 2·768 of norms; 32 experts of 3·768·768 and a router of 768·32; a
+# shared feed-forward of 3·768·1536 with biases of 2·1536 + 768. Twelve of them, two tables of 100,352·768, and a last norm.
+def test_olmo_core_has_experts_and_shared_biases(plan_model: PlanModel) -> None:
+    experts = {"num_experts": 32, "hidden_size": 768, "router": {"top_k": 4}, "shared_mlp": {"hidden_size": 1536}, "capacity_factor": 1.2}
+    config = olmo_core(768, 12, 0, {"n_heads": 12}, feed_forward_moe=experts)
+    layer = 4 * 768**2 + 4 * 768 + 32 * 3 * 768 * 768 + 768 * 32 + 3 * 768 * 1536 + 2 * 1536 + 768
+    assert total(read(config), plan_model) == 12 * layer + 2 * 100_352 * 768 + 768
+
+
+def test_olmo_core_repeats_its_pattern_of_windows() -> None:
+    pattern = {"pattern": [4096, 4096, 4096, -1], "force_full_attention_on_first_layer": False}
+    imported = read(olmo_core(4096, 8, 11008, {"n_heads": 32, "sliding_window": pattern}))
+    window = {"attention": {"window": 4096}}
+    assert imported.model["layers"] == [{"count": 2, "layers": [window, window, window, {}]}]
+    assert imported.training == {"sequence_length": 8192, "batch_size": 2, "precision": "bf16-autocast", "optimizer": "adamw"}
+
+
+# SmolLM-135M (published: 134,515,008), with 2 ranks: 49,152 is a multiple of 2.
+NANOTRON: Config = {
+    "model": {"dtype": "bfloat16", "init_method": {"std": 0.025}, "make_vocab_size_divisible_by": 1, "model_config": {
+        "attention_bias": False, "hidden_act": "silu", "hidden_size": 576, "intermediate_size": 1536, "is_qwen2_config": True,
+        "max_position_embeddings": 8192, "moe_config": None, "num_attention_heads": 9, "num_hidden_layers": 30, "num_key_value_heads": 3,
+        "tie_word_embeddings": True, "vocab_size": 49152}},
+    "parallelism": {"dp": 4, "pp": 1, "tp": 2, "recompute_layer": True}, "optimizer": {
+        "accumulate_grad_in_fp32": True, "optimizer_factory": {"name": "adamW", "adam_beta1": 0.9}, "zero_stage": 0},
+    "tokens": {"sequence_length": 2048, "micro_batch_size": 3, "batch_accumulation_per_replica": 4, "train_steps": 100},
+}  # fmt: skip
+
+
+def test_nanotron_has_the_published_parameters(plan_model: PlanModel) -> None:
+    imported = read(NANOTRON)
+    assert total(imported, plan_model) == 134_515_008
+    assert imported.training == {
+        "batch_size": 3, "sequence_length": 2048, "gradient_accumulation": 4, "precision": "bf16-master", "optimizer": "adamw",
+        "recompute": "full",
+    }  # fmt: skip
+
+
+LEVANTER: Config = {"trainer": {"mp": "p=f32,c=bfloat16", "per_device_parallelism": -1, "train_batch_size": 512}, "data": {"x": 1}}
+
+
+@pytest.mark.parametrize(
+    ("model", "vocabulary", "right"),  # of the released weights
+    [
+        ({"type": "gpt2"}, 50257, 124_439_808),
+        ({"type": "gpt2", "hidden_dim": 1600, "num_heads": 25, "num_layers": 48}, 50257, 1_557_611_200),
+        ({"type": "llama"}, 32000, 6_738_415_616),
+        ({"type": "mistral"}, 32000, 7_241_732_096),
+        ({"type": "mixtral"}, 32000, 46_702_792_704),
+        (
+            {"type": "qwen3", "hidden_dim": 4096, "intermediate_dim": 12288, "num_layers": 36, "num_kv_heads": 8, "head_dim": 128},
+            151936,
+            8_190_735_360,
+        ),
+        ({"type": "olmo2"}, 100352, 7_298_617_344),
+    ],
+    ids=lambda value: value["type"] if isinstance(value, dict) else "",
+)
+def test_levanter_has_the_published_parameters(model: Config, vocabulary: int, right: int, plan_model: PlanModel) -> None:
+    imported = read({**LEVANTER, "model": model, "vocab_size": vocabulary})
+    assert total(imported, plan_model) == right
+    assert imported.training["precision"] == "bf16-autocast"
+    assert imported.training["recompute"] == "full"
+
+
+def torchtitan(name: str, flavor: str, more: str = "") -> Imported:
+    return read_config(
+        f'[model]\nname = "{name}"\nflavor = "{flavor}"\n\n[training]\nlocal_batch_size = 1\nseq_len = 8192\n{more}', "x.toml"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "flavor", "right"),  # of the released weights
+    [
+        ("llama3", "8B", 8_030_261_248),
+        ("llama3", "70B", 70_553_706_496),
+        ("llama3", "405B", 405_853_388_800),
+        ("llama3", "8B_flex", 8_030_261_248),
+        ("qwen3", "0.6B", 596_049_920),
+        ("qwen3", "1.7B", 1_720_574_976),
+        ("qwen3", "14B", 14_768_307_200),
+        ("qwen3", "32B", 32_762_123_264),
+        ("qwen3", "30B-A3B", 30_532_122_624),
+        ("qwen3", "235B-A22B", 235_093_634_560),
+        ("deepseek_v3", "16B", 15_706_484_224),
+        ("deepseek_v3", "236B", 235_741_434_880),
+        ("deepseek_v3", "671B", 671_026_404_352),
+    ],
+)
+def test_a_flavor_of_torchtitan_has_the_published_parameters(name: str, flavor: str, right: int, plan_model: PlanModel) -> None:
+    assert total(torchtitan(name, flavor), plan_model) == right
+
+
+def test_the_training_half_of_torchtitan_is_read() -> None:
+    imported = torchtitan(
+        "llama3", "8B", '[activation_checkpoint]\nmode = "full"\n[optimizer]\nname = "AdamW"\nimplementation = "foreach"\n'
+    )
+    assert imported.training == {
+        "sequence_length": 8192, "batch_size": 1, "precision": "bf16-autocast", "recompute": "full", "optimizer": "adamw",
+        "optimizer_kernel": "foreach",
+    }  # fmt: skip
+    assert any("`activation_checkpoint.mode: 'selective'` is not modeled" in note for note in torchtitan("llama3", "8B").notes)
+
+
+LLAMA3 = {
+    "dim": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 8, "vocab_size": 128256, "multiple_of": 1024, "ffn_dim_multiplier": 1.3,
+    "norm_eps": 1e-5, "rope_theta": 500000.0,
+}  # fmt: skip
+MISTRAL = {
+    "dim": 4096, "n_layers": 32, "head_dim": 128, "hidden_dim": 14336, "n_heads": 32, "n_kv_heads": 8, "norm_eps": 1e-5,
+    "sliding_window": 4096, "vocab_size": 32000,
+}  # fmt: skip
+DEEPSEEK = {
+    "vocab_size": 129280, "dim": 7168, "inter_dim": 18432, "moe_inter_dim": 2048, "n_layers": 61, "n_dense_layers": 3, "n_heads": 128,
+    "n_routed_experts": 256, "n_shared_experts": 1, "n_activated_experts": 8, "n_expert_groups": 8, "n_limited_groups": 4,
+    "route_scale": 2.5, "score_func": "sigmoid", "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "v_head_dim": 128, "dtype": "fp8",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "right"),  # of the released weights
+    [
+        (LLAMA3, 8_030_261_248),
+        ({"dim": 4096, "multiple_of": 256, "n_heads": 32, "n_layers": 32, "norm_eps": 1e-6, "vocab_size": 32000}, 6_738_415_616),
+        ({"dim": 8192, "multiple_of": 4096, "ffn_dim_multiplier": 1.3, "n_heads": 64, "n_kv_heads": 8, "n_layers": 80, "vocab_size": 32000},
+         68_976_648_192),
+        (MISTRAL, 7_241_732_096),
+        (MISTRAL | {"moe": {"num_experts": 8, "num_experts_per_tok": 2}, "sliding_window": None}, 46_702_792_704),
+        (MISTRAL | {"dim": 5120, "n_layers": 40, "vocab_size": 131072}, 12_247_782_400),  # Mistral NeMo
+        (DEEPSEEK, 671_026_404_352),  # without the layer of multi-token prediction
+        (DEEPSEEK | {
+            "vocab_size": 102400, "dim": 2048, "inter_dim": 10944, "moe_inter_dim": 1408, "n_layers": 27, "n_dense_layers": 1,
+            "n_heads": 16, "n_routed_experts": 64, "n_shared_experts": 2, "n_activated_experts": 6, "q_lora_rank": 0,
+            "score_func": "softmax",
+        }, 15_706_484_224),
+    ],
+    ids=["llama-3-8b", "llama-7b", "llama-2-70b", "mistral-7b", "mixtral", "mistral-nemo", "deepseek-v3", "deepseek-v2-lite"],
+)  # fmt: skip
+def test_released_weights_have_the_published_parameters(config: Config, right: int, plan_model: PlanModel) -> None:
+    assert total(read(config, "params.json"), plan_model) == right
+
+
+# train.py: n_layer, n_head, n_embd 12, 12, 768, bias False, 50,304 rows. GPT-2's 124,439,808 with 47 more rows of 768, and without biases:
+# 2,304 + 768 + 3,072 + 768 and two norms of 768 in each of 12 layers, and one norm at the end.
+def test_an_override_of_nanogpt_has_the_defaults_of_train_py(plan_model: PlanModel) -> None:
+    overrides = "wandb_log = True\nbatch_size = 12\nblock_size = 1024\ngradient_accumulation_steps = 5 * 8\nmax_iters = 600000\n"
+    imported = read_config(overrides, "train_gpt2.py")
+    assert total(imported, plan_model) == 124_439_808 + 47 * 768 - 12 * (2304 + 768 + 3072 + 768 + 2 * 768) - 768
+    assert imported.training["gradient_accumulation"] == 40
+    finetune = "wandb_log = False\ninit_from = 'gpt2-xl'\nbatch_size = 1\ngradient_accumulation_steps = 32\nmax_iters = 20\n"
+    assert total(read_config(finetune, "finetune_shakespeare.py"), plan_model) == 1_557_611_200  # GPT-2 XL as published
+    characters = "eval_iters = 200\ndataset = 'shakespeare_char'\nblock_size = 256\nn_layer = 6\nn_head = 6\nn_embd = 384\n"
+    # 65 characters; train.py prints 10.65 M without the table of positions.
+    assert total(read_config(characters, "train_shakespeare_char.py"), plan_model) - 256 * 384 == 10_646_784
+
+
+def without(config: Config, key: str) -> Config:
+    return {name: value for name, value in config.items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (without(NEOX, "vocab_size"), "GPT-NeoX reads it from the tokenizer: give it with `--set vocab_size="),
+        (NEOX | {"attention-config": [[["local", "global"], "all"]]}, "`attention_config` contains 'local'; supported: global, flash"),
+        (NEOX | {"pos-emb": "rpe"}, "`pos_emb: 'rpe'` is not supported"),
+        (NEOX | {"norm": "scalenorm"}, "`norm: 'scalenorm'` is not supported"),
+        (NEOX | {"use_qk_layernorm": True}, "`use_qk_layernorm: True` is not supported"),
+        (NEOX | {"moe_num_experts": 8}, "`moe_num_experts: 8` is not supported"),
+        (NEOX | {"soft_prompt_tuning": {"enabled": True}}, "`soft_prompt_tuning: {'enabled': True}` is not supported"),
+        (NEOX | {"num_layers": 3}, "a key occurs twice, with a hyphen and with an underscore"),
+        (LLAMA_IN_NEOX | {"intermediate_size": 14336, "mlp_multiple_of": 1}, "gives matrices that do not fit: 9558 columns"),
+        ({"model": OLMO2 | {"d_model": 768, "bias_for_layer_norm": True}}, "RMS norms with a bias"),
+        ({"model": OLMO | {"d_model": 768, "block_type": "mamba"}}, "`block_type: 'mamba'` is not supported"),
+        (
+            {"model": OLMO | {"d_model": 768, "precision": "fp32"}, "precision": "amp_bf16"},
+            "`precision: 'amp_bf16'` and `model.precision: 'fp32'` disagree",
+        ),
+        (olmo_core(64, 2, 64, {"n_heads": 2, "name": "normalized"}), "`block.attention.name: 'normalized'` is not supported"),
+        (olmo_core(64, 2, 64, {"n_heads": 2}, name="peri_norm2"), "`block.name: 'peri_norm2'` is not supported"),
+        (LEVANTER | {"model": {"type": "gemma"}}, "`model.type: 'gemma'` is not supported; supported: llama"),
+        (LEVANTER | {"model": {"type": "llama"}, "use_hf_model_config": True}, "`use_hf_model_config: True` is not supported"),
+        (LEVANTER | {"model": {"type": "llama"}}, "levanter reads it from the tokenizer"),
+        (LLAMA3 | {"vocab_size": -1}, "`vocab_size: -1` is not a size"),
+        (LLAMA3 | {"vision_num_cross_attention_layers": 8}, "`vision_num_cross_attention_layers: 8` is not supported"),
+        (LLAMA3 | {"moe_args": {"num_experts": 16}}, "unsupported key `moe_args"),
+        (DEEPSEEK | {"q_lora_rank": "wide"}, "`q_lora_rank: 'wide'` is not a positive integer"),
+        ({"model": {"name": "flux", "flavor": "dev"}}, "`model.name: 'flux'` is not supported; supported: llama3"),
+        ({"model": {"name": "llama3", "flavor": "9B"}}, "llama3 has no flavor '9B'; it has debugmodel, 8B, 70B, 405B"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_not_read_is_refused_by_name(config: Config, message: str) -> None:
+    with pytest.raises(UnsupportedConfigError) as refused:
+        read(config)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_computed_size_of_nanogpt_is_refused() -> None:
+    with pytest.raises(UnsupportedConfigError, match="`n_layer` is computed"):
+        read_config("eval_iters = 1\nn_layer = int('3')\n", "x.py")
+
+
+def test_a_toml_file_of_another_program_is_refused() -> None:
+    with pytest.raises(UnsupportedConfigError, match="unrecognized TOML: only torchtitan's is read"):
+        read_config("[project]\nname = 'x'\n", "pyproject.toml")
+    with pytest.raises(UnsupportedConfigError, match="invalid TOML"):
+        read_config("x = [", "x.toml")
+
+
+def test_yaml_in_braces_and_with_included_files_is_read(plan_model: PlanModel) -> None:
+    """GPT-NeoX's files begin with a brace and have comments; levanter's include files of data."""
+    small = ", ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in (PYTHIA | NEOX).items())
+    assert read_config(f"{{\n  # sizes\n  {small},\n}}", "70M.yml").model == read(NEOX).model
+    text = "data: !include data/openwebtext_source.yaml\nmodel: {type: gpt2}\ntrainer: {mp: f32}\nvocab_size: 50257\n"
+    assert total(read_config(text, "gpt2_small.yaml"), plan_model) == 124_439_808
+
+
+def test_an_unrecognized_file_is_told_the_programs_whose_files_are_read() -> None:
+    with pytest.raises(UnsupportedConfigError) as refused:
+        read({"layers": 3})
+    assert all(name in str(refused.value) for name in PROGRAMS)
+    assert {one.name for one in FORMATS} == set(PROGRAMS)
