@@ -367,3 +367,35 @@ def test_an_unrecognized_file_is_told_the_programs_whose_files_are_read() -> Non
         read({"layers": 3})
     assert all(name in str(refused.value) for name in PROGRAMS)
     assert {one.name for one in FORMATS} == set(PROGRAMS)
+
+
+def test_a_file_is_recognized_by_what_only_its_program_has() -> None:
+    """levanter's fine-tuning names a model of the Hub beside its own sizes; files of data have keys of one name in several sections."""
+    tuned = {**LEVANTER, "model": {"type": "llama"}, "vocab_size": 32000, "model_name_or_path": "meta-llama/Llama-2-7b-hf"}
+    assert read(tuned).model_type == "levanter's llama"
+    with pytest.raises(UnsupportedConfigError, match="unrecognized configuration"):
+        read({"configs": {"c4": {}}, "train_weights": {"c4": 1.0}})
+
+
+EXAMPLES = (NEOX, LLAMA_IN_NEOX, {"model": OLMO2, "optimizer": {"name": "adamw"}}, olmo_core(64, 2, 64, {"n_heads": 2}), NANOTRON,
+            LEVANTER | {"model": {"type": "mixtral"}, "vocab_size": 97}, LLAMA3, MISTRAL | {"moe": {"num_experts": 8, "num_experts_per_tok": 2}},
+            DEEPSEEK, {"model": {"name": "llama3", "flavor": "8B", "converters": []}, "training": {"seq_len": 8, "dtype": "float32"}})  # fmt: skip
+HOSTILE: tuple[Any, ...] = (None, True, 0, -1, 1.5, 10**30, "", "wide", [], ["a"], [1], {}, {"a": 1}, {"name": 1})
+
+
+def changed(config: Config, value: object) -> list[Config]:
+    """Return the configurations with one value replaced, at any depth."""
+    made = [{**config, key: value} for key in config]
+    for key, inner in config.items():
+        made += [{**config, key: one} for one in (changed(inner, value) if isinstance(inner, dict) else ())]
+    return made
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=repr)
+def test_any_value_is_read_or_refused_in_one_line(value: object) -> None:
+    for config in (one for example in EXAMPLES for one in changed(example, value)):
+        try:
+            assert read(config).model["d_model"] > 0
+        except UnsupportedConfigError as refused:
+            assert "\n" not in str(refused), config
+            assert len(str(refused)) < 600, config

@@ -24,8 +24,8 @@ from planner.importer.formats import (
 )  # fmt: skip
 
 FORMATS: tuple[Format, ...] = (
-    axolotl.FORMAT, torchtune.FORMAT, llamafactory.FORMAT, trl.FORMAT, torchtitan.FORMAT, nanotron.FORMAT, levanter.FORMAT,
-    olmo_core.FORMAT, olmo.FORMAT, deepseek.FORMAT, params.FORMAT, huggingface.FORMAT, neox.FORMAT, megatron.FORMAT, litgpt.FORMAT,
+    torchtitan.FORMAT, nanotron.FORMAT, levanter.FORMAT, olmo_core.FORMAT, olmo.FORMAT, axolotl.FORMAT, torchtune.FORMAT,
+    llamafactory.FORMAT, trl.FORMAT, deepseek.FORMAT, params.FORMAT, huggingface.FORMAT, neox.FORMAT, megatron.FORMAT, litgpt.FORMAT,
     nanogpt_overrides.FORMAT, nanogpt.FORMAT,
 )  # fmt: skip
 PROGRAMS = tuple(dict.fromkeys(one.name for one in (huggingface.FORMAT, megatron.FORMAT, *FORMATS)))

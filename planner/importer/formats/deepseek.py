@@ -5,6 +5,8 @@ Read from deepseek-ai/DeepSeek-V3 of August 2025: inference/model.py (ModelArgs,
 
 from __future__ import annotations
 
+from operator import eq
+
 from planner.importer.engine import Reading, read, row
 from planner.importer.format import Format, Given, has_all
 from planner.importer.keys import *
@@ -37,7 +39,7 @@ DEEPSEEK = row(
     {"experts.count": size("n_routed_experts", 64), "experts.top_k": size("n_activated_experts", 6)},
     {"experts.d_ff": size("moe_inter_dim", 1408), "experts.shared": shared_count("n_shared_experts", 2)},
     {"experts.scoring": choice("score_func", _SOFTMAX, "softmax"), "experts.correction_bias": apply(_gate, same("d_model"))},
-    {"experts.normalize": apply("sigmoid".__eq__, same("experts.scoring")), "_sparse": after(count("n_dense_layers", 1))},
+    {"experts.normalize": apply(eq, "sigmoid", same("experts.scoring")), "_sparse": after(count("n_dense_layers", 1))},
     ignored={
         RUNS: "max_batch_size scale_fmt", ROUTES: "n_expert_groups n_limited_groups", SCALES: "route_scale mscale",
         ROTATES: "original_seq_len rope_theta rope_factor beta_fast beta_slow",

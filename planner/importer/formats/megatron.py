@@ -7,7 +7,7 @@ transformer_config.py and core/models/gpt (what each switch builds).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -216,6 +216,11 @@ def _arguments(config: Config) -> dict[str, Any]:
     return {COMMAND: Command(), **{key: value for key, value in dashed.items() if value is not False}} if dashed else flat
 
 
+def _names(config: Config) -> set[str]:
+    keys = map(str, set(config).union(*(part for part in config.values() if isinstance(part, Mapping))))
+    return {key[2:].replace("-", "_") if key.startswith("--") else key for key in keys}
+
+
 def _matters(name: str) -> bool:
     return name not in MEGATRON.ignored and (name in MEGATRON.known or any(word in name for word in COUNTED_WORDS))
 
@@ -238,7 +243,7 @@ FORMAT = Format(
     "Megatron-LM",
     "arguments of pretrain_gpt.py: a shell script, a command line, YAML, JSON, or the list that it prints at start",
     "NVIDIA's Megatron-LM core 0.20: megatron/training/arguments.py, core/transformer/transformer_config.py",
-    lambda given: all(not names.isdisjoint(_arguments(given.config)) for names in _HAVE),
+    lambda given: all(not names.isdisjoint(_names(given.config)) for names in _HAVE),
     _read,
     {"megatron": MEGATRON},
     "`num_layers`, `hidden_size` and `num_attention_heads`",

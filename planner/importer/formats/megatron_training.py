@@ -174,7 +174,7 @@ TRAINING: Settings = {
     "training.precision": code(_precision, _BF16, _FP16),
     "training.gradient_dtype": code(_gradient_dtype, *_GRADIENTS),
     "training.optimizer": code(_optimizer, "optimizer", "sgd_momentum"),
-    "training.muon_experts": when(apply("muon".__eq__, same("training.optimizer")), when(same("experts.count"), "each")),
+    "training.muon_experts": when(apply(lambda name: name == "muon", same("training.optimizer")), when(same("experts.count"), "each")),
     "training.dropout": code(_dropout, "attention_dropout", "hidden_dropout"),
     "training.recompute": code(
         _recompute,

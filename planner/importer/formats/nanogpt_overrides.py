@@ -32,7 +32,8 @@ def _read(given: Given) -> Imported:
         sizes = dict(zip(("n_layer", "n_head", "n_embd"), _PRETRAINED[start], strict=True))
         config |= {**sizes, "bias": True, "vocab_size": 50257}
     elif start != "scratch":
-        raise UnsupportedConfigError(f"nanoGPT config: `init_from: {show(start)}` takes the sizes of a checkpoint")
+        others = ", ".join(_PRETRAINED)
+        raise UnsupportedConfigError(f"nanoGPT config: `init_from: {show(start)}` takes the sizes of a checkpoint; known: scratch, {others}")
     return read(NANOGPT, config, "nanoGPT")
 
 

@@ -7,6 +7,7 @@ trainer.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import eq
 
 from planner.importer.engine import Reading, read, row
 from planner.importer.format import Format, Given
@@ -54,7 +55,7 @@ NANOTRON = row(
     }),
     {"training.batch_size": size("tokens.micro_batch_size", None), "training.sequence_length": same("context_length")},
     {"training.gradient_accumulation": size("tokens.batch_accumulation_per_replica", None)},
-    {"training.precision": when(apply("fp32".__eq__, choice("model.dtype", _DTYPES, "bf16")), "fp32",
+    {"training.precision": when(apply(eq, "fp32", choice("model.dtype", _DTYPES, "bf16")), "fp32",
         when(_PLAIN_BF16, "bf16-master", "bf16"))},
     optimizer("optimizer.optimizer_factory.name", sgd="sgd"), recompute("parallelism.recompute_layer", [True]),
     only={"is_starcoder2_config": False, "is_llamoe_config": False, "is_mamba_config": False, "_use_qkv_packed": True},

@@ -7,6 +7,7 @@ read as in the version of 2023, which had that key.
 
 from __future__ import annotations
 
+from operator import eq
 from typing import Any
 
 from planner.importer.engine import Reading, read, row
@@ -96,9 +97,9 @@ NEOX = row(
     {"context_length": size("max_position_embeddings"), "d_model": size("hidden_size"), "n_layers": layers("num_layers")},
     {"n_heads": size("num_attention_heads"), "n_kv_heads": size("num_kv_heads", same("n_heads")), "head_dim": divided()},
     {"d_ff": code(_width, "mlp_multiple_of", _GIVEN_WIDTH, number("expansion_factor", 4), _LLAMA, _IS_GATED)},
-    feed_forward(when(_IS_GATED, "gated", "plain"), when(apply("gelu".__eq__, _ACTIVATION), _GELU, _ACTIVATION), _MLP_BIAS),
+    feed_forward(when(_IS_GATED, "gated", "plain"), when(apply(eq, "gelu", _ACTIVATION), _GELU, _ACTIVATION), _MLP_BIAS),
     {"attention.bias": flag("use_bias_in_attn_linear", True)},
-    {"attention.qkv": when(apply(int.__eq__, same("n_kv_heads"), same("n_heads")), "fused_per_head", "fused")},
+    {"attention.qkv": when(apply(eq, same("n_kv_heads"), same("n_heads")), "fused_per_head", "fused")},
     {"attention.window": apply(lambda keys: keys + 1 if keys else None, size("sliding_window_width", None))},  # keys before the query
     {"norm.type": choice("norm", _NORMS, "layernorm")},
     {"norm.weight": when(choice("norm", {name: name.startswith("non_") for name in _NORMS}, False), False)},
@@ -107,9 +108,9 @@ NEOX = row(
     {"layers.extra": code(_unused_norms)},
     {"training.batch_size": size("train_micro_batch_size_per_gpu", None), "training.sequence_length": size("seq_length", None)},
     {"training.gradient_accumulation": size("gradient_accumulation_steps", None)},
-    {"training.precision": when(apply("fp32".__eq__, _DTYPE), "fp32", "bf16-master")},
-    {"training.gradient_dtype": when(apply("fp16".__eq__, _DTYPE), "bf16", when(
-        apply("bf16".__eq__, _DTYPE), choice("data_types.grad_accum_dtype", {"fp32": "fp32", "bf16": "bf16"}, _SUMS)))},
+    {"training.precision": when(apply(eq, "fp32", _DTYPE), "fp32", "bf16-master")},
+    {"training.gradient_dtype": when(apply(eq, "fp16", _DTYPE), "bf16", when(
+        apply(eq, "bf16", _DTYPE), choice("data_types.grad_accum_dtype", {"fp32": "fp32", "bf16": "bf16"}, _SUMS)))},
     {"training.optimizer": when(flag("use_bnb_optimizer"), "adamw-8bit", noted(
         "optimizer.type", {**OPTIMIZERS, "sgd": "sgd", "onebitadam": "adamw", "cpu_adam": "adamw"}, LIKE_ADAMW))},
     dropout("hidden_dropout attention_dropout"), recompute("checkpoint_activations", [True]),

@@ -7,6 +7,7 @@ nn/lm_head.py, nn/moe, train/train_module/transformer/config.py. Earlier version
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import eq
 from typing import Any
 
 from planner.importer.engine import Reading, read, row
@@ -101,7 +102,7 @@ OLMO_CORE = row(
     }),
     {"training.sequence_length": same("context_length")},
     {"training.batch_size": exactly_divided(size("rank_microbatch_size", None), same("context_length"))},
-    {"training.precision": when(apply("bfloat16".__eq__, code(lambda c: c.value("param_dtype", "autocast_precision"),
+    {"training.precision": when(apply(eq, "bfloat16", code(lambda c: c.value("param_dtype", "autocast_precision"),
         "param_dtype", "autocast_precision")), "bf16-autocast", "fp32")},
     optimizer("optim", skipstepadamw="adamw", skipsteplion="lion"), recompute("ac_config.mode", ["full"]),
     dropout(f"block.dropout {_ATTENTION}.dropout"),
