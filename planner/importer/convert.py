@@ -36,6 +36,7 @@ def is_config(source: Source) -> bool:
         config = parsed(source.text, source.file)
     except UnsupportedConfigError:
         return source.file.endswith(".json")
-    if {"model", "extends"} & config.keys():
+    if "extends" in config or {"model", "name"} <= config.keys():
         return False
-    return source.file.endswith(".json") or format_of(Given(source.text, config)) is not None
+    recognized = format_of(Given(source.text, config)) is not None
+    return recognized or (source.file.endswith(".json") and "model" not in config)

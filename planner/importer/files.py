@@ -15,7 +15,8 @@ from planner.spec.nodes import Source
 from planner.spec.problems import SpecError
 from planner.spec.source import STDIN, read_source, whole_file
 
-_IN_FOLDERS = ("config.json", "model_config.yaml", "lit_config.json")  # transformers', then LitGPT's
+# transformers', LitGPT's, nanotron's, then Meta's and Mistral's
+_IN_FOLDERS = ("config.json", "model_config.yaml", "lit_config.json", "model_config.json", "params.json")
 
 
 def locate(path: str) -> str:

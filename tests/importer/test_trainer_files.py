@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from planner.capacity.figures import Plan
+from planner.importer.convert import is_config
 from planner.importer.formats import FORMATS, PROGRAMS
 from planner.importer.reader import Imported, UnsupportedConfigError
 from planner.importer.recognize import read_config
+from planner.spec.nodes import Source
 
 PlanModel = Callable[..., Plan]
 Config = dict[str, Any]
@@ -370,11 +372,18 @@ def test_an_unrecognized_file_is_told_the_programs_whose_files_are_read() -> Non
 
 
 def test_a_file_is_recognized_by_what_only_its_program_has() -> None:
-    """levanter's fine-tuning names a model of the Hub beside its own sizes; files of data have keys of one name in several sections."""
+    """Levanter's fine-tuning names a model of the Hub beside its own sizes; files of data have keys of one name in several sections."""
     tuned = {**LEVANTER, "model": {"type": "llama"}, "vocab_size": 32000, "model_name_or_path": "meta-llama/Llama-2-7b-hf"}
     assert read(tuned).model_type == "levanter's llama"
     with pytest.raises(UnsupportedConfigError, match="unrecognized configuration"):
         read({"configs": {"c4": {}}, "train_weights": {"c4": 1.0}})
+
+
+def test_a_config_json_whose_model_is_a_section_is_no_spec() -> None:
+    config = json.dumps(olmo_core(64, 2, 64, {"n_heads": 2}))
+    assert is_config(Source("config.json", config))
+    assert not is_config(Source("spec.json", json.dumps({"name": "x", "model": {"n_layers": 2}})))
+    assert not is_config(Source("spec.json", json.dumps({"model": {"n_layers": 2}})))
 
 
 EXAMPLES = (NEOX, LLAMA_IN_NEOX, {"model": OLMO2, "optimizer": {"name": "adamw"}}, olmo_core(64, 2, 64, {"n_heads": 2}), NANOTRON,
