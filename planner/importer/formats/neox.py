@@ -28,6 +28,7 @@ _IS_GATED = when(_LLAMA, True, choice("activation", {**dict.fromkeys(_GATED, Tru
 _ACTIVATION = choice("activation", {**_GATED, **_PLAIN}, "gelu")
 _GELU = when(flag("bias_gelu_fusion"), "gelu_tanh", "gelu")
 _MLP_BIAS = when(_LLAMA, False, flag("use_bias_in_mlp", True))
+_CHECKPOINTS, _TOGETHER = flag("checkpoint_activations"), size("checkpoint_num_layers", 1)
 _GIVEN_WIDTH = size("intermediate_size", None)
 
 
@@ -46,6 +47,20 @@ def _width(c: Reading) -> int:
             f"`intermediate_size: {whole}` gives matrices that do not fit: {up} columns before the activation, {down} rows after"
         )
     return int(down)
+
+
+def _head_dim(c: Reading) -> int:
+    if c["d_model"] % c["n_heads"]:
+        raise c.refusal(f"`num_attention_heads: {c['n_heads']}` does not divide `hidden_size: {c['d_model']}`")
+    return int(c["d_model"] // c["n_heads"])
+
+
+def _recompute(c: Reading) -> str | None:
+    if not c.of(_CHECKPOINTS):
+        return None
+    if (together := c.of(_TOGETHER)) > 1:
+        c.notes.append(f"`checkpoint_num_layers: {together}` is not modeled; each layer is recomputed on its own")
+    return "full"
 
 
 def _attention(c: Reading) -> tuple[object, ...]:
@@ -95,7 +110,7 @@ NEOX = row(
     {"pad_vocab_to_multiple_of": when(size("padded_vocab_size", None), None, times(
         size("make_vocab_size_divisible_by", 128), size("model_parallel_size", 1)))},
     {"context_length": size("max_position_embeddings"), "d_model": size("hidden_size"), "n_layers": layers("num_layers")},
-    {"n_heads": size("num_attention_heads"), "n_kv_heads": size("num_kv_heads", same("n_heads")), "head_dim": divided()},
+    {"n_heads": size("num_attention_heads"), "n_kv_heads": size("num_kv_heads", same("n_heads")), "head_dim": code(_head_dim)},
     {"d_ff": code(_width, "mlp_multiple_of", _GIVEN_WIDTH, number("expansion_factor", 4), _LLAMA, _IS_GATED)},
     feed_forward(when(_IS_GATED, "gated", "plain"), when(apply(eq, "gelu", _ACTIVATION), _GELU, _ACTIVATION), _MLP_BIAS),
     {"attention.bias": flag("use_bias_in_attn_linear", True)},
@@ -113,12 +128,12 @@ NEOX = row(
         apply(eq, "bf16", _DTYPE), choice("data_types.grad_accum_dtype", {"fp32": "fp32", "bf16": "bf16"}, _SUMS)))},
     {"training.optimizer": when(flag("use_bnb_optimizer"), "adamw-8bit", noted(
         "optimizer.type", {**OPTIMIZERS, "sgd": "sgd", "onebitadam": "adamw", "cpu_adam": "adamw"}, LIKE_ADAMW))},
-    dropout("hidden_dropout attention_dropout"), recompute("checkpoint_activations", [True]),
+    dropout("hidden_dropout attention_dropout"), {"training.recompute": code(_recompute, _CHECKPOINTS, _TOGETHER)},
     {"training.implementation": code(_kernels, "attention_config")},
     only={
         "attention_config": code(_attention, "attention_config"), "use_qk_layernorm": False, "num_unique_layers": same("n_layers"),
         "soft_prompt_tuning": (), "opt_pos_emb_offset": 0,
-        "checkpoint_num_layers": 1, "moe_num_experts": 1, "te_layernorm_mlp": False, "te_mha": False, "train_impl": "normal",
+        "moe_num_experts": 1, "te_layernorm_mlp": False, "te_mha": False, "train_impl": "normal",
         "output_layer_parallelism": "column", "fp16_lm_cross_entropy": False,
     },
     ignored={
@@ -144,13 +159,13 @@ NEOX = row(
             "optimizer.params.betas optimizer.params.eps optimizer.params.momentum optimizer.params.weight_decay fp16.loss_scale "
             "fp16.loss_scale_window fp16.initial_scale_power fp16.hysteresis fp16.min_loss_scale"
         ),
-        "tokens also depend on the number of devices": "train_iters train_batch_size",
+        "tokens also depend on the number of devices": "train_iters train_batch_size", DERIVED: "gas",
         NOT_COUNTED: (
             "data_path data_impl split train_data_paths train_data_weights valid_data_paths valid_data_weights test_data_paths "
             "test_data_weights train_label_data_paths valid_label_data_paths test_label_data_paths weight_by_num_documents "
             "weighted_sampler_alpha num_workers save load "
             "checkpoint_factor checkpoint_scale checkpoint_validation_with_forward_pass extra_save_iters keep_last_n_checkpoints "
-            "no_save_optim no_load_optim finetune eval_interval eval_iters eval_tasks log_interval log_dir log_grad_norm "
+            "no_save_optim no_load_optim finetune eval_batch_size eval_interval eval_iters eval_tasks log_interval log_dir log_grad_norm "
             "log_optimizer_states steps_per_print wall_clock_breakdown tensorboard_dir use_wandb wandb_group wandb_team wandb_project "
             "wandb_host vocab_file merge_file comet_experiment_name memory_profiling memory_profiling_path "
             "profile profile_step_start profile_step_stop"
