@@ -19,22 +19,27 @@ from planner.importer.reader import Config, Imported, UnsupportedConfigError, sh
 from planner.importer.training import *
 
 _DTYPES = {"bfloat16": "bf16", "float32": "fp32"}
+_FP8 = ("model.converters", "training.enable_fp8_linear", "float8.enable_float8_linear")
 _STORED, _COMPUTED = choice("training.dtype", _DTYPES, "fp32"), choice("training.mixed_precision_param", _DTYPES, "bf16")
 
 
 def _precision(c: Reading) -> str:
-    if converters := c.value("model.converters"):
-        c.notes.append(f"`model.converters: {show(converters)}` is not modeled; matrix products are planned in the precision of the spec")
+    for name in _FP8:
+        if given := c.value(name):
+            c.notes.append(f"`{name}: {show(given)}` is not modeled; matrix products are planned in the precision of the spec")
     return "bf16" if c.of(_STORED) == "bf16" else "bf16-autocast" if c.of(_COMPUTED) == "bf16" else "fp32"
 
 
 _TRAINING = row(
     {"context_length": size("training.seq_len", 2048), "training.sequence_length": same("context_length")},
     {"training.batch_size": size("training.local_batch_size training.batch_size", 8)},
-    {"training.precision": code(_precision, "model.converters", _STORED, _COMPUTED)},
+    {"training.precision": code(_precision, *_FP8, _STORED, _COMPUTED)},
     recompute("activation_checkpoint.mode", ["full"]), optimizer("optimizer.name"),
     {"training.optimizer_kernel": choice("optimizer.implementation", {"fused": None, "foreach": "foreach", "for-loop": "for-loop"}, None)},
-    only={"training.enable_cpu_offload": False, "optimizer.early_step_in_backward": False},
+    only={
+        "model.norm_type": ("rmsnorm", "fused_rmsnorm", "compiled_rmsnorm"), "training.enable_cpu_offload": False,
+        "optimizer.early_step_in_backward": False,
+    },
     ignored={
         NAMES: "model.name model.flavor model.hf_assets_path model.tokenizer_path model.print_after_conversion",
         RUNS: (
@@ -44,8 +49,14 @@ _TRAINING = row(
                 "determinism_check", "debug", "visualize_memory_budget_pareto"))
             + " compile debug comm experimental quantize float8 mx"
         ),
-        DEVICES: "parallelism fault_tolerance",
-        UPDATES: "optimizer.lr optimizer.eps optimizer.beta1 optimizer.beta2 optimizer.weight_decay lr_scheduler training.max_norm",
+        DEVICES: (
+            "parallelism fault_tolerance training.data_parallel_degree training.data_parallel_replicate_degree "
+            "training.data_parallel_shard_degree training.tensor_parallel_degree training.enable_async_tensor_parallel"
+        ),
+        UPDATES: (
+            "optimizer.lr optimizer.eps optimizer.beta1 optimizer.beta2 optimizer.weight_decay lr_scheduler training.max_norm "
+            "training.warmup_steps"
+        ),
         "tokens also depend on the number of devices": "training.steps training.global_batch_size",
         NOT_COUNTED: (
             "job profiling metrics checkpoint validation memory_estimation training.dataset training.dataset_path "
@@ -53,7 +64,10 @@ _TRAINING = row(
             "training.dataloader.prefetch_factor"
         ),
     },
-    notes=("torchtitan's own kernels are not modeled; activations are those of PyTorch's modules",),
+    notes=(
+        "the sizes are those of the flavor in torchtitan 0.2.2",
+        "torchtitan's own kernels are not modeled; activations are those of PyTorch's modules",
+    ),
 )  # fmt: skip
 
 _BUFFER = {"experts.correction_bias": "buffer"}  # with which the router balances the experts
