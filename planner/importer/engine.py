@@ -10,7 +10,7 @@ from typing import Any
 from planner.importer.keys import Source, alike, sources_of, uses_of
 from planner.importer.layers import by_layer, with_layers, without_idle_window, without_unused_mixers
 from planner.importer.neutral import COUNTED_WORDS, NEUTRAL, NEUTRAL_BEGINNINGS, NEUTRAL_ENDINGS, REFUSED_ANYWHERE
-from planner.importer.reader import Config, Imported, SpecModel, UnsupportedConfigError, show
+from planner.importer.reader import Config, Imported, SpecModel, UnsupportedConfigError, show, show_key
 
 Settings = Mapping[str, Any]
 _EXTRA = "layers.extra"  # declared tensors of every layer
@@ -162,7 +162,7 @@ class Reading:
             if suspect := _suspect(key, value):
                 inner, given = suspect
                 raise self.refusal(f"unsupported key `{show(inner)[1:-1]}: {show(given)}`, which may change the parameter count")
-            listed.append(show(key)[1:-1])
+            listed.append(show_key(key))
         return tuple(listed)
 
 

@@ -36,6 +36,15 @@ class Imported:
         return self.further | eager
 
 
+_KEYS = reprlib.Repr()
+_KEYS.maxstring = 80  # a key of a section of a section
+
+
+def show_key(key: str) -> str:
+    """Return the name of a key for a message, on one line."""
+    return _KEYS.repr(key)[1:-1]
+
+
 def show(value: object) -> str:
     """Return a value for a message, as one short line."""
     return reprlib.repr(value)
