@@ -31,13 +31,13 @@ def opened(config: Config, *path: str) -> dict[str, Any]:
     return {key: leaves(value) for key, value in {**rest, **{key: value for key, value in model.items() if value is not None}}.items()}
 
 
-def leaves(value: Any) -> Any:  # JSON
-    """Return a mapping of mappings as one mapping with dotted keys; any other value unchanged."""
-    if not isinstance(value, Mapping):
+def leaves(value: Any, depth: int = 8) -> Any:  # JSON
+    """Return a mapping of mappings as one mapping with dotted keys; any other value, and what lies deeper, unchanged."""
+    if not isinstance(value, Mapping) or not depth:
         return value
     flat: dict[str, Any] = {}
     for key, inner in value.items():
-        below = leaves(inner)
+        below = leaves(inner, depth - 1)
         flat |= {f"{key}.{name}": one for name, one in below.items()} if isinstance(below, dict) and below else {str(key): below}
     return flat
 

@@ -57,7 +57,8 @@ NANOTRON = row(
     {"training.gradient_accumulation": size("tokens.batch_accumulation_per_replica", None)},
     {"training.precision": when(apply(eq, "fp32", choice("model.dtype", _DTYPES, "bf16")), "fp32",
         when(_PLAIN_BF16, "bf16-master", "bf16"))},
-    optimizer("optimizer.optimizer_factory.name", sgd="sgd"), {"training.recompute": when(flag("parallelism.recompute_layer"), "full", noted(
+    optimizer("optimizer.optimizer_factory.name", sgd="sgd"),
+    {"training.recompute": when(flag("parallelism.recompute_layer"), "full", noted(
         "parallelism.recompute_granularity", {"full": "full", "selective": "selective", "none": None}, RECOMPUTES_NOTHING))},
     only={"is_starcoder2_config": False, "is_llamoe_config": False, "is_mamba_config": False, "_use_qkv_packed": True},
     ignored={
