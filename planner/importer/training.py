@@ -28,7 +28,8 @@ def opened(config: Config, *path: str) -> dict[str, Any]:
     for key in model.keys() & rest.keys():
         if model[key] is not None and rest[key] is not None and model[key] != rest[key]:
             raise UnsupportedConfigError(f"`{key}: {show(rest[key])}` and `{'.'.join(path)}.{key}: {show(model[key])}` disagree")
-    return {key: leaves(value) for key, value in {**rest, **{key: value for key, value in model.items() if value is not None}}.items()}
+    whole = rest | {key: value for key, value in model.items() if value is not None or key not in rest}
+    return {key: leaves(value) for key, value in whole.items()}
 
 
 def leaves(value: Any, depth: int = 8) -> Any:  # JSON

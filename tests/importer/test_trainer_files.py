@@ -416,3 +416,14 @@ def refusal(config: Config) -> str:
 def test_any_value_is_read_or_refused_in_one_line(value: object) -> None:
     reasons = [refusal(one) for example in EXAMPLES for one in changed(example, value)]
     assert all("\n" not in reason and len(reason) < 600 for reason in reasons)
+
+
+# OLMo-core leaves out keys that are null, and OLMo's null takes the vocabulary's size and the biases of the other matrices.
+def test_null_has_the_meaning_of_the_program(plan_model: PlanModel) -> None:
+    config = olmo_core(64, 2, 64, {"n_heads": 2, "bias": None, "gate": None})
+    assert read(config).model["attention"]["bias"] is True
+    model = OLMO | {"d_model": 64, "n_heads": 2, "n_layers": 1, "mlp_hidden_size": 128, "embedding_size": None, "vocab_size": 100,
+                    "layer_norm_with_affine": True, "bias_for_layer_norm": None, "include_bias": True}  # fmt: skip
+    # a table of 100·64; four square matrices and two of 128·64, one of 64·64, with biases; three norms with weight and bias
+    right = 100 * 64 + 4 * (64 * 64 + 64) + (128 * 64 + 128) + (64 * 64 + 64) + 3 * 2 * 64
+    assert total(read({"model": model}), plan_model) == right

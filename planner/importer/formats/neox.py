@@ -7,6 +7,7 @@ read as in the version of 2023, which had that key.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import eq
 from typing import Any
 
@@ -23,9 +24,9 @@ _ONLY = ("pos_emb", "no_weight_tying", "gpt_j_residual", "gpt_j_tied", "rotary_p
 
 _GATED = {"geglu": "gelu", "reglu": "relu", "swiglu": "silu"}
 _PLAIN = {"gelu": "gelu", "relu": "relu", "swish": "silu", "silu": "silu"}
-_LLAMA = choice("mlp_type", {"regular": False, "llama": True}, False)
-_IS_GATED = when(_LLAMA, True, choice("activation", {**dict.fromkeys(_GATED, True), **dict.fromkeys(_PLAIN, False)}, False))
-_ACTIVATION = choice("activation", {**_GATED, **_PLAIN}, "gelu")
+_LLAMA = apply(eq, "llama", choice("mlp_type", {"regular": "regular", "llama": "llama"}, "regular"))
+_NAME = choice("activation", {name: name for name in (*_GATED, *_PLAIN)}, "gelu")
+_IS_GATED, _ACTIVATION = when(_LLAMA, True, apply(_GATED.__contains__, _NAME)), apply({**_GATED, **_PLAIN}.get, _NAME)
 _GELU = when(flag("bias_gelu_fusion"), "gelu_tanh", "gelu")
 _MLP_BIAS = when(_LLAMA, False, flag("use_bias_in_mlp", True))
 _CHECKPOINTS, _TOGETHER = flag("checkpoint_activations"), size("checkpoint_num_layers", 1)
@@ -131,7 +132,8 @@ NEOX = row(
     dropout("hidden_dropout attention_dropout"), {"training.recompute": code(_recompute, _CHECKPOINTS, _TOGETHER)},
     {"training.implementation": code(_kernels, "attention_config")},
     only={
-        "attention_config": code(_attention, "attention_config"), "use_qk_layernorm": False, "num_unique_layers": same("n_layers"),
+        "attention_config": replace(code(_attention, "attention_config"), text="global or flash in every layer"),
+        "use_qk_layernorm": False, "num_unique_layers": same("n_layers"),
         "soft_prompt_tuning": (), "opt_pos_emb_offset": 0,
         "moe_num_experts": 1, "te_layernorm_mlp": False, "te_mha": False, "train_impl": "normal",
         "output_layer_parallelism": "column", "fp16_lm_cross_entropy": False,

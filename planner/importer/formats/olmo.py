@@ -21,7 +21,8 @@ _SWIGLU = choice("activation_type", {"swiglu": True, "gelu": False, "relu": Fals
 _BIAS = flag("include_bias", True)
 _WHOLE = size("mlp_hidden_size", apply(lambda ratio, d_model: ratio * d_model, size("mlp_ratio", 4), same("d_model")))
 _RMS = choice("layer_norm_type", {"default": "layernorm", "low_precision": "layernorm", "rms": "rmsnorm"}, "layernorm")
-_AFFINE, _NORM_BIAS = flag("layer_norm_with_affine", True), flag("bias_for_layer_norm", _BIAS)
+_AFFINE = flag("layer_norm_with_affine", True)
+_NORM_BIAS = when(code(lambda c: c.value("bias_for_layer_norm") is None, "bias_for_layer_norm"), _BIAS, flag("bias_for_layer_norm"))
 _ROPE, _ALIBI, _QK = flag("rope"), flag("alibi"), flag("attention_layer_norm")
 
 

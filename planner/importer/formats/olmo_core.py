@@ -147,12 +147,13 @@ def _read(given: Given) -> Imported:
     sharding = training.pop("dp_config", None)
     training |= {"param_dtype": sharding.get("param_dtype")} if isinstance(sharding, Mapping) else {}
     whole = {key: leaves(value) for key, value in {**model, "block": block, **length, **training}.items()}
-    return read(OLMO_CORE, {key: _unnamed(value) for key, value in whole.items() if key != "_CLASS_"}, "OLMo-core")
+    return read(OLMO_CORE, _given(whole), "OLMo-core")
 
 
-def _unnamed(value: Any) -> Any:  # JSON
-    """Return a mapping without the Python classes of its parts, which their places already determine."""
-    return {key: one for key, one in value.items() if key.rpartition(".")[2] != "_CLASS_"} if isinstance(value, Mapping) else value
+def _given(values: Config) -> dict[str, Any]:
+    """Return the values that are given: null means the default, and the Python classes of parts follow from their places."""
+    named = {key: value for key, value in values.items() if value is not None and key.rpartition(".")[2] != "_CLASS_"}
+    return {key: _given(value) if isinstance(value, Mapping) else value for key, value in named.items()}
 
 
 _TRAINING = ("rank_microbatch_size", "max_sequence_length", "optim", "dp_config", "ac_config", "autocast_precision", "float8_config")
