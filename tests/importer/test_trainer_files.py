@@ -9,14 +9,11 @@ from typing import Any
 import pytest
 
 from planner.capacity.figures import Plan
-from planner.importer.convert import is_config
-from planner.importer.formats import FORMATS, PROGRAMS
-from planner.importer.reader import Imported, UnsupportedConfigError
+from planner.importer.reader import Imported
 from planner.importer.recognize import read_config
-from planner.spec.nodes import Source
+from tests.trainer_configs import DEEPSEEK, LEVANTER, LLAMA3, LLAMA_IN_NEOX, MISTRAL, NANOTRON, NEOX, OLMO, OLMO2, PYTHIA, Config, olmo_core
 
 PlanModel = Callable[..., Plan]
-Config = dict[str, Any]
 
 
 def total(imported: Imported, plan_model: PlanModel) -> int:
@@ -25,17 +22,6 @@ def total(imported: Imported, plan_model: PlanModel) -> int:
 
 def read(config: Mapping[str, Any], file: str = "config.json") -> Imported:
     return read_config(json.dumps(config), file)
-
-
-# EleutherAI's tokenizer has 50,277 tokens; GPT-NeoX pads to 128 rows per tensor-parallel rank. Counts: the published weights of each model.
-PYTHIA: Config = {
-    "pipe-parallel-size": 1, "seq-length": 2048, "max-position-embeddings": 2048, "norm": "layernorm", "pos-emb": "rotary",
-    "rotary-pct": 0.25, "no-weight-tying": True, "gpt-j-residual": True, "output-layer-parallelism": "column",
-    "attention-config": [[["flash"], "all"]], "bias-gelu-fusion": True, "vocab_size": 50277,
-    "optimizer": {"type": "Adam", "params": {"lr": 0.001, "betas": [0.9, 0.95]}}, "zero_optimization": {"stage": 1},
-    "train-micro-batch-size-per-gpu": 8, "gradient_accumulation_steps": 2, "checkpoint-activations": True,
-    "hidden-dropout": 0, "attention-dropout": 0, "fp16": {"enabled": True, "loss_scale": 0}, "train-iters": 143000,
-}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -57,15 +43,6 @@ def test_gpt_neox_has_the_published_parameters(layers: int, width: int, heads: i
     assert total(read(PYTHIA | sizes), plan_model) == right
     underscores = {key.replace("-", "_"): value for key, value in (PYTHIA | sizes).items()}
     assert total(read(underscores), plan_model) == right
-
-
-NEOX = PYTHIA | {"num-layers": 2, "hidden-size": 512, "num-attention-heads": 8}
-LLAMA_IN_NEOX = {
-    "num_layers": 32, "hidden_size": 4096, "intermediate_size": 32768, "num_attention_heads": 32, "seq_length": 2048,
-    "max_position_embeddings": 2048, "pos_emb": "rotary", "rotary_pct": 1, "no_weight_tying": True, "norm": "rmsnorm",
-    "use_bias_in_mlp": False, "use_bias_in_attn_linear": False, "activation": "swiglu", "mlp_multiple_of": 256,
-    "make_vocab_size_divisible_by": 1, "vocab_size": 32000,
-}  # fmt: skip
 
 
 def test_a_gated_feed_forward_of_gpt_neox_has_two_thirds_of_the_width(plan_model: PlanModel) -> None:
@@ -91,18 +68,6 @@ def test_the_training_half_of_gpt_neox_is_read() -> None:
     }
 
 
-OLMO: Config = {
-    "alibi": False, "rope": True, "flash_attention": True, "attention_dropout": 0.0, "attention_layer_norm": False, "include_bias": False,
-    "block_type": "sequential", "layer_norm_type": "default", "layer_norm_with_affine": False, "bias_for_layer_norm": False,
-    "activation_type": "swiglu", "residual_dropout": 0.0, "embedding_dropout": 0.0, "max_sequence_length": 2048, "vocab_size": 50280,
-    "embedding_size": 50304, "init_fn": "mitchell",
-}  # fmt: skip
-OLMO2 = OLMO | {
-    "layer_norm_type": "rms", "layer_norm_with_affine": True, "attention_layer_norm": True, "attention_layer_norm_with_affine": True,
-    "norm_after": True, "max_sequence_length": 4096, "vocab_size": 100278, "embedding_size": 100352, "weight_tying": False,
-}  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("model", "right"),  # of the released weights
     [
@@ -121,21 +86,6 @@ def test_olmo_has_the_published_parameters(model: Config, right: int, plan_model
     assert imported.training["batch_size"] == 2
     assert imported.training["precision"] == "bf16-autocast"
     assert total(read({"model_type": "hf_olmo", **model}), plan_model) == right
-
-
-CORE_NORM = {"name": "rms", "eps": 1e-6, "bias": False, "_CLASS_": "olmo_core.nn.layer_norm.LayerNormConfig"}
-
-
-def olmo_core(d_model: int, n_layers: int, hidden: int, attention: Config, **block: object) -> Config:
-    mixer = {"name": "default", "bias": False, "rope": {"name": "default", "theta": 500_000}, "qk_norm": CORE_NORM, **attention}
-    whole = {"name": "reordered_norm", "sequence_mixer": mixer, "layer_norm": CORE_NORM, **block}
-    if "feed_forward_moe" not in block:
-        whole["feed_forward"] = {"hidden_size": hidden, "bias": False, "name": "default"}
-    head = {"name": "default", "layer_norm": CORE_NORM, "bias": False}
-    model = {"d_model": d_model, "n_layers": n_layers, "vocab_size": 100352, "block": whole, "lm_head": head, "name": "default"}
-    optim = {"_CLASS_": "olmo_core.optim.adamw.SkipStepAdamWConfig", "lr": 1e-4}
-    training = {"rank_microbatch_size": 16384, "max_sequence_length": 8192, "optim": optim, "dp_config": {"param_dtype": "bfloat16"}}
-    return {"model": {**model, "_CLASS_": "olmo_core.nn.transformer.config.TransformerConfig"}, "train_module": training}
 
 
 # Counts: OLMo-2's released weights, and TransformerConfig.num_params of OLMo-core for smallmoe, whose shared experts have biases.
@@ -161,18 +111,6 @@ def test_olmo_core_repeats_its_pattern_of_windows() -> None:
     assert imported.training == {"sequence_length": 8192, "batch_size": 2, "precision": "bf16-autocast", "optimizer": "adamw"}
 
 
-# SmolLM-135M (published: 134,515,008), with 2 ranks: 49,152 is a multiple of 2.
-NANOTRON: Config = {
-    "model": {"dtype": "bfloat16", "init_method": {"std": 0.025}, "make_vocab_size_divisible_by": 1, "model_config": {
-        "attention_bias": False, "hidden_act": "silu", "hidden_size": 576, "intermediate_size": 1536, "is_qwen2_config": True,
-        "max_position_embeddings": 8192, "moe_config": None, "num_attention_heads": 9, "num_hidden_layers": 30, "num_key_value_heads": 3,
-        "tie_word_embeddings": True, "vocab_size": 49152}},
-    "parallelism": {"dp": 4, "pp": 1, "tp": 2, "recompute_layer": True}, "optimizer": {
-        "accumulate_grad_in_fp32": True, "optimizer_factory": {"name": "adamW", "adam_beta1": 0.9}, "zero_stage": 0},
-    "tokens": {"sequence_length": 2048, "micro_batch_size": 3, "batch_accumulation_per_replica": 4, "train_steps": 100},
-}  # fmt: skip
-
-
 def test_nanotron_has_the_published_parameters(plan_model: PlanModel) -> None:
     imported = read(NANOTRON)
     assert total(imported, plan_model) == 134_515_008
@@ -180,9 +118,6 @@ def test_nanotron_has_the_published_parameters(plan_model: PlanModel) -> None:
         "batch_size": 3, "sequence_length": 2048, "gradient_accumulation": 4, "precision": "bf16-master", "optimizer": "adamw",
         "recompute": "full",
     }  # fmt: skip
-
-
-LEVANTER: Config = {"trainer": {"mp": "p=f32,c=bfloat16", "per_device_parallelism": -1, "train_batch_size": 512}, "data": {"x": 1}}
 
 
 @pytest.mark.parametrize(
@@ -248,22 +183,6 @@ def test_the_training_half_of_torchtitan_is_read() -> None:
     assert any("`activation_checkpoint.mode: 'selective'` is not modeled" in note for note in torchtitan("llama3", "8B").notes)
 
 
-LLAMA3 = {
-    "dim": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 8, "vocab_size": 128256, "multiple_of": 1024, "ffn_dim_multiplier": 1.3,
-    "norm_eps": 1e-5, "rope_theta": 500000.0,
-}  # fmt: skip
-MISTRAL = {
-    "dim": 4096, "n_layers": 32, "head_dim": 128, "hidden_dim": 14336, "n_heads": 32, "n_kv_heads": 8, "norm_eps": 1e-5,
-    "sliding_window": 4096, "vocab_size": 32000,
-}  # fmt: skip
-DEEPSEEK = {
-    "vocab_size": 129280, "dim": 7168, "inter_dim": 18432, "moe_inter_dim": 2048, "n_layers": 61, "n_dense_layers": 3, "n_heads": 128,
-    "n_routed_experts": 256, "n_shared_experts": 1, "n_activated_experts": 8, "n_expert_groups": 8, "n_limited_groups": 4,
-    "route_scale": 2.5, "score_func": "sigmoid", "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
-    "v_head_dim": 128, "dtype": "fp8",
-}  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("config", "right"),  # of the released weights
     [
@@ -301,121 +220,12 @@ def test_an_override_of_nanogpt_has_the_defaults_of_train_py(plan_model: PlanMod
     assert total(read_config(characters, "train_shakespeare_char.py"), plan_model) - 256 * 384 == 10_646_784
 
 
-def without(config: Config, key: str) -> Config:
-    return {name: value for name, value in config.items() if name != key}
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (without(NEOX, "vocab_size"), "GPT-NeoX reads it from the tokenizer: give it with `--set vocab_size="),
-        (NEOX | {"attention-config": [[["local", "global"], "all"]]}, "`attention_config` contains 'local'; supported: global, flash"),
-        (NEOX | {"pos-emb": "rpe"}, "`pos_emb: 'rpe'` is not supported"),
-        (NEOX | {"norm": "scalenorm"}, "`norm: 'scalenorm'` is not supported"),
-        (NEOX | {"use_qk_layernorm": True}, "`use_qk_layernorm: True` is not supported"),
-        (NEOX | {"moe_num_experts": 8}, "`moe_num_experts: 8` is not supported"),
-        (NEOX | {"soft_prompt_tuning": {"enabled": True}}, "`soft_prompt_tuning: {'enabled': True}` is not supported"),
-        (NEOX | {"num_layers": 3}, "a key occurs twice, with a hyphen and with an underscore"),
-        (LLAMA_IN_NEOX | {"intermediate_size": 14336, "mlp_multiple_of": 1}, "gives matrices that do not fit: 9558 columns"),
-        ({"model": OLMO2 | {"d_model": 768, "bias_for_layer_norm": True}}, "RMS norms with a bias"),
-        ({"model": OLMO | {"d_model": 768, "block_type": "mamba"}}, "`block_type: 'mamba'` is not supported"),
-        (
-            {"model": OLMO | {"d_model": 768, "precision": "fp32"}, "precision": "amp_bf16"},
-            "`precision: 'amp_bf16'` and `model.precision: 'fp32'` disagree",
-        ),
-        (olmo_core(64, 2, 64, {"n_heads": 2, "name": "normalized"}), "`block.attention.name: 'normalized'` is not supported"),
-        (olmo_core(64, 2, 64, {"n_heads": 2}, name="peri_norm2"), "`block.name: 'peri_norm2'` is not supported"),
-        (LEVANTER | {"model": {"type": "gemma"}}, "`model.type: 'gemma'` is not supported; supported: llama"),
-        (LEVANTER | {"model": {"type": "llama"}, "use_hf_model_config": True}, "`use_hf_model_config: True` is not supported"),
-        (LEVANTER | {"model": {"type": "llama"}}, "levanter reads it from the tokenizer"),
-        (LLAMA3 | {"vocab_size": -1}, "`vocab_size: -1` is not a size"),
-        (LLAMA3 | {"vision_num_cross_attention_layers": 8}, "`vision_num_cross_attention_layers: 8` is not supported"),
-        (LLAMA3 | {"moe_args": {"num_experts": 16}}, "unsupported key `moe_args"),
-        (DEEPSEEK | {"q_lora_rank": "wide"}, "`q_lora_rank: 'wide'` is not a positive integer"),
-        ({"model": {"name": "flux", "flavor": "dev"}}, "`model.name: 'flux'` is not supported; supported: llama3"),
-        ({"model": {"name": "llama3", "flavor": "9B"}}, "llama3 has no flavor '9B'; it has debugmodel, 8B, 70B, 405B"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_what_is_not_read_is_refused_by_name(config: Config, message: str) -> None:
-    with pytest.raises(UnsupportedConfigError) as refused:
-        read(config)
-    assert message in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
-def test_a_computed_size_of_nanogpt_is_refused() -> None:
-    with pytest.raises(UnsupportedConfigError, match="`n_layer` is computed"):
-        read_config("eval_iters = 1\nn_layer = int('3')\n", "x.py")
-
-
-def test_a_toml_file_of_another_program_is_refused() -> None:
-    with pytest.raises(UnsupportedConfigError, match="unrecognized TOML: only torchtitan's is read"):
-        read_config("[project]\nname = 'x'\n", "pyproject.toml")
-    with pytest.raises(UnsupportedConfigError, match="invalid TOML"):
-        read_config("x = [", "x.toml")
-
-
 def test_yaml_in_braces_and_with_included_files_is_read(plan_model: PlanModel) -> None:
     """GPT-NeoX's files begin with a brace and have comments; levanter's include files of data."""
     small = ", ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in (PYTHIA | NEOX).items())
     assert read_config(f"{{\n  # sizes\n  {small},\n}}", "70M.yml").model == read(NEOX).model
     text = "data: !include data/openwebtext_source.yaml\nmodel: {type: gpt2}\ntrainer: {mp: f32}\nvocab_size: 50257\n"
     assert total(read_config(text, "gpt2_small.yaml"), plan_model) == 124_439_808
-
-
-def test_an_unrecognized_file_is_told_the_programs_whose_files_are_read() -> None:
-    with pytest.raises(UnsupportedConfigError) as refused:
-        read({"layers": 3})
-    assert all(name in str(refused.value) for name in PROGRAMS)
-    assert {one.name for one in FORMATS} == set(PROGRAMS)
-
-
-def test_a_file_is_recognized_by_what_only_its_program_has() -> None:
-    """Levanter's fine-tuning names a model of the Hub beside its own sizes; files of data have keys of one name in several sections."""
-    tuned = {**LEVANTER, "model": {"type": "llama"}, "vocab_size": 32000, "model_name_or_path": "meta-llama/Llama-2-7b-hf"}
-    assert read(tuned).model_type == "levanter's llama"
-    with pytest.raises(UnsupportedConfigError, match="unrecognized configuration"):
-        read({"configs": {"c4": {}}, "train_weights": {"c4": 1.0}})
-
-
-def test_a_config_json_whose_model_is_a_section_is_no_spec() -> None:
-    config = json.dumps(olmo_core(64, 2, 64, {"n_heads": 2}))
-    assert is_config(Source("config.json", config))
-    assert not is_config(Source("spec.json", json.dumps({"name": "x", "model": {"n_layers": 2}})))
-    assert not is_config(Source("spec.json", json.dumps({"model": {"n_layers": 2}})))
-
-
-EXAMPLES: tuple[Config, ...] = (
-    NEOX, LLAMA_IN_NEOX, {"model": OLMO2, "optimizer": {"name": "adamw"}}, olmo_core(64, 2, 64, {"n_heads": 2}), NANOTRON,
-    LEVANTER | {"model": {"type": "mixtral"}, "vocab_size": 97}, LLAMA3, DEEPSEEK,
-    MISTRAL | {"moe": {"num_experts": 8, "num_experts_per_tok": 2}},
-    {"model": {"name": "llama3", "flavor": "8B", "converters": []}, "training": {"seq_len": 8, "dtype": "float32"}},
-)  # fmt: skip
-HOSTILE: tuple[Any, ...] = (None, True, 0, -1, 1.5, 10**30, "", "wide", [], ["a"], [1], {}, {"a": 1}, {"name": 1})
-
-
-def changed(config: Config, value: object) -> list[Config]:
-    """Return the configurations with one value replaced, at any depth."""
-    made = [{**config, key: value} for key in config]
-    for key, inner in config.items():
-        made += [{**config, key: one} for one in (changed(inner, value) if isinstance(inner, dict) else ())]
-    return made
-
-
-def refusal(config: Config) -> str:
-    """Return the reason why a configuration is refused, or nothing if it is read."""
-    try:
-        assert read(config).model["d_model"] > 0
-    except UnsupportedConfigError as refused:
-        return str(refused)
-    return ""
-
-
-@pytest.mark.parametrize("value", HOSTILE, ids=repr)
-def test_any_value_is_read_or_refused_in_one_line(value: object) -> None:
-    reasons = [refusal(one) for example in EXAMPLES for one in changed(example, value)]
-    assert all("\n" not in reason and len(reason) < 600 for reason in reasons)
 
 
 # OLMo-core leaves out keys that are null, and OLMo's null takes the vocabulary's size and the biases of the other matrices.
