@@ -7,7 +7,8 @@ Programs: Hugging Face, Megatron-LM, torchtitan, nanotron, levanter, OLMo-core, 
 Meta and Mistral, GPT-NeoX, LitGPT and nanoGPT.
 
 Unrecognized keys are listed. An unsupported setting that could change the counts is an
-error (exit code 1); the importer never guesses. planner run, show and validate also accept a config.json directly.
+error (exit code 1); the importer never guesses. If model.safetensors.index.json is in the same folder, its total size is compared with
+the imported parameters, and a difference exits with 1. planner run, show and validate also accept a config.json directly.
 """
 
 from __future__ import annotations
@@ -88,9 +89,29 @@ def _convert(arguments: argparse.Namespace) -> int:
         note(f"not counted: {part}")
     if imported.not_understood:
         note(f"ignored unrecognized keys (assumed not to affect the model): {', '.join(imported.not_understood)}")
+    code = _weigh(file)
     if output is None:
         sys.stdout.write(text)
-        return FINE
+        return code
     write(output.parent, {output.name: text.encode()})
     note(f"wrote {output.as_posix()}")
-    return FINE
+    return code
+
+
+def _weigh(file: str) -> int:
+    """Compare the imported model with the index of the weights in the same folder, if there is one, and return the exit code."""
+    from planner import capacity, load
+    from planner.verify import CannotMeasureError
+    from planner.verify.weight_index import NAME, check
+
+    index = Path(file).with_name(NAME)
+    if Path(file).name != "config.json" or not index.is_file():
+        return FINE
+    spec = load(file)
+    try:
+        found = check(capacity.plan(spec, spec.scenarios[0]), index)
+    except CannotMeasureError as error:
+        note(str(error))
+        return FINE
+    note(f"{index.as_posix()}: {found.text}")
+    return FINDING if found.agrees is False else FINE

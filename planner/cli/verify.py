@@ -1,8 +1,8 @@
 """Compare with PyTorch.
 
 Build the model from PyTorch modules and compare it with the plan. Parameters are always compared, by name; options add more checks.
-Requires the torch extra, but no GPU: --kept, --flops and --step run at full size on a fake A100-class device, without data. --optimizer and
---loss run a scaled-down copy of the model on the CPU. Models that cannot be built are listed and exit with 2.
+Requires the torch extra (--index does not), but no GPU: --kept, --flops and --step run at full size on a fake A100-class device, without
+data. --optimizer and --loss run a scaled-down copy of the model on the CPU. Models that cannot be built are listed and exit with 2.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from planner.cli.arguments import add_format, add_set, add_specs
-from planner.cli.command import FINDING, FINE
+from planner.cli.command import FAILURE, FINDING, FINE
 from planner.cli.specs import read
 from planner.cli.progress import Progress
 from planner.cli.streams import fail, width
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from planner.spec.records import Spec
     from planner.verify.measured import Check, Compared
 
 _CHECKS: dict[Check, str] = {
@@ -47,6 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     statement.add_argument(
         "--config", metavar="FILE", type=Path, help="compare only parameters, with the class transformers builds from this config.json"
     )
+    statement.add_argument(
+        "--index", metavar="FILE", type=Path, help="compare only parameters, with the total size in this model.safetensors.index.json"
+    )
     statement.add_argument("--against", choices=("transformers",), help="also compare parameters with the equivalent transformers class")
     add_format(parser, "md")
     add_set(parser)
@@ -60,6 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
     specs, code = read(arguments.specs, arguments.set)
     if code:
         return code
+    if arguments.index:
+        return _weigh(arguments, specs)
     if problem := verify.torch_problem():
         return fail(f"verify: {problem}")
     from planner.verify import table
@@ -88,6 +96,29 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         sys.stdout.write(table.markdown(rows, omits) if arguments.format == "md" else table.as_json(rows, omits))
     return code or (FINE if all(row.agrees for row in rows) else FINDING)
+
+
+def _weigh(arguments: argparse.Namespace, specs: Sequence[Spec]) -> int:
+    """Compare the parameters of one spec with the total size of a checkpoint."""
+    import json
+
+    from planner import capacity, verify
+    from planner.verify.weight_index import check
+
+    if len(specs) != 1:
+        return fail(f"verify: --index requires one spec, got {len(specs)}")
+    (spec,) = specs
+    try:
+        found = check(capacity.plan(spec, spec.scenarios[0]), arguments.index)
+    except verify.CannotMeasureError as error:
+        return fail(f"verify: {error}")
+    if arguments.format == "json":
+        sys.stdout.write(
+            json.dumps({"model": spec.name, "agrees": found.agrees, "reason": found.text}, ensure_ascii=False, indent=2) + "\n"
+        )
+    else:
+        sys.stdout.write(f"{spec.name}: {found.text}\n")
+    return {True: FINE, False: FINDING, None: FAILURE}[found.agrees]
 
 
 def _of_the_model(arguments: argparse.Namespace, config: Path | None) -> tuple[Check, ...]:

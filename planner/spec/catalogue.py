@@ -19,6 +19,7 @@ PREFIX = "catalog/"  # what a spec writes before a model's name under ``extends`
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # owner/name
 _ADDRESS = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+)")
 _FILES = (".json", ".yaml", ".yml", ".toml", ".py", ".sh", ".txt", ".log")  # of configurations, never the end of a model's name
+_SHORTEST = 2  # characters of a name that occurs in others by chance
 _LONGEST = 100  # characters of a name that others are compared with
 
 
@@ -95,7 +96,7 @@ def nearest(name: str) -> list[str]:
     import difflib
 
     lowered = name[:_LONGEST].lower().removeprefix("meta-").removesuffix("-hf")
-    within = [known for known in paths() if lowered and lowered in known]
+    within = [known for known in paths() if len(lowered) > _SHORTEST and lowered in known]
     parts = sorted((known for known in paths() if known in lowered), key=len, reverse=True)[:1]
     return (within or parts or difflib.get_close_matches(lowered, paths(), 3, 0.5))[:3]
 
