@@ -6,10 +6,12 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from planner.spec.nodes import Source
 
 _NEVER_SPECS = (".toml", ".py", ".sh")
-_SPEC = re.compile(r"^(model|extends) *:", re.MULTILINE)
+_KEY = re.compile(r"""^["']?(name|model|extends)["']?\s*:""", re.MULTILINE)
 
 
 def as_spec(source: Source) -> Source:
@@ -25,7 +27,8 @@ def is_config(source: Source) -> bool:
     """Whether a file that was given as a spec is another program's configuration: by its name, or by its keys without those of a spec."""
     if source.file.endswith(_NEVER_SPECS):
         return True
-    if not source.file.endswith(".json") and _SPEC.search(source.text):
+    json = source.file.endswith(".json")
+    if not json and _is_spec(_KEY.findall(source.text)):
         return False
     from planner.importer.format import Given
     from planner.importer.reader import UnsupportedConfigError
@@ -35,8 +38,12 @@ def is_config(source: Source) -> bool:
     try:
         config = parsed(source.text, source.file)
     except UnsupportedConfigError:
-        return source.file.endswith(".json")
-    if "extends" in config or {"model", "name"} <= config.keys():
+        return json
+    if _is_spec(config):
         return False
-    recognized = format_of(Given(source.text, config)) is not None
-    return recognized or (source.file.endswith(".json") and "model" not in config)
+    return format_of(Given(source.text, config)) is not None or (json and "model" not in config)
+
+
+def _is_spec(keys: Iterable[str]) -> bool:
+    """Whether these keys of a file are those of a spec."""
+    return "extends" in (found := {*keys}) or {"name", "model"} <= found

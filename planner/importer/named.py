@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.importer.engine import Reading, Row, row, values_of
 from planner.importer.format import Format, Given
-from planner.importer.keys import alike
+from planner.importer.keys import Source, alike
 from planner.importer.reader import Config, Imported, UnsupportedConfigError, show
 from planner.spec import catalogue
 from planner.spec.nodes import Node
@@ -76,7 +76,8 @@ def program(
     ``refused``, ``omitted`` and ``ignored`` have space-separated keys by reason.
     """
     off, without = _by_key(refused), _by_key(omitted)
-    known = row(*settings, only=dict.fromkeys(off, _OFF), ignored={"the model's name": key, **ignored, LEFT_OUT: " ".join(without)})
+    only = {key: Source(lambda _: _OFF, text=f"off ({reason})") for key, reason in off.items()}
+    known = row(*settings, only=only, ignored={"the model's name": key, **ignored, LEFT_OUT: " ".join(without)})
     return Program(name, known, model or (lambda config: config[key]), off, without, problem)
 
 
@@ -84,9 +85,9 @@ def _by_key(keys: Mapping[str, str]) -> dict[str, str]:
     return {key: reason for reason, listed in keys.items() for key in listed.split()}
 
 
-def format_of(one: Program, files: str, source: str, recognizes: Callable[[Given], bool]) -> Format:
+def format_of(one: Program, files: str, source: str, recognizes: Callable[[Given], bool], marks: str) -> Format:
     """Return the format of a program's files."""
-    return Format(one.name, files, source, recognizes, lambda given: _read(one, given.config), {one.name.lower(): one.row})
+    return Format(one.name, files, source, recognizes, lambda given: _read(one, given.config), {one.name.lower(): one.row}, marks)
 
 
 def is_on(value: object) -> bool:

@@ -15,7 +15,7 @@ from planner.report import write as on_disk
 from planner.report.planned import Planned
 from planner.review import without_base
 from planner.review.policy import POLICY, SIZE_LABEL
-from planner.spec import load
+from planner.spec import catalogue, load
 from planner.spec.language import schema
 from planner.spec.problems import SpecError, render
 
@@ -54,7 +54,13 @@ def _spec(name: str, origin: str) -> str:
     if origin in ORIGINS:
         return _template(origin).replace("name: NAME", f"name: {json.dumps(name)}")
     if not Path(origin).exists():
-        raise InitError(f"{origin}: no such file; --from accepts {', '.join(ORIGINS)} or a config.json")
+        if not catalogue.file_of(origin):
+            near = catalogue.meant(origin)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise InitError(
+                f"{origin}: no such file or catalog model; --from accepts {', '.join(ORIGINS)}, a catalog model or a config.json{hint}"
+            )
+        return _EXTENDING.format(name=json.dumps(name), model=origin.removeprefix(catalogue.PREFIX)) + _TRAINING
     try:
         imported, _ = import_file(locate(origin))
         text = spec_text(imported, name, schema="../.planner/spec.schema.json")
@@ -69,6 +75,11 @@ def _spec(name: str, origin: str) -> str:
     return text
 
 
+_EXTENDING = """\
+# yaml-language-server: $schema=../.planner/spec.schema.json
+name: {name}
+extends: catalog/{model}
+"""
 _TRAINING = """\
 training:
   batch_size: 1  # B, sequences per device and forward pass

@@ -168,6 +168,19 @@ def test_a_json_file_is_planned_directly() -> None:
     assert spec_source(Source("sft.json", text)).file == "sft.json"
 
 
+@pytest.mark.parametrize("text", [AXOLOTL, LLAMA_FACTORY, TORCHTUNE, TRL])
+def test_a_yaml_file_is_planned_directly(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "sft.yaml").write_text(text, encoding="utf-8")
+    assert main(["validate", str(tmp_path / "sft.yaml")]) == 0
+    assert not capsys.readouterr().out.startswith("error")
+
+
+def test_yaml_that_no_program_has_stays_a_spec(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.yaml").write_text("model: {vocab_size: 8}\n", encoding="utf-8")
+    assert main(["validate", str(tmp_path / "x.yaml")]) == 1
+    assert "missing required key 'name'" in capsys.readouterr().err
+
+
 # How each program chooses data types: see the functions' docstrings for the places in their sources.
 @pytest.mark.parametrize(
     ("text", "changed", "precision"),

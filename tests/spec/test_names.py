@@ -8,6 +8,7 @@ import pytest
 
 import planner
 from planner import spec
+from planner.cli.program import main
 from planner.spec import catalogue
 from planner.spec.find import find
 
@@ -65,6 +66,14 @@ def test_extends_names_the_model_with_its_prefix(written: str) -> None:
     Path("mine.yaml").write_text(f"name: mine\nextends: {written}\n")
     with pytest.raises(spec.SpecError, match=r"is not a spec file; did you mean catalog/llama-3-8b\?"):
         planner.load("mine.yaml")
+
+
+def test_a_project_starts_from_a_model_of_the_catalog(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "mine", "--from", "llama-3-8b"]) == 0
+    assert "extends: catalog/llama-3-8b\n" in Path("specs/mine.yaml").read_text(encoding="utf-8")
+    assert planner.load("specs/mine.yaml").name == "mine"
+    assert main(["init", "other", "--from", "llama-3-8"]) == 2
+    assert "did you mean llama-3-8b?" in capsys.readouterr().err
 
 
 def test_every_name_of_the_hub_belongs_to_one_model() -> None:

@@ -7,9 +7,12 @@ core/builders/base.py, loaders/model.py (recomputation).
 from __future__ import annotations
 
 from planner.importer.engine import Reading
+from planner.importer.format import one_of
 from planner.importer.huggingface_trainer import attention, optimizer
 from planner.importer.keys import *
 from planner.importer.named import *
+
+_MARKS = ("micro_batch_size", "sequence_len", "gradient_accumulation_steps")
 
 
 def _accumulation(c: Reading) -> int:
@@ -65,7 +68,7 @@ AXOLOTL = program(
     optimizer("optimizer"),
     {"training.recompute": code(_recompute, "gradient_checkpointing", "activation_offloading")},
     attention("attn_implementation", "eager_attention"),
-    {"_packed": code(_packed, "sample_packing")},
+    {"notes.packing": code(_packed, "sample_packing")},
     refused={
         ADAPTER: "adapter relora mora hatchery",
         QUANTIZED: (
@@ -75,7 +78,7 @@ AXOLOTL = program(
         OBJECTIVE: "rl ebft reward_model process_reward_model num_labels diffusion kd_trainer trainer_cls nemo_gym_enabled",
         CHANGED: (
             "model_config overrides_of_model_config cls_model_config base_model_config model_kwargs overrides_of_model_kwargs "
-            "resize_token_embeddings_to_32x shrink_embeddings llama4_linearized_experts rope_scaling max_packed_sequence_len "
+            "shrink_embeddings llama4_linearized_experts rope_scaling max_packed_sequence_len "
             "dense_mixer"
         ),
         "the batch size is found while it runs": "auto_find_batch_size",
@@ -162,8 +165,6 @@ FORMAT = format_of(
     AXOLOTL,
     "configurations of full fine-tuning (YAML)",
     "axolotl 0.18: src/axolotl/utils/schemas/*.py, utils/config/__init__.py, core/builders/base.py, loaders/model.py",
-    lambda given: (
-        isinstance(given.config.get("base_model"), str)
-        and not given.config.keys().isdisjoint(("micro_batch_size", "sequence_len", "gradient_accumulation_steps"))
-    ),
+    lambda given: isinstance(given.config.get("base_model"), str) and not given.config.keys().isdisjoint(_MARKS),
+    f"`base_model` and {one_of(_MARKS)}",
 )

@@ -7,10 +7,13 @@ model/model_utils/checkpointing.py.
 from __future__ import annotations
 
 from planner.importer.engine import Reading
+from planner.importer.format import one_of
 from planner.importer.huggingface_trainer import IGNORED, OMITTED, REFUSED, attention, batch, optimizer
 from planner.importer.keys import *
 from planner.importer.named import *
 from planner.importer.reader import show
+
+_MARKS = ("finetuning_type", "cutoff_len", "template", "stage")
 
 
 def _precision(c: Reading) -> str:
@@ -53,7 +56,7 @@ LLAMA_FACTORY = program(
     },
     {"training.recompute": code(_recompute, "disable_gradient_checkpointing")},
     attention("flash_attn", eager="disabled"),
-    {"_packed": code(_packed, "packing", "neat_packing")},
+    {"notes.packing": code(_packed, "packing", "neat_packing")},
     refused={
         **REFUSED,
         ADAPTER: "adapter_name_or_path",
@@ -111,8 +114,6 @@ FORMAT = format_of(
     LLAMA_FACTORY,
     "configurations of full fine-tuning (YAML, JSON)",
     "LLaMA-Factory 0.9.6: src/llamafactory/hparams/*.py, model/adapter.py, model/model_utils/checkpointing.py",
-    lambda given: (
-        isinstance(given.config.get("model_name_or_path"), str)
-        and not given.config.keys().isdisjoint(("finetuning_type", "cutoff_len", "template", "stage"))
-    ),
+    lambda given: isinstance(given.config.get("model_name_or_path"), str) and not given.config.keys().isdisjoint(_MARKS),
+    f"`model_name_or_path` and {one_of(_MARKS)}",
 )

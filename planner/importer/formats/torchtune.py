@@ -100,7 +100,7 @@ TORCHTUNE = program(
         "training.optimizer_kernel": code(_kernel, "optimizer.fused", "optimizer._component_"),
     },
     {"training.recompute": when(flag("enable_activation_checkpointing"), "full"), "training.implementation": "pytorch"},
-    {"_loss": code(_loss, "loss._component_"), "_packed": code(_packed, "dataset.packed")},
+    {"notes.loss": code(_loss, "loss._component_"), "notes.packing": code(_packed, "dataset.packed")},
     refused={
         "gradients that are freed during the backward pass are not planned": "optimizer_in_bwd",
         OBJECTIVE: "teacher_model teacher_checkpointer ref_checkpointer reward_and_value_model grpo_samples",
@@ -145,4 +145,5 @@ FORMAT = format_of(
     "configurations of full fine-tuning (YAML)",
     "torchtune 0.7: recipes/full_finetune_single_device.py, torchtune/models/*/_model_builders.py",
     _is_torchtune,
+    "`_component_` in `model`",
 )

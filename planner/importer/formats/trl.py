@@ -54,7 +54,7 @@ TRL = program(
     optimizer("optim"),
     {"training.recompute": when(flag("gradient_checkpointing activation_checkpointing", True), "full")},
     attention("attn_implementation"),
-    {"_loss": code(_loss, "loss_type"), "_packed": code(_packed, "packing", "padding_free")},
+    {"notes.loss": code(_loss, "loss_type"), "notes.packing": code(_packed, "packing", "padding_free")},
     refused={
         **REFUSED, ADAPTER: "use_peft", QUANTIZED: "load_in_8bit load_in_4bit", OBJECTIVE: _ONLY_OTHERS, CHANGED: "model_init_kwargs",
     },
@@ -80,4 +80,5 @@ FORMAT = format_of(
     "configurations of `trl sft` with all weights (YAML, JSON)",
     "TRL 1.10: trainer/sft_config.py, base_config.py, model_config.py, scripts/sft.py",
     lambda given: isinstance(given.config.get("model_name_or_path"), str),
+    "`model_name_or_path`",
 )
