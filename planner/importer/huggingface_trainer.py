@@ -21,6 +21,8 @@ _FLOAT32_STATES: dict[str, tuple[str, str | None]] = {
     "paged_adamw_32bit": ("adamw", None), "lion_32bit": ("lion", None), "paged_lion_32bit": ("lion", None),
 }  # fmt: skip
 
+_FUSED = ("auto", "sdpa", "fa2", "flash_attention_2")  # attention without a matrix of scores
+
 # Keys of TrainingArguments, but for those that are read.
 REFUSED = {PARTIAL: "optim_target_modules", "the batch size is found while it runs": "auto_find_batch_size"}
 OMITTED = {
@@ -58,13 +60,18 @@ def batch() -> dict[str, Source]:
     return {
         "training.batch_size": size("per_device_train_batch_size", 8),
         "training.gradient_accumulation": size("gradient_accumulation_steps", 1),
-        "training.steps": code(_steps, "max_steps"),
+        **steps(),
     }
 
 
-def _steps(c: Reading) -> int | None:
-    steps = c.value("max_steps")
-    return None if steps is None or alike(steps, -1) else positive(c, "max_steps", steps)
+def steps() -> dict[str, Source]:
+    """Return the steps, of which there is no limit unless they are positive."""
+
+    def limit(c: Reading) -> int | None:
+        given = c.value("max_steps")
+        return None if given is None or alike(given, -1) or alike(given, 0) else positive(c, "max_steps", given)
+
+    return {"training.steps": code(limit, "max_steps")}
 
 
 def optimizer(name: str) -> dict[str, Source]:
@@ -73,10 +80,10 @@ def optimizer(name: str) -> dict[str, Source]:
     def chosen(c: Reading) -> tuple[str, str | None]:
         found = c.found(name)
         given = found[1] if found else c.own("adamw_torch_fused")
-        if given in _FLOAT32_STATES and c["training.precision"] == "bf16":
-            raise c.refusal(f"`{name}: {show(given)}`: {STATES} over bfloat16 weights")
         known = _OPTIMIZERS | _FLOAT32_STATES
-        if given not in known:
+        if isinstance(given, str) and given in _FLOAT32_STATES and c["training.precision"] == "bf16":
+            raise c.refusal(f"`{name}: {show(given)}`: {STATES} over bfloat16 weights")
+        if not isinstance(given, str) or given not in known:
             raise c.unsupported(name, given, known)
         if given.startswith("paged"):
             c.omits.append(f"{PAGED} ({given})")
@@ -89,6 +96,11 @@ def attention(name: str, *others: str, eager: object = "eager") -> dict[str, Sou
     """Return the implementation: the modules of transformers, with fused attention unless it is switched off under one of the keys."""
 
     def chosen(c: Reading) -> str:
-        return "transformers-eager" if c.value(name) == eager or any(is_on(c.value(other)) for other in others) else "transformers"
+        given = c.value(name)
+        if given == eager or any(is_on(c.value(other)) for other in others):
+            return "transformers-eager"
+        if given is not None and given not in _FUSED:
+            c.omits.append(f"{KERNELS} ({name}: {show(given)[1:-1]})")
+        return "transformers"
 
     return {"training.implementation": code(chosen, name, *others)}

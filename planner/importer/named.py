@@ -27,12 +27,13 @@ LEFT_OUT = "planned without it, as the results state"
 
 # What the figures leave out where a key is on. The results list it.
 KERNELS = "kernels other than the implementation's"
-DEVICES = "division among devices and offloading; the figures are of one device that holds the whole model"
+DEVICES = "division among devices, offloading, and the data types that come with them; the figures are of one device without them"
 OFFLOADED = "offloading of activations to the host"
 COMPILED = "compilation"
 TOKENS = "embedding rows of added tokens"
 PAGED = "paging of optimizer states to the host; they are counted on the device"
 AUTOCAST = "autocast over bfloat16 weights, which computes some operators, such as layer norm, in float32"
+LENGTH = "the length of the longest sample, which the file does not limit; the sequence length is the catalog's"
 CHUNKED = "a loss computed in chunks; the logits are counted as the implementation holds them"
 
 # Notes.
@@ -46,7 +47,7 @@ OBJECTIVE = "only training on the next token is planned"
 CHANGED = "changes of the published model are not read"
 STATES = "the states of this optimizer are not planned"
 
-_OFF: tuple[object, ...] = (False, 0, 0.0, "", "none", "no", [], {})
+_OFF: tuple[object, ...] = (False, 0, 0.0, "", "none", "no", "off", "false", [], {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ def test_a_difference_is_given_in_parameters(tmp_path: Path) -> None:
     assert found == Weighed(
         False,
         "13,476,839,424 bytes are 6,738,419,712 parameters of 2 bytes, 6,277,444,608 fewer than the spec's 13,015,864,320; "
-        "the file has layers 0 to 31, the spec 40",
+        "the file has 32 layers, the spec 40",
     )
 
 
@@ -107,6 +107,11 @@ def test_other_files_are_no_index(text: str, tmp_path: Path) -> None:
         weigh("gpt2", tmp_path / NAME)
     with pytest.raises(CannotMeasureError):
         weigh("gpt2", tmp_path / "missing")
+
+
+def test_names_are_printed_safely_and_in_linear_time(tmp_path: Path) -> None:
+    names = llama(32, "vision\x1b[31m.a", "w" * 200_000 + ".vision_" + "w" * 200_000 + ".b", "." * 100_000)
+    assert "\x1b" not in weigh("llama-3-8b", write(tmp_path / NAME, 9, names)).text
 
 
 def test_the_command_compares_an_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

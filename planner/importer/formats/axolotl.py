@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from planner.importer.engine import Reading
 from planner.importer.format import one_of
-from planner.importer.huggingface_trainer import attention, optimizer
+from planner.importer.huggingface_trainer import attention, optimizer, steps
 from planner.importer.keys import *
 from planner.importer.named import *
 
@@ -54,16 +54,12 @@ def _packed(c: Reading) -> None:
         c.notes.append(PACKED)
 
 
-def _steps(c: Reading) -> int | None:
-    return None if (steps := c.value("max_steps")) is None else positive(c, "max_steps", steps)
-
-
 AXOLOTL = program(
     "axolotl",
     "base_model",
     {"training.batch_size": size("micro_batch_size", 1), "training.sequence_length": size("sequence_len", 512)},
     {"training.gradient_accumulation": code(_accumulation, "gradient_accumulation_steps", "batch_size")},
-    {"training.steps": code(_steps, "max_steps")},
+    steps(),
     {"training.precision": code(_precision, "bf16", "bfloat16", "fp16", "float16")},
     optimizer("optimizer"),
     {"training.recompute": code(_recompute, "gradient_checkpointing", "activation_offloading")},

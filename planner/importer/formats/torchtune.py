@@ -54,7 +54,7 @@ def _problem(c: Reading) -> str:
 def _length(c: Reading) -> int | None:
     given = c.value("tokenizer.max_seq_len")
     if given is None:
-        c.omits.append("the length of the longest sample, which the file does not limit; the sequence length is the catalog's")
+        c.omits.append(LENGTH)
         return None
     return positive(c, "tokenizer.max_seq_len", given)
 

@@ -31,6 +31,14 @@ def _precision(c: Reading) -> str:
     return "bf16-autocast" if bf16 else "fp16-autocast" if fp16 else "fp32"
 
 
+def _length(c: Reading) -> int | None:
+    found = c.found("max_length", "max_seq_length")
+    if found is None and c.has("max_length", "max_seq_length"):
+        c.omits.append(LENGTH)
+        return None
+    return positive(c, *found) if found else c.own(1024)
+
+
 def _loss(c: Reading) -> None:
     given = c.value("loss_type")
     if given not in (None, "nll", "chunked_nll", "dft"):
@@ -49,7 +57,7 @@ TRL = program(
     "TRL",
     "model_name_or_path",
     batch(),
-    {"training.sequence_length": size("max_length max_seq_length", 1024)},
+    {"training.sequence_length": code(_length, "max_length", "max_seq_length")},
     {"training.precision": code(_precision, "dtype", "torch_dtype", "bf16", "fp16")},
     optimizer("optim"),
     {"training.recompute": when(flag("gradient_checkpointing activation_checkpointing", True), "full")},
