@@ -19,7 +19,11 @@ EXAMPLES = (("planner init my-model --from llama", "a first spec, budgets and ho
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", nargs="?", default="my-model", help="model name and spec file name (default: my-model)")
     parser.add_argument(
-        "--from", metavar="ORIGIN", dest="origin", default="gpt2", help="starting point: gpt2, llama, a catalog model, or a config.json (default: gpt2)"
+        "--from",
+        metavar="ORIGIN",
+        dest="origin",
+        default="gpt2",
+        help="starting point: gpt2, llama, a catalog model, or a config.json (default: gpt2)",
     )
     parser.add_argument("--ci", choices=("github",), help="also write a CI workflow")
     parser.add_argument(

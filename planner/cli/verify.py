@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from planner.cli.arguments import add_format, add_set, add_specs
 from planner.cli.command import FAILURE, FINDING, FINE
-from planner.cli.specs import read
 from planner.cli.progress import Progress
+from planner.cli.specs import read
 from planner.cli.streams import fail, width
 
 if TYPE_CHECKING:

@@ -152,7 +152,7 @@ def _sheet_without_search() -> type[Worksheet]:
     from xlsxwriter.worksheet import Worksheet
 
     class Sheet(Worksheet):  # type: ignore[misc]  # XlsxWriter has no types
-        def _prepare_formula(self, formula: str, expand_future_functions: bool = False) -> str:  # noqa: FBT001, FBT002, ARG002 - its signature
+        def _prepare_formula(self, formula: str, expand_future_functions: bool = False) -> str:  # noqa: ARG002 - its signature
             return formula.removeprefix("=")
 
     return Sheet

@@ -5,8 +5,8 @@ import io
 import random
 import re
 import tracemalloc
-from functools import partial
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree as ET
 

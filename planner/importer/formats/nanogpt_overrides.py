@@ -33,7 +33,9 @@ def _read(given: Given) -> Imported:
         config |= {**sizes, "bias": True, "vocab_size": 50257}
     elif start != "scratch":
         others = ", ".join(_PRETRAINED)
-        raise UnsupportedConfigError(f"nanoGPT config: `init_from: {show(start)}` takes the sizes of a checkpoint; known: scratch, {others}")
+        raise UnsupportedConfigError(
+            f"nanoGPT config: `init_from: {show(start)}` takes the sizes of a checkpoint; known: scratch, {others}"
+        )
     return read(NANOGPT, config, "nanoGPT")
 
 
