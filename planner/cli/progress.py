@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from typing import Self, TypeVar
 
 Item = TypeVar("Item")
 _EVERY = 0.1  # seconds
@@ -22,7 +22,7 @@ class Progress:
         self.next = time.monotonic() + after
         self.drawn = False
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     from planner.explore import axes, sweep, view
     from planner.importer.convert import as_spec
     from planner.report import terminal
-    from planner.report.write import write
+    from planner.report.write import Content, write
 
     if arguments.figure not in sweep.METRICS:
         return fail(f"sweep: unknown metric {arguments.figure!r}; choose from {', '.join(sweep.METRICS)}")
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         return fail(f"sweep: {error}")
     figure = arguments.figure
     with Progress() as progress:
-        files = {
+        files: dict[str, Content] = {
             "sweep.csv": (piece.encode() for piece in sweep.csv(made, progress)),
             "sweep.md": view.as_markdown(made, figure).encode(),
             "sweep.svg": view.chart(made, figure).encode(),

@@ -63,7 +63,7 @@ def _evenly(values: Sequence[T], most: int) -> list[T]:
     return [values[number * (len(values) - 1) // (most - 1)] for number in range(most)]
 
 
-def _picked(values: Sequence[Value], most: int) -> list[Value]:
+def picked(values: Sequence[Value], most: int) -> list[Value]:
     """Pick the first and the last value and round ones: powers of two, then multiples of as large a one as there is room for.
 
     If few are round, the values are picked evenly.
@@ -72,27 +72,27 @@ def _picked(values: Sequence[Value], most: int) -> list[Value]:
     if len(values) <= most or len(numbers) < len(values):
         return _evenly(values, most)
     ends = {numbers[0], numbers[-1]}
-    picked = ends | {number for number in numbers if number & (number - 1) == 0}
-    if len(picked) > most:
-        return _evenly([number for number in numbers if number in picked], most)
+    chosen = ends | {number for number in numbers if number & (number - 1) == 0}
+    if len(chosen) > most:
+        return _evenly([number for number in numbers if number in chosen], most)
     for power in reversed(range(max(numbers).bit_length())):
-        more = picked | {number for number in numbers if number % (1 << power) == 0}
+        more = chosen | {number for number in numbers if number % (1 << power) == 0}
         if len(more) > most:
             break
-        picked = more
-    return [number for number in numbers if number in picked] if 2 * len(picked) > most else _evenly(values, most)
+        chosen = more
+    return [number for number in numbers if number in chosen] if 2 * len(chosen) > most else _evenly(values, most)
 
 
 def _tables(made: Sweep, figure: str, rows_of_table: int, columns: int) -> Iterator[tuple[str, list[str], list[list[str]]]]:
     """Yield the title, headings and rows of each table, which has at most so many rows, and columns of values."""
     laid = pivot(made, figure)
-    across = _picked(laid.across.values, columns)
+    across = picked(laid.across.values, columns)
     for combination in islice(product(*(axis.values for axis in laid.others)), _TABLES):
         fixed = {axis.key: value for axis, value in zip(laid.others, combination, strict=True)}
         what = ", ".join(f"{axis.name} = {_text(fixed[axis.key])}" for axis in laid.others)
         heads = [laid.down.name, *(_heading(laid.across, value, figure) for value in across)]
         rows = []
-        for value in _picked(laid.down.values, rows_of_table):
+        for value in picked(laid.down.values, rows_of_table):
             points = [{**fixed, laid.down.key: value, laid.across.key: other} for other in across]
             rows.append([_text(value), *(rounded(figure, laid.at(point)) for point in points)])
         yield what, heads, rows
@@ -116,13 +116,13 @@ def rounded(figure: str, value: int) -> str:
 def text(made: Sweep, figure: str, style: Style = PLAIN, width: int = 80) -> str:
     """Return the pivot for a terminal, with as many columns as fit its width."""
     head = f"{printable(made.model)}: {figure} at {units.exact(made.points)} points"
-    for columns in range(_COLUMNS, 0, -1):
-        tables = list(_tables(made, figure, _ROWS_OF_TEXT, columns))
+    for across in range(_COLUMNS, 0, -1):
+        tables = list(_tables(made, figure, _ROWS_OF_TEXT, across))
         lines = [(printable(what), list(table(heads, "r" * len(heads), rows, style))) for what, heads, rows in tables]
         if max(cells_of(line) for _, of_table in lines for line in of_table) <= width:
             break
     shown = [line for what, of_table in lines for line in ("", *([what] if what else []), *of_table)]
-    return "\n".join((head, *shown, *_omitted(made, figure, _ROWS_OF_TEXT, columns), "", *map(printable, _notes(made)), ""))
+    return "\n".join((head, *shown, *_omitted(made, figure, _ROWS_OF_TEXT, across), "", *map(printable, _notes(made)), ""))
 
 
 def as_markdown(made: Sweep, figure: str) -> str:
@@ -158,7 +158,7 @@ def chart(made: Sweep, figure: str) -> str:
     """Draw the first table of the pivot as SVG, a curve per column."""
     laid = pivot(made, figure)
     fixed = {axis.key: axis.values[0] for axis in laid.others}
-    across = _picked(laid.across.values, _LINES)
+    across = picked(laid.across.values, _LINES)
     down = [value for value in _evenly(laid.down.values, 200) if isinstance(value, int)]
     curves = [[(value, laid.at({**fixed, laid.across.key: other, laid.down.key: value})) for value in down] for other in across]
     title = f"{made.model}: {figure} over {laid.down.name}"

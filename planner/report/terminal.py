@@ -45,7 +45,7 @@ def style(stream: TextIO) -> Style:
 def table(
     headings: Sequence[str], align: str, rows: Iterable[Sequence[str]], style: Style = PLAIN, width: int | None = None, gap: str = GAP
 ) -> Iterator[str]:
-    """Yield the lines of a table, without headings if all are empty. Beyond ``width`` cells columns of text are shortened, never numbers."""
+    """Yield the lines of a table, without headings if all are empty. Beyond ``width`` cells text is shortened, never numbers."""
     columns = [[printable(cell) for cell in column] for column in zip(headings, *rows, strict=True)]
     widths = [max(map(cells_of, column)) for column in columns]
     excess = 0 if width is None else sum(widths) + len(gap) * (len(widths) - 1) - width

@@ -173,7 +173,7 @@ def _fill(book: _Book, models: Sequence[Planned]) -> None:
     _head(book, "Workings", ("model", "scenario", "value", "formula"), wide=(3,))
     component_row, budget_row = 1, 1
     for row in rows:
-        cells = _Cells(book, row, _write_inputs(book, row, names), dict(row.formulas.values))
+        cells = _Cells(book, row, _write_inputs(book, row, names), {**row.formulas.values})
         _write_capacity(cells)
         component_row = _write_components(cells, component_row)
         budget_row = _write_budgets(book, row, budget_row)

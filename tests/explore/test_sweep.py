@@ -178,7 +178,7 @@ def test_the_pivot_table_has_the_longer_axis_as_rows_and_fits_a_terminal() -> No
 
 
 @pytest.mark.parametrize(
-    ("values", "most", "picked"),
+    ("values", "most", "expected"),
     [
         (range(1, 65), 7, [1, 2, 4, 8, 16, 32, 64]),
         (range(1, 65), 10, [1, 2, 4, 8, 16, 32, 48, 64]),
@@ -189,8 +189,8 @@ def test_the_pivot_table_has_the_longer_axis_as_rows_and_fits_a_terminal() -> No
         (("a", "b", "c"), 2, ["a", "c"]),
     ],
 )
-def test_a_table_has_round_values_first(values: Sequence[int | str], most: int, picked: list[int | str]) -> None:
-    assert view._picked(values, most) == picked
+def test_a_table_has_round_values_first(values: Sequence[int | str], most: int, expected: list[int | str]) -> None:
+    assert view.picked(values, most) == expected
 
 
 @pytest.mark.parametrize(("width", "columns"), [(40, 2), (60, 4), (80, 5), (120, 8)])  # of 9 cells and a gap, beside 10; 5 are round
