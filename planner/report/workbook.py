@@ -106,7 +106,7 @@ class _Cells:
                             self.cells[argument] = self.working(argument, self.formula(argument))
                     whole = Expression({((factor, 1),): 1})
                     self.values[factor] = evaluate(whole, self.values)
-                    self.cells[factor] = self.working(whole, spreadsheet(whole, self.cells, self.products))
+                    self.cells[factor] = self.working(whole, spreadsheet(whole, self.cells))
         made = spreadsheet(size, self.cells, self.products)
         if len(made) <= LONGEST:
             return made
@@ -173,7 +173,7 @@ def _fill(book: _Book, models: Sequence[Planned]) -> None:
     _head(book, "Workings", ("model", "scenario", "value", "formula"), wide=(3,))
     component_row, budget_row = 1, 1
     for row in rows:
-        cells = _Cells(book, row, _write_inputs(book, row, names), {**row.formulas.values})
+        cells = _Cells(book, row, _write_inputs(book, row, names), dict(row.formulas.values.items()))
         _write_capacity(cells)
         component_row = _write_components(cells, component_row)
         budget_row = _write_budgets(book, row, budget_row)
