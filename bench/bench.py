@@ -23,6 +23,7 @@ SUMS = 100  # products and sums over the grid that its metrics are compared with
 SPECS = 1000
 REVIEWED = 500  # specs of a repository
 SIDE = 1000  # points of the grid, each way
+COLUMNS = 10  # of sweep.csv
 
 
 class Line(NamedTuple):
@@ -165,6 +166,35 @@ def published_configs(folder: str) -> Line:
     return Line(f"{len(configs)} configs, to plans", imported, "yaml, jsonschema on specs", bare, 15)
 
 
+def report_of_all(form: str, what: str, limit: float) -> Callable[[str], Line]:
+    """Return a comparison of a report in a format with CSV and Markdown, for all specs of the repository."""
+
+    def measured(folder: str) -> Line:
+        def run(formats: str) -> Callable[[], object]:
+            return python("-m", "planner", "run", "specs", "--format", formats, "--output", folder)
+
+        seconds, bare = best(run(form), run("csv,md"), rounds=3)
+        return Line(what, seconds, "planner run, CSV and Markdown", bare, limit)
+
+    return measured
+
+
+def sweep(folder: str) -> Line:
+    """Compare writing a grid of a million points as CSV with evaluating and printing as many integers."""
+    import numpy as np
+
+    grid = [f"training.batch_size=1..{SIDE}", f"training.sequence_length=8..{8 * SIDE}..8"]
+    arguments = [argument for axis in grid for argument in ("--set", axis)]
+
+    def printed() -> None:
+        with (Path(folder) / "bare.csv").open("w") as file:
+            for row in np.arange(SIDE * SIDE * COLUMNS).reshape(-1, SIDE, COLUMNS):
+                file.writelines("%d,%d,%d,%d,%d,%d,%d,%d,%d,%d\n" % tuple(cells) for cells in row.tolist())
+
+    seconds, bare = best(python("-m", "planner", "sweep", str(LLAMA), *arguments, "--output", folder), printed, rounds=3)
+    return Line("planner sweep, 1,000,000", seconds, "print as many integers", bare, 3)
+
+
 def diff(folder: str) -> Line:
     """Compare reviewing a repository with a few changed specs, without reading it, with planning those specs."""
     from planner import spec
@@ -193,7 +223,8 @@ def diff(folder: str) -> Line:
 def main() -> int:
     """Print a table of measurements; return 1 if a limit is exceeded, else 0."""
     slow = 0
-    for measure in (one_validation, one_run, deep_model, many_specs, grid, published_configs, diff):
+    page, workbook = report_of_all("html", "the page of all specs", 2), report_of_all("xlsx", "the workbook of all specs", 4)
+    for measure in (one_validation, one_run, deep_model, many_specs, page, workbook, grid, sweep, published_configs, diff):
         with tempfile.TemporaryDirectory() as folder:
             line = measure(folder)
         slow += line.ratio > line.limit

@@ -37,7 +37,7 @@ ACCURACY = re.compile(r"(?<=<!-- accuracy -->\n).*?(?=<!-- /accuracy -->)", re.D
 ABOUT_SPECS = """\
 A spec is YAML 1.2. Required keys are marked; all others are optional. Numbers are exact: `300e9` is an integer, and so is
 `300_000_000_000`. Editors that support the comment `# yaml-language-server: $schema=…` show these descriptions while you type.
-`planner schema` prints the JSON Schema. `planner show SPEC` prints every setting and marks the defaults."""
+`planner schema` prints the JSON Schema. `planner show SPEC --settings` prints every setting and marks the defaults."""
 ABOUT_COLUMNS = """\
 UTF-8, commas, LF, integers only. New columns are appended at the end. Text that a spreadsheet would read as a formula is prefixed with an
 apostrophe. `datapackage.json` describes the columns for programs; `planner schema csv` prints it. The method version increases when a
