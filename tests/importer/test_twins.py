@@ -23,16 +23,14 @@ CONFIGS: list[Config] = [json.loads(line) for line in FILE.read_text(encoding="u
 TWINS = {model_type: list(configs) for model_type, configs in groupby(CONFIGS, key=lambda config: config["model_type"])}
 # Published with their own code; kimi_k2 is DeepSeek-V3, and two are MiniMax under other names.
 WITHOUT_CLASS = {
-    "baichuan", "chatglm", "deepseek", "internlm", "internlm2", "kimi_k2", "minicpm", "minimax_m1", "minimax_text_01", "orion", "qwen",
+    "baichuan", "chatglm", "deepseek", "internlm", "internlm2", "kimi_k2", "mimo", "minicpm", "minimax_m1", "minimax_text_01", "molmo",
+    "orion", "qwen",
 }  # fmt: skip
-# Text models that transformers only builds together with a vision model.
+# Text models that transformers only builds together with a model of images or sound: tests/importer/test_composites.py.
 PARTS = {
-    "glm4v_moe_text": "Glm4vMoeTextModel",
-    "qwen2_5_vl_text": "Qwen2_5_VLTextModel",
-    "qwen2_vl_text": "Qwen2VLTextModel",
-    "qwen3_vl_moe_text": "Qwen3VLMoeTextModel",
-    "qwen3_vl_text": "Qwen3VLTextModel",
-}
+    "ernie4_5_vl_moe_text", "glm4v_moe_text", "glm4v_text", "glm_ocr_text", "mllama_text_model", "molmo2_text", "phi4_multimodal",
+    "qwen2_5_omni_text", "qwen2_5_vl_text", "qwen2_vl_text", "qwen3_omni_moe_text", "qwen3_vl_moe_text", "qwen3_vl_text", "step3p5",
+}  # fmt: skip
 NOT_AUTOMATIC = {"mistral4": "Mistral4ForCausalLM"}  # the text model of another
 
 
@@ -68,25 +66,5 @@ def test_a_config_has_the_parameters_of_its_class(model_type: str, plan_model: P
 
 
 def test_every_type_is_compared_with_transformers_or_has_no_class() -> None:
-    assert set(TWINS) | WITHOUT_CLASS | set(PARTS) == set(SUPPORTED)
+    assert set(TWINS) | WITHOUT_CLASS | PARTS == set(SUPPORTED)
     assert not set(TWINS) & WITHOUT_CLASS
-
-
-@pytest.mark.parametrize("model_type", PARTS)
-@pytest.mark.filterwarnings("ignore")  # transformers' own
-def test_a_text_part_has_the_parameters_of_its_class_and_an_lm_head(model_type: str, plan_model: PlanModel) -> None:
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    small = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 97}
-    experts = {"num_experts": 5, "n_routed_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 20}
-    config = small | {"intermediate_size": 80, "tie_word_embeddings": False} | (experts if "moe" in model_type else {})
-    if model_type == "glm4v_moe_text":
-        del config["num_experts"]
-    else:
-        config.pop("n_routed_experts", None)
-    with torch.device("meta"):
-        module = getattr(transformers.models, model_type.removesuffix("_text"))
-        module = getattr(module, f"modeling_{model_type.removesuffix('_text')}")
-        module = getattr(module, PARTS[model_type])(transformers.AutoConfig.for_model(model_type, **config))
-    right = sum(parameter.numel() for parameter in module.parameters()) + 97 * 48
-    assert plan_model(read_huggingface({"model_type": model_type, **config}).model).parameters.total == right

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from planner.importer.engine import Row
-from planner.importer.types import dense, early, gemma, hybrid, latent, moe, scan
+from planner.importer.types import dense, early, gemma, hybrid, latent, moe, scan, vision
 
-FAMILIES: Mapping[str, Row] = {**dense.ROWS, **moe.ROWS, **latent.ROWS, **early.ROWS, **scan.ROWS, **hybrid.ROWS, **gemma.ROWS}
+FAMILIES: Mapping[str, Row] = {
+    **dense.ROWS,
+    **moe.ROWS,
+    **latent.ROWS,
+    **early.ROWS,
+    **scan.ROWS,
+    **hybrid.ROWS,
+    **gemma.ROWS,
+    **vision.ROWS,
+}
 REFUSED: Mapping[str, str] = {
     "axk2": "has norms with a gate of low rank",
     "bailing_hybrid": "has delta attention with gates of full rank",

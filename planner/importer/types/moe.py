@@ -185,8 +185,6 @@ ROWS: Mapping[str, Row] = {
         {"attention.sinks": True, "_sparse": sparse_steps(layer_numbers("mlp_only_layers", [0, 1]))}, width=128, own_kv_heads=True,
     ),
     "glm4_moe": GLM4_MOE,
-    # GLM-4.5 with biases unless they are switched off
-    "glm4v_moe_text": row(GLM4_MOE, {"attention.bias": bias(flag("attention_bias", True))}),
     # biases everywhere, sinks, a window in every second layer
     "gpt_oss": decoder(
         131072, windowed(kinds(every(2)), window(128)), experts(**AS_WIDE, bias=True, router_bias=True, **COMPUTE),
