@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from planner.importer.reader import UnsupportedConfigError
 
 _DEEP = 50  # nested constructs
+_MOST = 100_000  # words and operators
 
 _SPACE = re.compile(r"(?:[ \t\r]|\\\r?\n)*")
 _COMMENT = re.compile(r"#[^\n]*")
@@ -188,7 +190,7 @@ def _after_line(text: str, at: int, ending: str) -> int:
 def _array(text: str, at: int) -> tuple[tuple[str, ...], int]:
     """Return the words of an array up to its closing parenthesis, and the position after it."""
     start, words = at, list[str]()
-    while at < len(text):
+    while at < len(text) and len(words) < _MOST:
         if text[at] == ")":
             return tuple(words), at + 1
         end = _word_end(text, at)
@@ -201,7 +203,7 @@ def _array(text: str, at: int) -> tuple[tuple[str, ...], int]:
             break
         else:
             at += 1
-    raise UnsupportedConfigError(f"line {text.count(chr(10), 0, start) + 1}: ( is not closed")
+    raise UnsupportedConfigError(f"line {text.count(chr(10), 0, start) + 1}: ( is not closed within {_MOST:,} words")
 
 
 class Parser:
@@ -209,7 +211,9 @@ class Parser:
 
     def __init__(self, text: str) -> None:
         """Read the tokens of a script."""
-        self._tokens = list(tokens(text))
+        self._tokens = list(islice(tokens(text), _MOST))
+        if len(self._tokens) == _MOST:
+            raise UnsupportedConfigError(f"the script has more than {_MOST:,} words")
         self._at, self._depth = 0, 0
 
     def script(self) -> Block:

@@ -62,6 +62,17 @@ model:
     assert PARAMS in (home / "reports" / "capacity.csv").read_text(encoding="utf-8")
 
 
+def test_keys_can_be_set(planner: Planner, config: Path) -> None:
+    code, out, err = planner("import", str(config), "--set", "vocab_size=32000", "--set", "attention_bias=true")
+    assert code == 0
+    assert "  vocab_size: 32000\n" in out
+    assert "  attention: {qkv: separate}  # attention_bias\n" in out
+    assert "planner: note: `vocab_size` is 32000 as set, not 128256 as in the file" in err
+    code, out, err = planner("import", str(config), "--set", "vocab_sise=32000")
+    assert (code, out) == (1, "")
+    assert err.endswith("--set vocab_sise: unknown key of Hugging Face configurations; did you mean vocab_size?\n")
+
+
 def test_a_folder_and_standard_input_can_be_imported(planner: Planner, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = planner("import", str(config.parent))
     assert (code, out.splitlines()[2]) == (0, "name: llama-3.2-1b")
