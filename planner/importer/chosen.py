@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from planner.importer.format import Format
+from planner.importer.engine import Row
 from planner.importer.neutral import NEUTRAL
 from planner.importer.reader import Config, UnsupportedConfigError, show
 from planner.importer.shell_variables import Unset
+
+_DEEP = 10  # sections in sections
 
 
 def chosen_keys(assignments: Iterable[str], literal: Callable[[str], Any]) -> dict[str, Any]:
@@ -27,10 +29,14 @@ def chosen_keys(assignments: Iterable[str], literal: Callable[[str], Any]) -> di
 
 def with_chosen(config: Config, chosen: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return a configuration with keys set, and a note for each key that the file has with another value."""
-    made = {key: dict(value) if isinstance(value, Mapping) else value for key, value in config.items()}
+    made = dict(config)
     notes = []
     for key, value in chosen.items():
-        section, name = _place(made, key)
+        *path, name = _path(made, key)
+        section = made
+        for outer in path:
+            section[outer] = dict(section[outer]) if isinstance(section.get(outer), Mapping) else {}
+            section = section[outer]
         before = section.get(name)
         if before is not None and before != value and not isinstance(before, Unset):
             notes.append(f"`{key}` is {show(value)} as set, not {show(before)} as in the file")
@@ -38,33 +44,43 @@ def with_chosen(config: Config, chosen: Mapping[str, Any]) -> tuple[dict[str, An
     return made, tuple(notes)
 
 
-def _place(config: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
-    """Return where a key is, or where it must be written: at the top, in a section, or under ``--its-name``."""
-    outer, dot, inner = key.partition(".")
-    if dot:
-        if not isinstance(config.get(outer), dict):
+def _path(config: Config, key: str) -> list[str]:
+    """Return the sections and the name of a key: where the file has it, else at the top or, in a file of ``--arguments``, among those."""
+    if "." in key:
+        outer = key.partition(".")[0]
+        if not isinstance(config.get(outer), Mapping):
             raise UnsupportedConfigError(f"--set {key}: the file has no section `{outer}`")
-        return config[outer], inner
+        return key.split(".")
     if key in config:
-        return config, key
+        return [key]
     dashed = f"--{key.replace('_', '-')}"
-    sections = {name: section for name, section in config.items() if isinstance(section, dict)}
-    have = [(name, one) for name, section in sections.items() for one in (key, dashed) if one in section]
+    paths = list(_sections(config))
+    have = [[*path, name] for path, section in paths for name in (key, dashed) if name in section]
     if len(have) > 1:
-        raise UnsupportedConfigError(f"--set {key}: the file has it in {' and '.join(name for name, _ in have)}; name the section too")
+        places = " and ".join(".".join(path) for path in have[:5])
+        raise UnsupportedConfigError(f"--set {key}: the file has it as {places}; name the section too")
     if have:
-        return sections[have[0][0]], have[0][1]
-    arguments = next((section for section in sections.values() if any(str(one).startswith("--") for one in section)), None)
-    return (config, key) if arguments is None else (arguments, dashed)
+        return have[0]
+    return next(([*path, dashed] for path, section in paths if any(str(name).startswith("--") for name in section)), [key])
 
 
-def check_chosen(chosen: Mapping[str, Any], format_: Format, config: Config) -> None:
-    """Reject keys that the format does not know."""
+def _sections(config: Config) -> Iterator[tuple[list[str], Config]]:
+    """Yield all sections with the names that lead to them, in the order of the file."""
+    rest: list[tuple[list[str], Config]] = [([], config)]
+    while rest:
+        path, section = rest.pop()
+        yield path, section
+        inside = [([*path, str(name)], inner) for name, inner in section.items() if isinstance(inner, Mapping) and len(path) < _DEEP]
+        rest += reversed(inside)
+
+
+def check_chosen(chosen: Mapping[str, Any], program: str, rows: Mapping[str, Row], config: Config) -> None:
+    """Reject keys that a program's rows do not know."""
     kind = str(config.get("model_type"))
-    rows = [format_.rows[kind]] if kind in format_.rows else list(format_.rows.values())
-    known = {name for row in rows for key in row.known for name in (key, key.rpartition(".")[2])} | set(NEUTRAL)
+    read = [rows[kind]] if kind in rows else list(rows.values())
+    known = {name for row in read for key in row.known for name in (key, key.rpartition(".")[2])} | set(NEUTRAL)
     for key in chosen:
         if key not in known and key.rpartition(".")[2] not in known:
             near = difflib.get_close_matches(key[:60], known, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise UnsupportedConfigError(f"--set {key}: unknown key of {format_.name} configurations{hint}")
+            raise UnsupportedConfigError(f"--set {key}: unknown key of {program} configurations{hint}")

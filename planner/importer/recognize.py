@@ -26,7 +26,8 @@ def read_config(text: str, file: str, assignments: Iterable[str] = ()) -> Import
     config, notes = with_chosen(parsed(text, file), chosen)
     given = Given(text, config)
     if found := format_of(given):
-        check_chosen(chosen, found, config)
+        rows = {key: row for one in FORMATS if one.name == found.name for key, row in one.rows.items()}
+        check_chosen(chosen, found.name, rows, config)
         imported = found.read(given)
         return replace(imported, notes=(*notes, *imported.notes)) if notes else imported
     if isinstance(given.config.get("model"), Mapping) and not file.endswith(".toml"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -346,6 +347,16 @@ def test_a_wrong_assignment_is_refused(assignment: str, message: str) -> None:
     with pytest.raises(UnsupportedConfigError) as refused:
         read_config(SMALL, "args.txt", [assignment])
     assert message in str(refused.value)
+
+
+def test_a_key_can_be_set_in_sections_of_any_file() -> None:
+    text = {"model_type": "llama", "vocab_size": 9, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    text |= {"num_attention_heads": 4, "max_position_embeddings": 8}
+    composite = json.dumps({"model_type": "llava", "text_config": text, "vision_config": {"hidden_size": 32}})
+    imported = read_config(composite, "config.json", ["text_config.hidden_size=128", "vocab_size=100"])
+    assert (imported.model["d_model"], imported.model["vocab_size"]) == (128, 100)
+    with pytest.raises(UnsupportedConfigError, match=r"as text_config.hidden_size and vision_config.hidden_size; name the section"):
+        read_config(composite, "config.json", ["hidden_size=128"])
 
 
 def test_an_assignment_overrides_the_file_and_is_noted() -> None:
