@@ -35,7 +35,8 @@ def is_command(text: str, file: str) -> bool:
 def command(text: str, literal: Callable[[str], Any]) -> dict[str, Any]:
     """Return the arguments of the program in a text, and under COMMAND the command."""
     if text.lstrip().startswith("--"):  # arguments alone, with parentheses that a shell would not accept
-        script, calls = Script(), [Call("", tuple(re.sub("[\"']", " ", text.replace("\\\n", " ")).split()), ())]
+        words = re.sub(r"(?<!\S)(?:#.*|\\(?=\s))|[\"']", " ", text).split()
+        script, calls = Script(), [Call("", tuple(words), ())]
     else:
         script = Script.of(text)
         calls = _programs(script)

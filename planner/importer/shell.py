@@ -49,7 +49,7 @@ class Script:
         """Follow a script. Raises UnsupportedConfigError if it is too large once expanded."""
         self = cls()
         self.variables.budget = 16 * len(text) + 2**20
-        self._run(Parser(text).script())
+        self._run(Parser(text.replace("\r\n", "\n")).script())
         return self
 
     def contents(self) -> Iterator[list[str]]:

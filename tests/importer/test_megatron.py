@@ -266,6 +266,26 @@ def test_a_script_is_trained_as_it_says() -> None:
     assert imported.omits == ("fp8_format hybrid: bytes are those without it",)
 
 
+def test_a_printed_list_states_the_replicas() -> None:
+    # 64 / (4 · 4) passes
+    right = {"batch_size": 4, "gradient_accumulation": 4, "precision": "bf16-master", "dropout": 0.1}
+    imported = read_config(PRINTED.format(""), "log.txt")
+    assert {key: imported.training[key] for key in right} == right
+    assert imported.omits == ("layout over devices (tensor_model_parallel_size 4): figures are for the whole model on one device",)
+
+
+@pytest.mark.parametrize("form", ["([1]+[0]*2)*2", "[1,0,0,1,0,0]", "3"])
+def test_layers_with_experts_are_listed_in_several_forms(form: str) -> None:
+    arguments = f"{SMALL} --num-layers 6 --num-experts 4 --moe-layer-freq '{form}'".replace("--num-layers 2 ", "")
+    layers = read_config(f"pretrain_gpt.py {arguments}", "x.sh").model["layers"]
+    assert next(run for run in layers if "layers" in run)["count"] == 2
+
+
+def test_lines_may_end_as_on_windows_and_have_comments() -> None:
+    assert read_config(LLAMA3.replace("\n", "\r\n"), "x.sh") == read_config(LLAMA3, "x.sh")
+    assert read_config(SMALL.replace("--swiglu", "\\\n# --bf16\n--swiglu"), "x").model == read_config(SMALL, "x").model
+
+
 def test_what_the_file_does_not_state_is_noted() -> None:
     imported = read_config(GPT3, "x.sh", ["vocab_size=50257"])
     notes = "\n".join(imported.notes)

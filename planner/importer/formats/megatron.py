@@ -6,6 +6,7 @@ transformer_config.py and core/models/gpt (what each switch builds).
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -31,7 +32,7 @@ _OFF = (
     "num_experts_switch perform_rl_step qk_l2_norm random_ltd retro_add_retriever use_legacy_models use_normhead vision_pretraining "
     "vocab_extra_ids yaml_cfg"
 )
-_DIGITS = 9  # of a number in text
+_DIGITS, _LONG = 9, 1000  # of a number, and of a list, in text
 
 _NORMED = flag("qk_layernorm")
 _SWIGLU = flag("swiglu gated_linear_unit", choice("activation_func", {"swiglu": True, "squaredrelu": False, "gelu": False}, False))
@@ -136,18 +137,26 @@ def _pattern(c: Reading, name: str, given: Any, every: Callable[[int, int], bool
 
 
 def _list_of(c: Reading, name: str, text: str) -> list[int] | int:
-    """Return the list of ``[0]*3+[1]*58``: lists of digits, repeated and joined up to MAX_LAYERS; no other Python code."""
-    made: list[int] = []
+    """Return the list of ``([0]*3+[1]*58)``: lists of digits, joined and repeated up to MAX_LAYERS; no other Python code."""
     if text.strip().isdecimal() and len(text) <= _DIGITS:
         return int(text)
-    for part in text.replace(" ", "").strip("()").split("+"):
-        body, _, times = part.strip("()").partition("]*")
-        digits, times = body.strip("[]").split(","), times or "1"
-        listed = part.lstrip("(").startswith("[") and all(digit in ("0", "1") for digit in digits)
-        if not listed or not times.isdecimal() or len(times) > _DIGITS or len(digits) * int(times) > MAX_LAYERS - len(made):
-            raise c.refusal(f"`{name}: {show(text)}` is not a list such as ([0]*3+[1]*58)")
-        made += [int(digit) for digit in digits] * int(times)
-    return made
+    try:
+        return _listed(ast.parse(text[:_LONG].strip(), mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise c.refusal(f"`{name}: {show(text)}` is not a list such as ([0]*3+[1]*58)") from None
+
+
+def _listed(node: ast.expr) -> list[int]:
+    match node:
+        case ast.List(elts=elements):
+            return [{"0": 0, "1": 1}.get(ast.unparse(one), -1) for one in elements]
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _listed(left) + _listed(right)
+        case ast.BinOp(left=left, op=ast.Mult(), right=ast.Constant(value=int(times))):
+            listed = _listed(left)
+            if len(listed) * times <= MAX_LAYERS:
+                return listed * times
+    raise ValueError
 
 
 def _experts(c: Reading) -> int:
