@@ -23,6 +23,7 @@ _ARITHMETIC: Mapping[type[ast.operator], Any] = {
 }  # fmt: skip
 _DOTS = re.compile(r" (\.{2,})(?: |$)")  # num_layers ...... 24
 _SECTION = "---- arguments ----", "---- end of arguments"  # of the list that Megatron-LM prints
+_GROUPED = re.compile(r"[-+]?\d{1,9}(?:_\d{1,9}){1,5}", re.ASCII)  # 739_328, an integer of YAML 1.1
 _INCLUDE = re.compile(r"^( *[\w-]+: +)!include +(\S+)", re.MULTILINE)  # of another file, whose name is kept
 
 
@@ -101,6 +102,8 @@ def _plain(node: Node) -> Any:  # noqa: ANN401
         return {key: _plain(value) for key, value in node.value.items()}
     if isinstance(node.value, list):
         return [_plain(value) for value in node.value]
+    if isinstance(node.value, str) and _GROUPED.fullmatch(node.value):
+        return int(node.value)
     if isinstance(node.value, (str, int, bool, type(None))):
         return node.value
     return None if node.value is UNREADABLE else literal(node.text)

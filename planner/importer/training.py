@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import prod
 from typing import Any
 
 from planner.importer.engine import Reading, Settings
@@ -103,6 +104,17 @@ def dropout(names: str) -> Settings:
         return max(given.values(), default=0) or None
 
     return {"training.dropout": Source(largest, names, absent="default 0")}
+
+
+def training_tokens(*names: str) -> Settings:
+    """Return the tokens of the whole training, a product of keys and the sequence length, if the file has all of them."""
+
+    def product(c: Reading) -> int | None:
+        factors = [*map(c.value, names), c["training.sequence_length"]]
+        whole = all(isinstance(factor, int) and not isinstance(factor, bool) and factor > 0 for factor in factors)
+        return prod(factors) if whole else None
+
+    return {"training.tokens": Source(product, " ".join(names), absent="without one of these, no tokens")}
 
 
 def exactly_divided(whole: Source, part: Source) -> Source:

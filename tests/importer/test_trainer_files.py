@@ -115,7 +115,8 @@ def test_nanotron_has_the_published_parameters(plan_model: PlanModel) -> None:
     imported = read(NANOTRON)
     assert total(imported, plan_model) == 134_515_008
     assert imported.training == {
-        "batch_size": 3, "sequence_length": 2048, "gradient_accumulation": 4, "precision": "bf16-master", "optimizer": "adamw",
+        "batch_size": 3, "sequence_length": 2048, "tokens": 100 * 3 * 4 * 4 * 2048, "gradient_accumulation": 4,
+        "precision": "bf16-master", "optimizer": "adamw",
         "recompute": "full",
     }  # fmt: skip
 
@@ -226,6 +227,13 @@ def test_yaml_in_braces_and_with_included_files_is_read(plan_model: PlanModel) -
     assert read_config(f"{{\n  # sizes\n  {small},\n}}", "70M.yml").model == read(NEOX).model
     text = "data: !include data/openwebtext_source.yaml\nmodel: {type: gpt2}\ntrainer: {mp: f32}\nvocab_size: 50257\n"
     assert total(read_config(text, "gpt2_small.yaml"), plan_model) == 124_439_808
+
+
+def test_digits_in_groups_are_an_integer_and_give_the_training_tokens() -> None:
+    """OLMo-1B's file has 739,328 steps of 2,048 sequences of 2,048 tokens, "3.1T tokens"."""
+    sizes = "{d_model: 2048, n_heads: 16, n_layers: 16, mlp_ratio: 8, rope: true, max_sequence_length: 2048}"
+    imported = read_config(f"model: {sizes}\nmax_duration: 739_328\nglobal_train_batch_size: 2048\n", "OLMo-1B.yaml")
+    assert imported.training["tokens"] == 739_328 * 2048 * 2048
 
 
 # OLMo-core leaves out keys that are null, and OLMo's null takes the vocabulary's size and the biases of the other matrices.

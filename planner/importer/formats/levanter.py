@@ -37,6 +37,7 @@ _DEVICE_BATCH = apply(lambda given: None if given == -1 else given, key("trainer
 
 _TRAINING = row(
     {"vocab_size": vocabulary("vocab_size", "levanter"), "training.sequence_length": same("context_length")},
+    training_tokens("trainer.num_train_steps", "trainer.train_batch_size"),
     {"training.batch_size": _DEVICE_BATCH, "training.precision": code(_precision, "trainer.mp")},
     recompute("gradient_checkpointing", [True, "full", "recompute"], [False], default="full"),
     optimizer("optimizer.type"), only={"use_hf_model_config": False},
@@ -99,7 +100,7 @@ TYPES = {
 
 # The keys that are read outside of the model's section; no other section describes the model.
 _SECTIONS: Mapping[str, tuple[str, ...]] = {
-    "trainer": ("mp", "per_device_parallelism"), "optimizer": ("type",), "use_hf_model_config": (),
+    "trainer": ("mp", "per_device_parallelism", "num_train_steps", "train_batch_size"), "optimizer": ("type",), "use_hf_model_config": (),
 }  # fmt: skip
 
 

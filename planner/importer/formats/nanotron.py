@@ -54,6 +54,7 @@ NANOTRON = row(
         "_sparse": code(_sparse_layers, layer_numbers("moe_config.layers", [-1])),
     }),
     {"training.batch_size": size("tokens.micro_batch_size", None), "training.sequence_length": same("context_length")},
+    training_tokens("tokens.train_steps", "tokens.micro_batch_size", "tokens.batch_accumulation_per_replica", "parallelism.dp"),
     {"training.gradient_accumulation": size("tokens.batch_accumulation_per_replica", None)},
     {"training.precision": when(apply(eq, "fp32", choice("model.dtype", _DTYPES, "bf16")), "fp32",
         when(_PLAIN_BF16, "bf16-master", "bf16"))},
@@ -68,7 +69,7 @@ NANOTRON = row(
             "z_loss_enabled z_loss_coefficient moe_config.router_aux_loss_coef"),
         ROUTES: "moe_config.token_dispatcher_type",
         DEVICES: (
-            "parallelism.dp parallelism.pp parallelism.pp_engine parallelism.tp_mode parallelism.tp_linear_async_communication "
+            "parallelism.pp parallelism.pp_engine parallelism.tp_mode parallelism.tp_linear_async_communication "
             "parallelism.expert_parallel_size parallelism.context_parallel_size parallelism.tp_recompute_allgather "
             "model.ddp_bucket_cap_mb optimizer.zero_stage ring_attn_heads_k_stride"
         ),
@@ -81,7 +82,6 @@ NANOTRON = row(
                 "learning_rate", "lr_decay_starting_step", "lr_decay_steps", "lr_decay_style", "lr_warmup_steps", "lr_warmup_style",
                 "min_decay_lr"))
         ),
-        "tokens also depend on the number of devices": "tokens.train_steps",
         NOT_COUNTED: (
             "checkpoints data_stages data doremi general lighteval logging profiler tokenizer s3_upload metrics_logging "
             "tokens.limit_test_batches tokens.limit_val_batches tokens.val_check_interval"

@@ -129,7 +129,8 @@ NEOX = row(
         apply(eq, "bf16", _DTYPE), choice("data_types.grad_accum_dtype", {"fp32": "fp32", "bf16": "bf16"}, _SUMS)))},
     {"training.optimizer": when(flag("use_bnb_optimizer"), "adamw-8bit", noted(
         "optimizer.type", {**OPTIMIZERS, "sgd": "sgd", "onebitadam": "adamw", "cpu_adam": "adamw"}, LIKE_ADAMW))},
-    dropout("hidden_dropout attention_dropout"), {"training.recompute": code(_recompute, _CHECKPOINTS, _TOGETHER)},
+    training_tokens("train_iters", "train_batch_size"), dropout("hidden_dropout attention_dropout"),
+    {"training.recompute": code(_recompute, _CHECKPOINTS, _TOGETHER)},
     {"training.implementation": code(_kernels, "attention_config")},
     only={
         "attention_config": replace(code(_attention, "attention_config"), text="global or flash in every layer"),
@@ -161,7 +162,7 @@ NEOX = row(
             "optimizer.params.betas optimizer.params.eps optimizer.params.momentum optimizer.params.weight_decay fp16.loss_scale "
             "fp16.loss_scale_window fp16.initial_scale_power fp16.hysteresis fp16.min_loss_scale"
         ),
-        "tokens also depend on the number of devices": "train_iters train_batch_size", DERIVED: "gas",
+        DERIVED: "gas",
         NOT_COUNTED: (
             "data_path data_impl split train_data_paths train_data_weights valid_data_paths valid_data_weights test_data_paths "
             "test_data_weights train_label_data_paths valid_label_data_paths test_label_data_paths weight_by_num_documents "

@@ -65,7 +65,7 @@ OLMO = row(
     {"positions": when(_ROPE, "rope", when(_ALIBI, "alibi", "learned")), "embedding_norm": flag("embedding_layer_norm")},
     {"head.tied": flag("weight_tying", True), "head.bias": when(flag("weight_tying", True), None, when(_BIAS, True))},
     {"training.batch_size": size("device_train_microbatch_size", None), "training.sequence_length": same("context_length")},
-    {"training.gradient_accumulation": size("device_train_grad_accum", None)},
+    {"training.gradient_accumulation": size("device_train_grad_accum", None)}, training_tokens("max_duration", "global_train_batch_size"),
     {"training.precision": noted(
         "precision", {"amp_bf16": "bf16-autocast", "amp_fp16": "fp16-autocast", "fp32": "fp32"}, "the precision is bf16-autocast", "fp32")},
     optimizer("optimizer.name"), recompute("activation_checkpointing", ["whole_layer"]),
@@ -84,7 +84,7 @@ OLMO = row(
             "optimizer.decay_norm_and_bias optimizer.decay_embeddings optimizer.metrics_log_interval optimizer.selective_updates "
             "optimizer.no_decay_norm_and_bias optimizer.record_update_metrics"
         ),
-        "tokens also depend on the number of devices": "max_duration global_train_batch_size device_train_batch_size stop_at stop_after",
+        DERIVED: "device_train_batch_size", "ends the training before its schedule": "stop_at stop_after",
         NOT_COUNTED: (
             "data tokenizer evaluators wandb save_folder remote_save_folder save_overwrite save_interval save_interval_unsharded "
             "save_interval_ephemeral save_num_checkpoints_to_keep save_num_unsharded_checkpoints_to_keep load_path try_load_latest_save "

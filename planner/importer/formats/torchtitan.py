@@ -32,6 +32,7 @@ def _precision(c: Reading) -> str:
 
 _TRAINING = row(
     {"context_length": size("training.seq_len", 2048), "training.sequence_length": same("context_length")},
+    training_tokens("training.steps", "training.global_batch_size"),
     {"training.batch_size": size("training.local_batch_size training.batch_size", 8)},
     {"training.precision": code(_precision, *_FP8, _STORED, _COMPUTED)},
     recompute("activation_checkpoint.mode", ["full"]), optimizer("optimizer.name"),
@@ -57,7 +58,6 @@ _TRAINING = row(
             "optimizer.lr optimizer.eps optimizer.beta1 optimizer.beta2 optimizer.weight_decay lr_scheduler training.max_norm "
             "training.warmup_steps"
         ),
-        "tokens also depend on the number of devices": "training.steps training.global_batch_size",
         NOT_COUNTED: (
             "job profiling metrics checkpoint validation memory_estimation training.dataset training.dataset_path "
             "training.dataloader.num_workers training.dataloader.persistent_workers training.dataloader.pin_memory "
