@@ -250,12 +250,15 @@ def _layers(values: Settings, model: SpecModel) -> list[SpecModel]:
 
 
 def _origins(c: Reading, model: SpecModel) -> dict[str, tuple[str, ...]]:
-    """Return the keys of each setting of the model; settings common to all layers are the model's attention or experts."""
+    """Return the keys of each part of the model, and of each setting of training.
+
+    Settings that all layers share are the model's attention or experts.
+    """
     origins: dict[str, dict[str, None]] = {}
     for setting, keys in c.origins.items():
         if setting == "_unused":
             continue
-        top = setting.partition(".")[0]
+        top = setting if setting.startswith("training.") else setting.partition(".")[0]
         if setting == "_experts" or (setting == "_sparse" and "layers" not in model):
             top = "experts"
         elif setting.startswith(("layers.", "_")):

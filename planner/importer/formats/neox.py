@@ -124,9 +124,9 @@ NEOX = row(
     {"layers.extra": code(_unused_norms)},
     {"training.batch_size": size("train_micro_batch_size_per_gpu", None), "training.sequence_length": size("seq_length", None)},
     {"training.gradient_accumulation": size("gradient_accumulation_steps", None)},
-    {"training.precision": when(apply(eq, "fp32", _DTYPE), "fp32", "bf16-master")},
-    {"training.gradient_dtype": when(apply(eq, "fp16", _DTYPE), "bf16", when(
-        apply(eq, "bf16", _DTYPE), choice("data_types.grad_accum_dtype", {"fp32": "fp32", "bf16": "bf16"}, _SUMS)))},
+    {"training.precision": apply(lambda dtype: dtype if dtype == "fp32" else f"{dtype}-master", _DTYPE)},
+    {"training.gradient_dtype": when(
+        apply(eq, "bf16", _DTYPE), choice("data_types.grad_accum_dtype", {"fp32": "fp32", "bf16": "bf16"}, _SUMS))},
     {"training.optimizer": when(flag("use_bnb_optimizer"), "adamw-8bit", noted(
         "optimizer.type", {**OPTIMIZERS, "sgd": "sgd", "onebitadam": "adamw", "cpu_adam": "adamw"}, LIKE_ADAMW))},
     training_tokens("train_iters", "train_batch_size"), dropout("hidden_dropout attention_dropout"),
