@@ -186,10 +186,12 @@ def sweep(folder: str) -> Line:
     grid = [f"training.batch_size=1..{SIDE}", f"training.sequence_length=8..{8 * SIDE}..8"]
     arguments = [argument for axis in grid for argument in ("--set", axis)]
 
+    line = ",".join(["%d"] * COLUMNS) + "\n"
+
     def printed() -> None:
         with (Path(folder) / "bare.csv").open("w") as file:
             for row in np.arange(SIDE * SIDE * COLUMNS).reshape(-1, SIDE, COLUMNS):
-                file.writelines("%d,%d,%d,%d,%d,%d,%d,%d,%d,%d\n" % tuple(cells) for cells in row.tolist())
+                file.writelines(line % tuple(cells) for cells in row.tolist())
 
     seconds, bare = best(python("-m", "planner", "sweep", str(LLAMA), *arguments, "--output", folder), printed, rounds=3)
     return Line("planner sweep, 1,000,000", seconds, "print as many integers", bare, 3)
