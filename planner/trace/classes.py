@@ -33,10 +33,10 @@ CLASSES: dict[ModelType, ModelClass] = {
 def modeled_class(model: Model) -> ModelType:
     """Return the class whose modules run under the implementations of transformers.
 
-    That is the spec's ``model.model_type``. If unset: gpt2 for learned positions and a fused QKV projection, else gpt_neox for LayerNorm
-    and llama for RMSNorm.
+    That is the spec's ``model.model_type``, if its differences from Llama are known. Else gpt2 for learned positions and a fused QKV
+    projection, gpt_neox for LayerNorm, and llama for RMSNorm.
     """
-    if model.model_type is not None:
+    if model.model_type in CLASSES:
         return model.model_type
     first = model.runs[0].layers[0].attention
     if model.positions.type == "learned" and first is not None and first.qkv == "fused":

@@ -327,6 +327,8 @@ FAMILIES: dict[ModelType, Family] = {
 
 def family_of(model: Model) -> Family:
     """Return the class that the spec names, or the first that matches the model. Raises ``CannotMeasureError`` if none does."""
+    if model.model_type and model.model_type not in FAMILIES:
+        raise CannotMeasureError(f"the class of {model.model_type} is built from a config.json only: verify that")
     families = [FAMILIES[model.model_type]] if model.model_type else [*FAMILIES.values()]
     for family in families:
         if matches(family, model):

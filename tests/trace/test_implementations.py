@@ -47,7 +47,7 @@ def planned(one: Model, implementation: Implementation) -> Plan:
 
 def test_every_name_has_an_entry() -> None:
     assert set(IMPLEMENTATIONS) == set(get_args(Implementation))
-    assert set(CLASSES) == set(get_args(ModelType))
+    assert set(CLASSES) <= set(get_args(ModelType))
 
 
 @pytest.mark.parametrize("implementation", get_args(Implementation))

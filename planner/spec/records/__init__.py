@@ -8,5 +8,6 @@ from planner.spec.records.attention import *  # noqa: F403 - each module holds r
 from planner.spec.records.document import *  # noqa: F403
 from planner.spec.records.mixers import *  # noqa: F403
 from planner.spec.records.model import *  # noqa: F403
+from planner.spec.records.model_types import *  # noqa: F403
 from planner.spec.records.parts import *  # noqa: F403
 from planner.spec.records.training import *  # noqa: F403

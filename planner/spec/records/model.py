@@ -19,9 +19,9 @@ from planner.spec.records.mixers import (
     Rwkv,
     ShortConvolution,
 )
+from planner.spec.records.model_types import ModelType
 from planner.spec.records.parts import Experts, Extra, FeedForward, Norm, NormPlacement, Positions
 
-ModelType = Literal["gpt2", "gpt_neox", "llama", "qwen2", "qwen3", "gemma2", "mixtral", "qwen3_moe", "deepseek_v3"]
 BlockType = Literal["sequential", "parallel_one_norm", "parallel_two_norms"]
 
 
