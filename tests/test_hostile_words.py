@@ -142,3 +142,12 @@ def test_the_keys_of_a_configuration_are_only_text(tmp_path: Path, capsys: pytes
         assert not COMMAND.search(text)
     assert len(err.splitlines()) == 2  # the keys, and the name of the file
     assert spec.load(str(made)).model.d_model == 8
+
+
+@each_word
+def test_an_argument_is_only_text(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "spec.yaml", f"--{word}"]) == 2
+    assert main(["show", f"{word}.yaml"]) == 2
+    err = capsys.readouterr().err
+    assert not CONTROL.search(err.replace("\n", ""))
+    assert not COMMAND.search(err)

@@ -112,12 +112,14 @@ class _Parser(argparse.ArgumentParser):
         """Print the usage and the message, with similar choices or options, and exit."""
         from difflib import get_close_matches
 
+        from planner.spec.printable import printable
+
         if choice := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
             near = get_close_matches(choice[1], re.findall(r"[\w-]+", choice[2]), 1)
         else:
             given = re.match(r"unrecognized arguments: (--[\w-]+)", message)
             near = get_close_matches(given[1], self._option_string_actions, 1) if given else []
-        super().error(f"{message}; did you mean {near[0]}?" if near else message)
+        super().error(printable(f"{message}; did you mean {near[0]}?" if near else message))
 
 
 def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
