@@ -135,7 +135,7 @@ AXOLOTL = program(
             "use_otel_metrics otel_metrics_host otel_metrics_port gradio_title gradio_share gradio_server_name gradio_server_port "
             "gradio_max_new_tokens gradio_temperature use_swanlab swanlab_project swanlab_experiment_name swanlab_description "
             "swanlab_mode swanlab_workspace tiled_mlp_num_shards tiled_mlp_use_original_mlp chunked_cross_entropy_num_chunks "
-            "expert_parallel_num_nvl_bytes expert_parallel_token_capacity base_model_ignore_patterns"
+            "expert_parallel_num_nvl_bytes expert_parallel_token_capacity base_model_ignore_patterns fp8_enable_fsdp_float8_all_gather"
         ),
         TUNES: (
             "num_epochs learning_rate embedding_lr embedding_lr_scale lr_scheduler lr_scheduler_kwargs lr_quadratic_warmup "
