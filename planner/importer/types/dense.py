@@ -177,7 +177,7 @@ ROWS: Mapping[str, Row] = {
         {"positions": apply(lambda width: rotated(width, width // 2), same("head_dim")), "head.tied": False},
         only={
             "apply_residual_connection_post_layernorm": False, "fp32_residual_connection": False, "tie_word_embeddings": False,
-            "pre_seq_len": (), "prefix_projection": False, "position_encoding_2d": (), "inner_hidden_size": (), "vision_config": (),
+            "pre_seq_len": (), "prefix_projection": False, "position_encoding_2d": (), "inner_hidden_size": (),
         },
         ignored={UNREAD: "vocab_size", ROTATES: "original_rope", RUNS: "apply_query_key_layer_scaling bias_dropout_fusion"},
     ),
