@@ -57,9 +57,11 @@ scenarios: [{name: long, sequence_length: 65}]
     8:43: error[context-length]: sequence_length 65 exceeds context_length 64, the size of the learned position embedding; \
 write at most 64, or raise context_length
 training: {gradient_dtype: bf16}
-    8:28: error[gradient-dtype]: gradient_dtype requires precision: bf16-master, not bf16-autocast; remove it
+    8:28: error[gradient-dtype]: gradient_dtype requires precision: bf16-master or fp16-master, not bf16-autocast; remove it
 training: {gradient_dtype: fp32, precision: fp32}
-    8:28: error[gradient-dtype]: gradient_dtype requires precision: bf16-master, not fp32; remove it
+    8:28: error[gradient-dtype]: gradient_dtype requires precision: bf16-master or fp16-master, not fp32; remove it
+training: {gradient_dtype: bf16, precision: fp16-master}
+    8:28: error[gradient-dtype]: precision fp16-master has no gradients in bf16; write fp16 or fp32
 training: {tokens: 100, steps: 2}
     8:20: error[tokens-steps]: tokens is 100, but 2 steps of 64 tokens (B * n * gradient_accumulation) are 128; \
 keep one of tokens and steps
