@@ -31,6 +31,7 @@ _SMALLER: Mapping[Precision, Sequence[Settings]] = {
     "bf16-autocast": ({"precision": "bf16-master", "gradient_dtype": "bf16"}, {"precision": "bf16"}),
     "fp16-autocast": ({"precision": "bf16-master", "gradient_dtype": "bf16"}, {"precision": "bf16"}),
     "bf16-master": ({"gradient_dtype": "bf16"}, {"precision": "bf16"}),
+    "fp16-master": ({"precision": "bf16"},),
     "bf16": (),
 }
 
