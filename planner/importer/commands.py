@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -86,14 +87,20 @@ def _literal(value: object, literal: Callable[[str], Any]) -> Any:  # noqa: ANN4
     return literal(value) if isinstance(value, str) else value
 
 
+def _line(text: str) -> str:
+    """Return a text from a script in one line."""
+    return textwrap.shorten("".join(one if one.isprintable() else " " for one in text), 200)
+
+
 def decided(config: Mapping[str, Any], matters: Callable[[str], bool]) -> dict[str, Any]:
     """Return a configuration without the values that its script alone does not decide; reject those that matter."""
     unset = {name: value for name, value in config.items() if isinstance(value, Unset)}
     for name, value in unset.items():
         if name == value.text:
-            raise UnsupportedConfigError(f"the arguments in `{name}` are not known: {value.reason}")
+            raise UnsupportedConfigError(f"the arguments in `{_line(name)}` are not known: {_line(value.reason)}")
     if needed := [name for name in unset if matters(name)]:
         name, value = needed[0], unset[needed[0]]
-        others = "".join(f" --set {other}=…" for other in needed)
-        raise UnsupportedConfigError(f"`--{name.replace('_', '-')} {value.text}`: {value.reason}; give it with{others}")
+        others = _line("".join(f" --set {other}=…" for other in needed))
+        written = _line(f"--{name.replace('_', '-')} {value.text}")
+        raise UnsupportedConfigError(f"`{written}`: {_line(value.reason)}; give it with {others}")
     return {name: value for name, value in config.items() if name not in unset}

@@ -7,6 +7,7 @@ import json
 import operator
 import re
 import tomllib
+import warnings
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -114,7 +115,9 @@ def literal(text: str) -> Any:  # noqa: ANN401 - any value of a file
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:
-        return ast.literal_eval(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # of text such as 3and
+            return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
         return text
 

@@ -327,6 +327,7 @@ def test_a_training_argument_becomes_its_setting(arguments: str, right: dict[str
         (SIZES.replace("${HIDDEN_SIZE}", "$HIDDEN"), "x.sh", "--set num_layers=… --set hidden_size=…"),
         (GPT3.replace("12288", "$(cat width)"), "x.sh", "`--hidden-size $(cat width)`: $(cat width) is a command"),
         (GPT3.replace("12288", "$HIDDEN"), "x.sh", "$HIDDEN`: HIDDEN is not set in the file; give it with --set hidden_size=…"),
+        (GPT3.replace("12288", "$(cat\n\x1b a)"), "x.sh", "`--hidden-size $(cat a)`: $(cat a) is a command"),
         (GPT3.replace("12288", "$1"), "x.sh", "$1 is an argument of the script"),
         (GPT3.replace("$EXTRA_ARGS", "$(cat extra)"), "x.sh", "the arguments in `$(cat extra)` are not known"),
         (GPT3 + "torchrun pretrain_gpt.py --num-layers 3 --hidden-size 4\n", "x.sh", "calls several programs with different arguments"),
