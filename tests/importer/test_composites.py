@@ -116,6 +116,46 @@ def test_published_sizes_of_llava(plan_model: PlanModel) -> None:
     assert counted(llava, plan_model) == 6_738_415_616 + 64 * 2 * 4096
 
 
+def test_published_sizes_of_mimo(plan_model: PlanModel) -> None:
+    # XiaomiMiMo/MiMo-7B-Base: 7,833,409,536 parameters on the Hub, its layer of multi-token prediction included.
+    mimo = {
+        "model_type": "mimo", "vocab_size": 151680, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 36,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "num_nextn_predict_layers": 1,
+    }  # fmt: skip
+    plan = plan_model(read_huggingface(mimo).model)
+    assert plan.prediction is not None
+    assert plan.parameters.total + plan.prediction.stored_params == 7_833_409_536
+
+
+def test_published_sizes_of_molmo(plan_model: PlanModel) -> None:
+    # Molmo-7B-D's text part is Qwen2-7B (7,615,616,512) with 128 more rows of the token embedding.
+    molmo = {
+        "model_type": "molmo", "vocab_size": 152064, "embedding_size": 152064, "hidden_size": 3584, "intermediate_size": 37888,
+        "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4, "qkv_bias": True, "layer_norm_type": "rms",
+    }  # fmt: skip
+    assert counted(molmo, plan_model) == 7_615_616_512 + 128 * 3584
+
+
+def test_layers_of_deci_lm_may_lack_a_part_or_have_one_matrix_for_it(plan_model: PlanModel) -> None:
+    whole = {"n_heads_in_group": 4, "no_op": False, "replace_with_linear": False}
+    blocks = [
+        {"attention": whole, "ffn": {"ffn_mult": 2.625}},
+        {"attention": {"no_op": True}, "ffn": {"ffn_mult": 1.0}},
+        {"attention": {"replace_with_linear": True}, "ffn": {"ffn_mult": 5.25}},
+        {"attention": whole, "ffn": {"replace_with_linear": True}},
+    ]
+    config = {
+        "model_type": "nemotron-nas", "vocab_size": 100, "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 4,
+        "intermediate_size": None, "num_key_value_heads": None, "block_configs": blocks,
+    }  # fmt: skip
+    # Widths of 2·ffn_mult·d/3, rounded up to a multiple of 256; 2 of 8 heads have keys and values; d² of one matrix; a norm of each part.
+    d, attention = 1024, 2 * 1024**2 + 2 * 1024 * 256
+    right = 2 * 100 * d + d + 2 * attention + 3 * d * (1792 + 768 + 3584) + 2 * d**2 + 7 * d
+    assert counted(config, plan_model) == right
+    with pytest.raises(UnsupportedConfigError, match="entry for each of 4 layers"):
+        read_huggingface(config | {"block_configs": blocks[:3]})
+
+
 @pytest.mark.parametrize("missing", ["text_config", "thinker_config"])
 def test_a_composite_without_its_text_part_is_refused(missing: str) -> None:
     model_type = "qwen2_5_omni" if missing == "thinker_config" else "llava"

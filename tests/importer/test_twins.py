@@ -24,7 +24,7 @@ TWINS = {model_type: list(configs) for model_type, configs in groupby(CONFIGS, k
 # Published with their own code; kimi_k2 is DeepSeek-V3, and two are MiniMax under other names.
 WITHOUT_CLASS = {
     "baichuan", "chatglm", "deepseek", "internlm", "internlm2", "kimi_k2", "mimo", "minicpm", "minimax_m1", "minimax_text_01", "molmo",
-    "orion", "qwen",
+    "nemotron-nas", "orion", "qwen",
 }  # fmt: skip
 # Text models that transformers only builds together with a model of images or sound: tests/importer/test_composites.py.
 PARTS = {

@@ -9,7 +9,7 @@ from planner.importer.engine import Reading, Row, row
 from planner.importer.keys import *
 from planner.importer.neutral import *
 from planner.importer.parts import *
-from planner.importer.reader import SpecModel
+from planner.importer.reader import SpecModel, show
 from planner.importer.types.dense import QWEN2, one_window
 from planner.importer.types.moe import GLM4_MOE, QWEN3_MOE
 
@@ -111,6 +111,50 @@ def _step_positions(c: Reading) -> list[SpecModel]:
     return [{} if positions == "rope" else {"positions": positions} for positions in made]
 
 
+# DeciLM, by its published code: each layer states its attention and feed-forward, either of which may be missing or one matrix.
+def _ffn_width(c: Reading, block: Any) -> int:
+    given = block.get("intermediate_size")
+    width = given if given is not None else int(2 * _number_in(c, block, "ffn_mult") * c["d_model"] / 3)
+    return positive(c, "intermediate_size", width if given is not None else -(-width // 256) * 256)
+
+
+def _number_in(c: Reading, block: Any, key: str) -> float:
+    value = block.get(key)
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < 2**20:
+        raise c.refusal(f"`block_configs` has `{key}: {show(value)}`, which is not a positive number")
+    return value
+
+
+def _parts(c: Reading, block: Any, key: str) -> Mapping[str, Any]:
+    part = block.get(key) if isinstance(block, Mapping) else None
+    if not isinstance(part, Mapping) or any(part.get(name) for name in ("sparsify", "num_sink_tokens", "window_length", "moe", "mamba")):
+        raise c.refusal(f"`block_configs` has a layer whose `{key}` is {show(part)}")
+    return part
+
+
+def _block(c: Reading, block: Any) -> SpecModel:
+    attention, ffn = _parts(c, block, "attention"), _parts(c, block, "ffn")
+    made: SpecModel = {"mixer": "none"} if attention.get("no_op") or attention.get("replace_with_linear") else {}
+    if not made:
+        heads, group = c["n_heads"], _number_in(c, attention, "n_heads_in_group")
+        if heads % group:
+            raise c.refusal(f"`block_configs` has `n_heads_in_group: {show(group)}`, which does not divide {heads} heads")
+        made = {"n_kv_heads": int(heads // group)}
+    made |= {"feed_forward": "none"} if ffn.get("no_op") or ffn.get("replace_with_linear") else {"d_ff": _ffn_width(c, ffn)}
+    linear = [name for name, part in (("self_attn", attention), ("mlp", ffn)) if part.get("replace_with_linear")]
+    components = {"self_attn": "attention", "mlp": "feed_forward"}
+    extra = [tensor(f"{name}.linear_attn", ["d_model", "d_model"], components[name], uses=1) for name in linear]
+    extra += [tensor(f"{name}.layernorm", ["d_model"], "norm") for name in linear]
+    return made | ({"extra": extra} if extra else {})
+
+
+def _blocks(c: Reading) -> list[SpecModel]:
+    blocks, n = c.value("block_configs"), c["n_layers"]
+    if not isinstance(blocks, list) or len(blocks) != n:
+        raise c.refusal(f"`block_configs` must be a list with an entry for each of {n} layers")
+    return [_block(c, block) for block in blocks]
+
+
 ROWS: Mapping[str, Row] = {
     # experts of images beside those of text in each sparse layer
     "ernie4_5_vl_moe_text": decoder(
@@ -159,6 +203,11 @@ ROWS: Mapping[str, Row] = {
         131072, GATED, one_window(None), _WITHOUT_HEAD_DIM, {"attention.qkv": "fused"}, own_kv_heads=8,
         only={"attention_bias": False, "mlp_bias": False, "lm_head_bias": False, "head_dim": same("head_dim")},
         ignored={ROTATES: "interpolate_factor", UNREAD: "full_attn_mod"},
+    ),
+    "nemotron-nas": decoder(
+        2048, BIAS, MLP_BIAS, feed_forward("gated", activation("hidden_act", "silu"), flag("mlp_bias")), _WITHOUT_HEAD_DIM,
+        {"layers.blocks": code(_blocks, "block_configs")},
+        only={"head_dim": same("head_dim"), "intermediate_size": (), "num_key_value_heads": ()},
     ),
     "qwen2_5_omni_text": row(QWEN2, tied(True)),
     "qwen3_omni_moe_text": QWEN3_MOE,
