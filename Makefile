@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WORKFLOW := $(VENV)/init/.github/workflows/model-capacity.yml
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint unit sweep verify bench readme docs catalogue pins format clean
+.PHONY: help run test lint unit sweep verify bench readme docs catalogue composites pins format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -49,6 +49,9 @@ docs: $(VENV)/dev ## regenerate the schema, the reference pages and the numbers 
 
 catalogue: $(VENV)/package ## regenerate specs/catalog and its table in docs/models.md
 	$(BIN)/python tools/catalogue.py
+
+composites: $(VENV)/dev ## regenerate what transformers makes of composite configurations (text and images); takes minutes
+	$(BIN)/python tools/composites.py
 
 pins: $(VENV)/python ## regenerate action/requirements.txt: the action's dependencies, with hashes, from constraints.txt
 	$(PIP) install uv==0.13.9
