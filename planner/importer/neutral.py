@@ -27,7 +27,7 @@ NEUTRAL: Mapping[str, str] = {
         ),
         RUNS: (
             "_attn_implementation _attn_implementation_autoset "
-            "attention_softmax_in_fp32 attn_implementation chunk_size_feed_forward ep_size js_config num_logits_to_keep "
+            "attention_softmax_in_fp32 attn_implementation chunk_size_feed_forward ep_size js_config num_image_tokens num_logits_to_keep "
             "output_attentions output_hidden_states output_router_logits output_scores pretraining_tp return_dict "
             "return_dict_in_generate scale_attention_softmax_in_fp32 torchscript use_bfloat16 use_cache use_flash_attn use_grouped_mm"
         ),

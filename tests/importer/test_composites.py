@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,9 @@ from planner.capacity.figures import Plan
 from planner.importer.formats.composite import STATES, TIE, table
 from planner.importer.formats.huggingface import read_huggingface
 from planner.importer.reader import UnsupportedConfigError
+from planner.importer.types import vision
+from planner.spec.problems import SpecError
+from tests.importer.test_changed_keys import changes
 
 PlanModel = Callable[..., Plan]
 Config = dict[str, Any]
@@ -110,10 +114,44 @@ def test_the_other_parts_are_named_from_the_file_or_its_class() -> None:
 CONFIGS_BY_TYPE = {config["model_type"]: config for config in CONFIGS}
 
 
-def test_published_sizes_of_llava(plan_model: PlanModel) -> None:
-    # LLaVA-1.5-7B's text_config states only what differs from the class: Llama-2-7B, with 64 more rows of embedding and head.
-    llava = {"model_type": "llava", "text_config": {"model_type": "llama", "max_position_embeddings": 4096, "vocab_size": 32064}}
-    assert counted(llava, plan_model) == 6_738_415_616 + 64 * 2 * 4096
+QWEN2_VL = {
+    "hidden_size": 3584, "intermediate_size": 18944, "max_window_layers": 28, "num_attention_heads": 28, "num_hidden_layers": 28,
+    "num_key_value_heads": 4, "sliding_window": 32768, "use_sliding_window": False, "vocab_size": 152064, "vision_start_token_id": 151652,
+    "image_token_id": 151655, "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}, "vision_config": {"depth": 32},
+    "tie_word_embeddings": False,
+}  # fmt: skip
+# The keys of published files that matter to the counts, and the parameters of the text model and LM head.
+PUBLISHED: list[tuple[Config, int]] = [
+    # LLaVA-1.5-7B: Llama-2-7B's 6,738,415,616, whose sizes are the class's, and 64 more rows of embedding and head
+    (
+        {"model_type": "llava", "text_config": {"model_type": "llama", "max_position_embeddings": 4096, "vocab_size": 32064}},
+        6_738_415_616 + 64 * 2 * 4096,
+    ),
+    # Qwen2-VL-7B and Qwen2.5-VL-7B: Qwen2-7B
+    ({"model_type": "qwen2_vl", **QWEN2_VL}, 7_615_616_512),
+    ({"model_type": "qwen2_5_vl", **QWEN2_VL}, 7_615_616_512),
+    # Llama-3.2-11B-Vision: Llama-3-8B, 8 rows for image tokens, and 8 layers with norms of queries and keys and two gates
+    (
+        {"model_type": "mllama", "text_config": {"model_type": "mllama_text_model", "vocab_size": 128256}},
+        8_030_261_248 + 8 * 4096 + 8 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096 + 2 * 128 + 2),
+    ),
+    # PaliGemma-3B: Gemma-2B's 2,506,172,416, and 1,216 more rows of the tied embedding
+    (
+        {
+            "model_type": "paligemma",
+            "text_config": {
+                "model_type": "gemma", "hidden_size": 2048, "intermediate_size": 16384, "num_attention_heads": 8, "num_hidden_layers": 18,
+                "num_image_tokens": 256, "num_key_value_heads": 1, "vocab_size": 257216,
+            },
+        },
+        2_506_172_416 + 1216 * 2048,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "params"), PUBLISHED, ids=lambda one: one["model_type"] if isinstance(one, dict) else "")
+def test_published_sizes(config: Config, params: int, plan_model: PlanModel) -> None:
+    assert counted(config, plan_model) == params
 
 
 def test_published_sizes_of_mimo(plan_model: PlanModel) -> None:
@@ -178,3 +216,29 @@ def test_the_table_is_what_the_installed_transformers_says() -> None:
     for name in random.Random(1).sample(sorted(known), SAMPLE):  # noqa: S311 - no secret
         assert composites.described(name) == known[name]
     assert dict(composites.texts()) == table()["texts"]
+
+
+@pytest.mark.filterwarnings("ignore")  # transformers' own
+def test_a_changed_key_of_a_text_part_means_what_its_class_makes_of_it(plan_model: PlanModel) -> None:
+    pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    every: list[tuple[str, Config]] = []
+    for base in CONFIGS:
+        known = table()["types"].get(base["model_type"], {"type": "", "part": ""})
+        if known["type"] in vision.ROWS and known["part"] in base:
+            part = known["part"]
+            text = getattr(transformers.AutoConfig.for_model(**copy(base)), part)
+            full = json.loads(text.to_json_string(use_diff=False)) | {"model_type": known["type"]}
+            every += [(key, base | {part: changed}) for key, changed in changes(base[part], full) if key != TIE]
+    wrong = []
+    for key, config in every if os.environ.get("CHANGES") == "all" else random.Random(2).sample(every, 10 * SAMPLE):  # noqa: S311
+        try:
+            ours = counted(copy(config), plan_model)
+        except (UnsupportedConfigError, SpecError):
+            continue
+        try:
+            right = language_params(config)
+        except Exception:  # noqa: BLE001, S112 - whatever the class raises, it makes no model of this config
+            continue
+        wrong += [(key, config, ours, right)] if ours != right else []
+    assert not wrong

@@ -29,6 +29,11 @@ _OUTER = {
     "qwen3_omni_moe": ("thinker_config", "qwen3_omni_moe_thinker"),
 }
 _HEAD_OF_TOP = {"ovis2": ("vocab_size", "hidden_size")}  # types whose LM head has the sizes at the top
+# Layers of a text part that images alone use: their weights are counted.
+_IDLE = {
+    "ernie4_5_vl_moe_text": ("work and activations of the experts of images, whose weights are counted",),
+    "mllama_text_model": ("work and activations of the layers that attend to images, whose weights are counted",),
+}
 _NO_PARTS = ("quantization_config", "generation_config", "attn_config", "ffn_config", "per_layer_config")
 
 
@@ -54,40 +59,47 @@ def text_part(config: Config, model_type: str) -> TextPart | None:
     if model_type in _OUTER:
         key, inner_type = _OUTER[model_type]
         inner = config.get(key)
-        made = text_part(inner, inner_type) if isinstance(inner, Mapping) else None
-        if made is None:
+        if not isinstance(inner, Mapping) or (made := text_part(inner, inner_type)) is None:
             raise UnsupportedConfigError(f"{name} config: `{key}` is missing, and only its text part can be read")
         return replace(made, omits=(*made.omits, *other_parts({other: value for other, value in config.items() if other != key})))
     known = table()["types"].get(model_type, {})
     path = known.get("part") or next((key for key in _PARTS if isinstance(config.get(key), Mapping)), "")
     given = config.get(path)
     if isinstance(given, Mapping):
-        text, where = dict(given), f"`{path}`"
+        text, notes = _inner(config, given, known, name, path)
     elif model_type in _FLAT:
         text = {key: value for key, value in config.items() if not _is_part(key, value)} | {"model_type": _FLAT[model_type]}
-        where, path = "the keys at the top", ""
+        notes = [f"only the text model of a {name} config is imported; the rest is not counted"]
     elif known:
         raise UnsupportedConfigError(f"{name} config: `{path}` is missing, and only the text part can be read")
     else:
         return None
-    if lacking := [key for key in _HEAD_OF_TOP.get(model_type, ()) if config.get(key) is None]:
-        raise UnsupportedConfigError(f"{name} config: `{lacking[0]}` is missing at the top, and the LM head has this size")
-    own = text.get("model_type")
-    text_type = known.get("type") if known.get("fixed") or own in (None, f"{model_type}_text") else own
+    omits = other_parts(config, path) or _parts(known.get("others", ()))
+    return TextPart(text, tuple(notes), (*omits, *_IDLE.get(str(text["model_type"]), ())))
+
+
+def _inner(config: Config, given: Config, known: Mapping[str, Any], name: str, path: str) -> tuple[Config, list[str]]:
+    """Return the text part inside a composite with the values of absent keys, and notes about both."""
+    text, own = dict(given), given.get("model_type")
+    text_type = known.get("type") if known.get("fixed") or own in (None, f"{name}_text") else own
     if not isinstance(text_type, str):
         raise UnsupportedConfigError(f"{name} config: `{path}` has no `model_type`, so its keys cannot be interpreted")
+    if lacking := [key for key in _HEAD_OF_TOP.get(name, ()) if config.get(key) is None]:
+        raise UnsupportedConfigError(f"{name} config: `{lacking[0]}` is missing at the top, and the LM head has this size")
     text["model_type"] = text_type
-    notes = [f"only the text model is imported, {where} of a {name} config; the rest is not counted"]
-    if (row := FAMILIES.get(text_type)) and path:
-        defaults = dict(_defaults(row, text, known))
-        _check_agreement(config, text | defaults, row, name, path)
-        if defaults:
-            listed = ", ".join(f"{key} {value}" for key, value in defaults.items())
-            notes.append(f"missing from the file, so the class's defaults apply: {listed}")
-        text |= defaults
-        if TIE in row.single and (tied := _tied(config, text, known.get("ties"), name, path)) is not None:
-            text[TIE] = tied
-    return TextPart(text, tuple(notes), other_parts(config, path) or _parts(known.get("others", ())))
+    notes = [f"only the text model is imported, `{path}` of a {name} config; the rest is not counted"]
+    row = FAMILIES.get(text_type)
+    if row is None:
+        return text, notes
+    defaults = dict(_defaults(row, text, known))
+    text |= defaults
+    _check_agreement(config, text, row, name, path)
+    if defaults:
+        listed = ", ".join(f"{key} {value}" for key, value in defaults.items())
+        notes.append(f"missing from the file, so the class's defaults apply: {listed}")
+    if TIE in row.single and (tied := _tied(config, text, known.get("ties"), name, path)) is not None:
+        text[TIE] = tied
+    return text, notes
 
 
 def _defaults(row: Row, text: Config, known: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -117,7 +129,7 @@ def _tied(config: Config, text: Config, ties: str | None, name: str, path: str) 
     """
     above, inside = config.get(TIE), text.get(TIE)
     default = table()["texts"].get(str(text["model_type"]), {}).get(TIE)
-    if ties is None or above not in STATES or inside not in STATES:
+    if ties is None or not isinstance(above, bool | None) or not isinstance(inside, bool | None):
         return above if inside is None else inside
     made = ties[3 * STATES.index(above) + STATES.index(inside)] == "t"
     if above is None and str(config.get("transformers_version", "")).startswith("4.") and default is False:
