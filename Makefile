@@ -31,7 +31,7 @@ unit: $(VENV)/dev ## run only the tests
 
 sweep: $(VENV)/dev ## draw many more random specs than the tests do, and change every key of every model type
 	SHAPES=2000 SEEDS=0:200 $(BIN)/pytest tests/test_random_specs.py tests/verify/test_random_shapes.py
-	CHANGES=all $(BIN)/pytest tests/importer/test_changed_keys.py
+	CHANGES=all $(BIN)/pytest tests/importer/test_changed_keys.py tests/importer/test_composites.py
 
 verify: $(VENV)/dev ## compare every spec's parameters with PyTorch
 	$(BIN)/planner verify specs/*.yaml
