@@ -19,7 +19,7 @@ from planner.report import omitted
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, GROUPS
 from planner.report.planned import Planned
 from planner.trace.kernels import FLASH_ALIGNMENT, FLASH_WIDEST_HEAD
-from planner.trace.sizes import Expression, Factor, Monomial, Size, evaluate, spreadsheet, symbols, terms_of, text
+from planner.trace.sizes import HELPERS, Expression, Factor, Monomial, Size, evaluate, spreadsheet, symbols, terms_of, text
 
 if TYPE_CHECKING:
     from xlsxwriter.worksheet import Worksheet
@@ -86,6 +86,7 @@ class _Cells:
     cells: dict[Factor | Expression | int, str]
     values: dict[Factor, int]
     products: dict[Monomial, str] = field(default_factory=dict)  # the texts of products so far
+    numbers: dict[Monomial, int] = field(default_factory=dict)  # and their values
 
     def write(self, sheet: Worksheet, at: tuple[int, int], size: Size | None, value: int | None) -> None:
         """Write a metric as a formula with its value, a constant as a number, and nothing for None."""
@@ -105,7 +106,8 @@ class _Cells:
                         if not isinstance(argument, int) and argument not in self.cells:
                             self.cells[argument] = self.working(argument, self.formula(argument))
                     whole = Expression({((factor, 1),): 1})
-                    self.values[factor] = evaluate(whole, self.values)
+                    helper, arguments = factor
+                    self.values[factor] = HELPERS[helper](*map(self.value, arguments))
                     self.cells[factor] = self.working(whole, spreadsheet(whole, self.cells))
         made = spreadsheet(size, self.cells, self.products)
         if len(made) <= LONGEST:
@@ -113,6 +115,13 @@ class _Cells:
         terms = list(terms_of(size).items())
         parts = [cast("Size", Expression(dict(some))) for some in (terms[: len(terms) // 2], terms[len(terms) // 2 :])]
         return " + ".join(self.working(part, self.formula(part)) for part in parts)
+
+    def value(self, size: Size) -> int:
+        """Return the value of a size; those of its products are kept for other sizes."""
+        for product in terms_of(size):
+            if product not in self.numbers:
+                self.numbers[product] = evaluate(Expression({product: 1}), self.values)
+        return sum(multiple * self.numbers[product] for product, multiple in terms_of(size).items())
 
     def working(self, size: Size, formula: str) -> str:
         """Write a part of a formula into a cell of its own and return the cell's name."""
@@ -122,7 +131,7 @@ class _Cells:
             self.book.texts[size] = text(size)[:_LONGEST_TEXT]
         sheet.write_string(at, 0, self.row.plan.name)
         sheet.write_string(at, 1, self.row.plan.scenario)
-        sheet.write_formula(at, 2, f"={formula}", self.book.formats["number"], evaluate(size, self.values))
+        sheet.write_formula(at, 2, f"={formula}", self.book.formats["number"], self.value(size))
         sheet.write_string(at, 3, self.book.texts[size])
         return f"Workings!$C${at + 1}"
 

@@ -170,16 +170,18 @@ def never_exceeds(a: Size, b: Size) -> bool:
 
 def undominated(sizes: Iterable[Size]) -> list[Size]:
     """Return the sizes that no other size always reaches."""
-    distinct = list(dict.fromkeys(sizes))
-    common = common_part(distinct)
-    rests = [terms_of(size - common) for size in distinct]  # sums along a trace have most terms in common
+    given = list(sizes)
+    common = common_part(given)
+    rests = [terms_of(size - common) for size in given]  # sums along a trace have most terms in common
     monomials = dict.fromkeys(monomial for rest in rests for monomial in rest)
-    multiples = [[rest.get(monomial, 0) for monomial in monomials] for rest in rests]
-    top: list[int] = []
-    for number in sorted(range(len(rests)), key=lambda number: -sum(multiples[number])):  # what reaches a size has no smaller sum
-        if not any(all(map(le, multiples[number], multiples[other])) for other in top):
-            top.append(number)
-    return [distinct[number] for number in sorted(top)]
+    numbers: dict[tuple[int, ...], int] = {}  # of the first size with these multiples
+    for number, rest in enumerate(rests):
+        numbers.setdefault(tuple([rest.get(monomial, 0) for monomial in monomials]), number)
+    top: list[tuple[int, ...]] = []
+    for multiples in sorted(numbers, key=sum, reverse=True):  # what reaches a size has no smaller sum
+        if not any(all(map(le, multiples, other)) for other in top):
+            top.append(multiples)
+    return [given[number] for number in sorted(numbers[multiples] for multiples in top)]
 
 
 def common_part(sizes: Sequence[Size]) -> Size:
