@@ -41,7 +41,7 @@ def language_params(config: Config) -> int:
     import transformers
     from transformers.models.auto import modeling_auto
 
-    transformers.logging.set_verbosity_error()
+    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     hf_config = transformers.AutoConfig.for_model(**copy(config))
     with_images = config["model_type"] in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
     automatic: Any = transformers.AutoModelForImageTextToText if with_images else transformers.AutoModelForMultimodalLM
@@ -202,7 +202,7 @@ def test_a_composite_without_its_text_part_is_refused(missing: str) -> None:
 
 
 def test_an_outer_size_that_the_text_part_does_not_have_is_refused() -> None:
-    with pytest.raises(UnsupportedConfigError, match="`vocab_size: 99` and `text_config.vocab_size: 32000` disagree"):
+    with pytest.raises(UnsupportedConfigError, match=r"`vocab_size: 99` and `text_config.vocab_size: 32000` disagree"):
         read_huggingface({"model_type": "llava", "vocab_size": 99, "text_config": {"model_type": "llama"}})
 
 
