@@ -139,7 +139,8 @@ def test_an_invalid_config_json_writes_nothing(empty: Repo, text: str) -> None:
 
 def test_a_config_json_that_does_not_exist(empty: Repo) -> None:
     assert empty.run("init", "mine", "--from", "lama")[2] == (
-        "planner: init: lama: no such file; --from accepts gpt2, llama or a config.json\n"
+        "planner: init: lama: no such file or catalog model; --from accepts gpt2, llama, a catalog model or a config.json; "
+        "did you mean llama?\n"
     )
 
 
