@@ -24,9 +24,9 @@ def _html(plans: Sequence[Plan]) -> Iterator[str]:
         yield page.models_table(plans)
     yield from (f"<p>{text(note)}" for note in (*omitted.lines((plan.name, plan.omits) for plan in plans), omitted.UNPADDED))
     for plan in plans:
-        known = FormulaList()
-        shown, formulas = known.linked("".join(sections.model([sections.Facts(plan)], known)), links=False)
-        yield f"<h2>{text(overview.title(plan))}</h2><p class=q>{sections.sizes(plan)}{shown}"
+        known, facts = FormulaList(), sections.Facts(plan)
+        shown, formulas = known.linked("".join(sections.model([facts], known)), links=False)
+        yield f"<h2>{text(overview.title(plan))}</h2><p class=q>{sections.sizes(facts)}{shown}"
         yield f"<details><summary>Formulas</summary><ol>{formulas}</ol></details>"
 
 

@@ -100,12 +100,12 @@ def _models(models: Sequence[Planned], facts: Sequence[Sequence[Facts]], known: 
 
 
 def _model(number: int, model: Planned, facts: Sequence[Facts], known: FormulaList) -> Iterator[str]:
-    spec, base = model.spec, model.plans[0]
+    spec = model.spec
     yield f"<h2 id=m{number}>{text(spec.name)}</h2>"
     if spec.description:
         yield f"<p>{text(spec.description)}"
     from_where = ", ".join((text(display_path(spec.path)), *map(link, spec.sources[:1])))
-    yield f"<p class=q>{from_where}<br>{sections.sizes(base)}\n"
+    yield f"<p class=q>{from_where}<br>{sections.sizes(facts[0])}\n"
     yield from (f"<p>Waiver: {text(note)}" for note in breakdown.waivers(spec).notes)
     yield from sections.model(facts, known)
 

@@ -142,9 +142,9 @@ def model(facts: Sequence[Facts], known: FormulaList) -> Iterator[str]:
         yield from (memory(one), one.once(curves), conventions(one), shapes(one))
 
 
-def sizes(plan: Plan) -> str:
+def sizes(facts: Facts) -> str:
     """List the value of each symbol in the formulas."""
-    values = symbolize(plan.model, plan.training).values
+    values = facts.names.values
     return ", ".join(f"{text(name)} {units.exact(value)}" for name, value in values.items() if name != "tokens")
 
 
