@@ -29,7 +29,7 @@ def read_huggingface(config: Config) -> Imported:
     if not isinstance(model_type, str):
         raise UnsupportedConfigError("config.json has no `model_type`, so its other keys cannot be interpreted")
     whole = config
-    part = None if model_type in FAMILIES else text_part(config, model_type)
+    part = None if model_type in FAMILIES or model_type in REFUSED else text_part(config, model_type)
     if part:
         config, model_type = part.config, str(part.config["model_type"])
     if model_type not in FAMILIES:
