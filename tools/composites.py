@@ -1,10 +1,10 @@
 """Write planner/importer/formats/composites.json, what the installed transformers makes of composite configurations.
 
-``types`` has each composite type whose text part can be read: the name of the text part (``part``) and its type, the other parts, whether
-that applies
-whatever the file says (``fixed``), the values of absent keys that differ from those of the type's own class (``defaults``), and whether
-the LM head is tied (``ties``): a letter for each pair of the key ``tie_word_embeddings`` at the top and in the text part, both absent,
-true or false, in this order. ``texts`` has the values of absent keys that are required of a text model, and of ``tie_word_embeddings``.
+``types`` has each composite type whose text part can be read: the name of the text part (``part``) and its type, the other parts,
+whether that type applies whatever the file says (``fixed``), the values of absent keys that differ from those of the type's own class
+(``defaults``), and whether the LM head is tied (``ties``): a letter for each pair of the key ``tie_word_embeddings`` at the top and in
+the text part, both absent, true or false, in this order. ``texts`` has the values of absent keys that are required of a text model, and
+of ``tie_word_embeddings``.
 """
 
 from __future__ import annotations
