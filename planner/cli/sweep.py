@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         load = partial(spec.load, arguments.spec, convert=as_spec)
         with Progress() as progress:
-            made = sweep.sweep(load, [axes.parse(one) for one in arguments.set], progress, metric=arguments.figure)
+            made = sweep.sweep(load, [axes.parse(one) for one in arguments.set], partial(progress, what="plans"), metric=arguments.figure)
     except spec.SpecError as error:
         return report(error.problems)
     except (ValueError, sweep.SweepError) as error:
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     figure = arguments.figure
     with Progress() as progress:
         files: dict[str, Content] = {
-            "sweep.csv": (piece.encode() for piece in sweep.csv(made, progress)),
+            "sweep.csv": (piece.encode() for piece in sweep.csv(made, partial(progress, what="points"))),
             "sweep.md": view.as_markdown(made, figure).encode(),
             "sweep.svg": view.chart(made, figure).encode(),
         }
