@@ -11,7 +11,8 @@ from planner.capacity.plan import plan
 from planner.capacity.symbols import ByStructure, SymbolicModel, symbolize, with_symbols_for_step
 from planner.spec.records import Scenario, Spec
 from planner.spec.resolve import default_d_ff, default_head_dim
-from planner.trace.sizes import Size, symbol
+from planner.trace.decoder import mask_starts
+from planner.trace.sizes import Size, minimum, symbol
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,9 +51,24 @@ def formulas(spec: Spec, scenario: Scenario, by_structure: ByStructure[Plan] | N
 
 @dataclass(frozen=True, slots=True)
 class StepFormulas:
-    """A plan over symbols for the batch size B and the sequence length n alone: its figures at many of both at once."""
+    """A plan over symbols for the batch size B and the sequence length n alone: its figures at many of both at once.
+
+    ``longer``: sequence lengths from which on another plan holds, ascending, each with that plan.
+    """
 
     plan: Plan
+    longer: tuple[tuple[int, Plan], ...] = ()
+
+    def size(self, figure: Callable[[Plan], Size | None]) -> Size | None:
+        """Return a figure of the plan as one expression, None if it has none."""
+        made = figure(self.plan)
+        before = made
+        for start, one in self.longer:
+            after = figure(one)
+            if made is not None and before is not None and after is not None:
+                made = made + (after - before) * minimum(symbol("n") // start, 1)
+            before = after
+        return made
 
     def at(
         self, batch_size: NDArray[np.int64], sequence_length: NDArray[np.int64], *figures: Callable[[Plan], Size | None]
@@ -70,7 +86,7 @@ class StepFormulas:
             raise ValueError("batch sizes and sequence lengths are at least 1")
         if B.size and model.positions.type == "learned" and n.max() > model.context_length:
             raise ValueError(f"{self.plan.name} has learned positions for {model.context_length} tokens, fewer than {n.max()}")
-        return values_at([figure(self.plan) for figure in figures], B, n)
+        return values_at([self.size(figure) for figure in figures], B, n)
 
 
 def values_at(sizes: Iterable[Size | None], batch_size: NDArray[np.int64], sequence_length: NDArray[np.int64]) -> list[Values | None]:
@@ -90,7 +106,9 @@ def _integers(sizes: NDArray[Any]) -> NDArray[np.int64]:
 
 def step_formulas(spec: Spec, scenario: Scenario) -> StepFormulas:
     """Return a scenario's plan with symbols for B and n. Raises what ``plan`` raises."""
-    return StepFormulas(plan(spec, Scenario(scenario.name, with_symbols_for_step(scenario.training))))
+    longer = [window for window in mask_starts(spec.model, scenario.training) if window > 1]
+    made = [plan(spec, Scenario(scenario.name, with_symbols_for_step(scenario.training, n))) for n in (1, *longer)]
+    return StepFormulas(made[0], tuple(zip(longer, made[1:], strict=True)))
 
 
 def _derived(spec: Spec, values: dict[str, int]) -> dict[str, Size]:

@@ -96,9 +96,9 @@ def symbolize(model: Model, training: Training) -> SymbolicModel:
     return SymbolicModel(model, training, names.values, names.chosen_by)
 
 
-def with_symbols_for_step(training: Training) -> Training:
-    """Return the training with symbols for its batch size and sequence length only."""
-    return replace(training, batch_size=_symbol("B"), sequence_length=_symbol("n"))
+def with_symbols_for_step(training: Training, n: int) -> Training:
+    """Return the training with symbols for its batch size and sequence length only. The structure is that for n tokens."""
+    return replace(training, batch_size=_symbol("B"), sequence_length=_symbol("n", n))
 
 
 def _layer(layer: Layer, names: _Names) -> Layer:

@@ -150,7 +150,7 @@ def _block(spec: Spec, settings: tuple[int | str, ...], step: dict[str, Axis], m
         raise SweepError(str(error)) from None
     sizes: dict[str, Size] = {}
     for metric in metrics:
-        size = METRICS[metric](formulas.plan)
+        size = formulas.size(METRICS[metric])
         if size is None:
             raise SweepError(f"{spec.name} has no value of {metric}; write training.tokens in the spec")
         sizes[metric] = size

@@ -18,6 +18,7 @@ from planner.capacity.symbols import ByStructure
 from planner.report import omitted
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, GROUPS
 from planner.report.planned import Planned
+from planner.trace.decoder import mask_starts
 from planner.trace.kernels import FLASH_ALIGNMENT, FLASH_WIDEST_HEAD
 from planner.trace.sizes import HELPERS, Expression, Factor, Monomial, Size, evaluate, spreadsheet, symbols, terms_of, text
 
@@ -252,6 +253,11 @@ def _conditions(row: _Row, cells: Mapping[Factor | Expression | int, str]) -> It
         unlike = f"OR(MOD({here},{FLASH_ALIGNMENT})<>0,{here}>{FLASH_WIDEST_HEAD})" if usual else f"{here}<>{stored}"
         yield unlike, "head_dim may call for other kernels than these figures have"
     model = row.plan.model
+    if "n" in cells and mask_starts(model, row.plan.training):
+        for name, window in made.values.items():
+            if name.rstrip("_0123456789") == "window" and name in cells:
+                crossed = "<" if made.values["n"] >= window else ">="
+                yield f"{cells['n']}{crossed}{cells[name]}", "a window begins or ceases to limit n, which calls for other kernels"
     named = [name for name in _NAMED_BY_EXTRA if name in cells]
     if named and (model.extra or any(layer.extra for run in model.runs for layer in run.layers)):
         moved = ",".join(f"{cells[name]}<>{made.values[name]}" for name in named)

@@ -14,6 +14,8 @@ class ModelClass:
     residual_dropout: bool = False  # on token embeddings and sublayer outputs, besides attention probabilities
     position_ids: bool = True  # every layer gets position ids
     softmax_in_float32: bool = True  # in eager attention, for any dtype of the scores
+    explicit_mask: bool = False  # fused attention gets a mask even if a flag would do
+    grouped_heads: bool = True  # fused attention supports fewer key heads than query heads; otherwise it broadcasts one
     joins_rotated: bool = False  # concatenates rotated channels with the rest, even if the rest is empty
 
 
@@ -27,6 +29,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     "mixtral": ModelClass(),
     "qwen3_moe": ModelClass(),
     "deepseek_v3": ModelClass(),
+    "falcon": ModelClass(position_ids=True, explicit_mask=True, grouped_heads=False),
 }
 
 

@@ -79,6 +79,14 @@ def trace(model: Model, training: Training) -> Trace:
     return Trace(*recorded, ids.bytes + targets.bytes, (*t.implementation.not_counted, *t.notes))
 
 
+def mask_starts(model: Model, training: Training) -> tuple[int, ...]:
+    """Return the sequence lengths, ascending, from which on fused attention of some layers gets a mask: their windows."""
+    if not IMPLEMENTATIONS[training.implementation].masks_from_window:
+        return ()
+    kinds = (layer.attention for run in model.runs for layer in run.layers)
+    return tuple(sorted({kind.window for kind in kinds if kind and kind.window is not None}))
+
+
 def new_tape(model: Model, training: Training) -> Tape:
     """Return an empty tape."""
     return Tape(IMPLEMENTATIONS[training.implementation], model, training)

@@ -32,8 +32,8 @@ class Implementation:
     positions: Callable[[Tape, Size], Tensor]
     # Return the position ids passed to every layer, if any.
     position_ids: Callable[[Tape, Size], Tensor | None]
-    # Return the mask that layers of one window share, added to the scores of B sequences of n tokens, if any.
-    mask: Callable[[Tape, Size, Size], Tensor | None]
+    # Return the mask that layers of one window share, for the scores of B sequences of n tokens, if any.
+    mask: Callable[[Tape, Size, Size, Size | None], Tensor | None]
     # Rotate queries or keys [B, heads, n, h] by tables of cosines and sines; the flag: their heads are interleaved in a fused projection.
     rotate: Callable[[Tape, Tensor, tuple[Tensor, Tensor], bool], Tensor]
     # Attend causally with q [B, H, n, h] to k and v [B, K, n, h] -> [B, H, n, h]; an attention bias; whether scores are soft-capped.
@@ -50,6 +50,8 @@ class Implementation:
     recomputes_whole: bool = False
     # Whether each attention stores a causal mask of context_length² elements in a buffer.
     mask_buffers: bool = False
+    # Whether fused attention gets a mask instead of a flag if the sequence is at least as long as the layer's window.
+    masks_from_window: bool = False
     # Whether the frequencies of rotary positions and the scale of the embedding are buffers.
     constant_buffers: bool = False
     # What the figures omit, one sentence each.

@@ -17,23 +17,34 @@ FLASH_WIDEST_HEAD = 256
 FLASH_ALIGNMENT = 8  # elements of head_dim
 CUDNN_WIDEST_HEAD, CUDNN_ALIGNMENT = 128, 8
 EFFICIENT_ALIGNMENT = 16  # bytes of head_dim
-BIAS_ALIGNMENT = 16  # elements of a row of the bias
+BIAS_ALIGNMENT = 8  # elements of a row of the bias: preprocess_mask
 
 
-def fused_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Attend causally with q [B, H, n, h] to k and v [B, K, n, h] -> [B, H, n, h]."""
+def fused_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, *, grouped: bool = True) -> Tensor:
+    """Attend causally with q [B, H, n, h] to k and v [B, K, n, h] -> [B, H, n, h].
+
+    ``bias`` is added to the scores; a Boolean mask is turned into one. ``grouped``: fewer key heads than query heads are groups, which
+    kernels support (``enable_gqa``); otherwise one key head is broadcast, which none does.
+    """
     q, k, v = (op.cast_lower_precision(t, x) for x in (q, k, v))
-    bias = bias and op.cast_lower_precision(t, bias)
-    made = sdpa(t, q, k, v, bias)
+    bias = bias and additive(t, op.cast_lower_precision(t, bias), q.dtype)
+    made = sdpa(t, q, k, v, bias, grouped=grouped)
     op.keep_alive(t, q, k, v)
     return made
 
 
-def sdpa(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+def additive(t: Tape, mask: Tensor, dtype: Dtype) -> Tensor:
+    """Return a Boolean mask as zeros and negative infinities (convert_boolean_attn_mask); any other is returned itself."""
+    if mask.dtype != "bool":
+        return mask
+    return t.record("where", [mask], [t.tensor(mask.shape, dtype, needs_grad=False)], by=additive)[0]
+
+
+def sdpa(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, grouped: bool) -> Tensor:
     """Attend with the kernel that PyTorch selects for these inputs."""
-    name = kernel(t, (q, k, v), bias)
+    name = kernel(t, (q, k, v), bias, grouped=grouped)
     if name == "math":
-        return math_attention(t, q, k, v, bias)
+        return math_attention(t, q, k, v, bias, grouped=grouped)
     B, H, n, h = q.shape
     if name == "flash_attention":
         statistics = [t.tensor((B, H, n), "float32", needs_grad=False), t.tensor((3,), "int64", needs_grad=False)]
@@ -51,7 +62,7 @@ def sdpa(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tenso
     return fused_sdpa(t, name, (q, k, v), bias, [t.tensor((B, H, n), "float32", needs_grad=False)])
 
 
-def kernel(t: Tape, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None) -> str:
+def kernel(t: Tape, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, *, grouped: bool) -> str:
     """Return the name of the kernel for these inputs. It must not depend on a symbol without a hint.
 
     cuDNN requires dropout in sixteenths. It also rejects sequences of one token, which is ignored here.
@@ -61,9 +72,10 @@ def kernel(t: Tape, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None) -> 
     q, k, v = qkv
     forced, dropout = t.training.attention_kernel, t.training.dropout
     head_dim, v_dim = structure(q.shape[-1]), structure(v.shape[-1])
+    alike = grouped or q.shape[1] == k.shape[1]
     if t.device == "cpu":
-        return "math" if dropout or head_dim != v_dim or forced == "math" else "flash_attention_for_cpu"
-    half, same = q.dtype != "float32", head_dim == v_dim
+        return "math" if not alike or dropout or head_dim != v_dim or forced == "math" else "flash_attention_for_cpu"
+    half, same = alike and q.dtype != "float32", head_dim == v_dim
     possible = {"math": "math"}
     if half and same and head_dim % CUDNN_ALIGNMENT == 0 and head_dim <= CUDNN_WIDEST_HEAD and (16 * dropout).denominator == 1:
         possible["cudnn"] = "cudnn_attention"
@@ -120,28 +132,29 @@ def narrow(t: Tape, x: Tensor, h: Size) -> Tensor:
 
 
 def pad_attn_bias(t: Tape, bias: Tensor) -> Tensor:
-    """Align each row of the bias [1, H, n, n] to 16 elements: a copy unless n is a multiple of 16."""
+    """Align each row of the bias [1, H, n, n] to 8 elements: a copy unless n is a multiple of 8."""
     *outer, n = bias.shape
     row = ceil_div(n, BIAS_ALIGNMENT) * BIAS_ALIGNMENT
     return t.record("pad", [bias], [op.clone(t, bias, (*outer, row), minimum(row - n, 1))], by=pad_attn_bias)[0]
 
 
-def math_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+def math_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, grouped: bool) -> Tensor:
     """Unfused attention (_scaled_dot_product_attention_math) in float32 for any input dtype, without autocast.
 
-    Queries and keys are each multiplied by the square root of the scale.
+    Queries and keys are each multiplied by the square root of the scale. Grouped heads are repeated first, one head is broadcast last.
     """
     dtype: Dtype = q.dtype
     with t.without_autocast():
         wide_q, wide_k, wide_v = (op.cast(t, x, "float32") for x in (q, k, v))
         q = op.mul_scalar(t, wide_q)
         mask = bias or causal_mask(t, q.shape[2])
-        k, v = repeat_kv(t, wide_k, q.shape[1]), repeat_kv(t, wide_v, q.shape[1])
-        probabilities = op.softmax(t, op.add(t, op.matmul_by_head(t, q, op.mul_scalar(t, k), transposed=True), mask))
+        k, v = (repeat_kv(t, x, q.shape[1]) if grouped else x for x in (wide_k, wide_v))
+        scores = op.matmul_by_head(t, q, broadcast_head(t, op.mul_scalar(t, k), q.shape[1]), transposed=True)
+        probabilities = op.softmax(t, op.add(t, scores, mask))
         if t.training.dropout:
             probabilities = op.dropout(t, probabilities)
         returned = op.cast(t, probabilities, dtype)  # discarded by the caller
-        result = op.cast(t, op.matmul_by_head(t, probabilities, v), dtype)
+        result = op.cast(t, op.matmul_by_head(t, probabilities, broadcast_head(t, v, q.shape[1])), dtype)
         op.keep_alive(t, wide_q, wide_k, wide_v, q, k, v, mask, probabilities, returned)
         result.by_head = True
     return result
@@ -150,6 +163,11 @@ def math_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
 def causal_mask(t: Tape, n: Size) -> Tensor:
     """Return the additive causal mask [n, n]."""
     return t.record("causal mask", [], [t.tensor((n, n), "float32", needs_grad=False)], by=causal_mask)[0]
+
+
+def broadcast_head(t: Tape, x: Tensor, heads: Size) -> Tensor:
+    """Return one head [B, 1, n, h] as a view of all query heads."""
+    return x if x.shape[1] == heads else op.expand(t, x, (x.shape[0], heads, *x.shape[2:]), 0)
 
 
 def repeat_kv(t: Tape, x: Tensor, heads: Size) -> Tensor:

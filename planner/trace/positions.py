@@ -24,7 +24,7 @@ class PositionTables:
             ids = t.implementation.position_ids(t, n)
             self.tables = {dim: rotary_tables(t, n, dim) for dim in rotary}
             self.biases = {H: alibi_bias(t, n, H) for H in heads}
-            self.masks = {window: t.implementation.mask(t, B, n) for window in windows}
+            self.masks = {window: t.implementation.mask(t, B, n, window) for window in windows}
         self.keys_and_values: dict[tuple[Size, Size], tuple[Tensor, Tensor]] = {}  # of the latest layer with its own, by heads and width
         self.per_layer: Tensor | None = None
         tables = (table for tables in self.tables.values() for table in tables)

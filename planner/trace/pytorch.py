@@ -108,11 +108,11 @@ def parallel(t: Tape, x: Tensor, first: Sublayer, second: Sublayer | None, mix: 
     return made
 
 
-def one_operator(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, softcap: bool) -> Tensor:
-    """Attend in one operator -> [B, H, n, h]."""
+def one_operator(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, softcap: bool, *, grouped: bool = True) -> Tensor:
+    """Attend in one operator -> [B, H, n, h]; ``grouped`` as in ``fused_attention``."""
     if softcap:
         raise UnsupportedError("fused attention cannot soft-cap scores; choose implementation pytorch-eager or transformers-eager")
-    return fused_attention(t, q, k, v, bias)
+    return fused_attention(t, q, k, v, bias, grouped=grouped)
 
 
 def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, softcap: bool) -> Tensor:
@@ -153,7 +153,7 @@ PYTORCH = Implementation(
     gated=gated,
     positions=positions,
     position_ids=lambda _t, _n: None,
-    mask=lambda _t, _B, _n: None,
+    mask=lambda _t, _B, _n, _window: None,
     rotate=rotate,
     attention=one_operator,
     drop=drop,

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.spec.records import Norm
+from planner.trace import masks, pytorch
 from planner.trace import primitives as op
-from planner.trace import pytorch
 from planner.trace.classes import class_of
 from planner.trace.implementation import Sublayer
 from planner.trace.losses import log_softmax, nll_loss
@@ -54,7 +54,11 @@ def rotate(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor], interleaved: bool)
 
 def one_operator(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, softcap: bool) -> Tensor:
     """Attend in one kernel -> [B, H, n, h]."""
-    return pytorch.one_operator(t, q, cached(t, k), cached(t, v), bias, softcap)
+    k, v = cached(t, k), cached(t, v)
+    grouped = class_of(t.model).grouped_heads
+    if grouped:
+        k, v = masks.heads_for_fused(t, q, k, v, bias)
+    return pytorch.one_operator(t, q, k, v, bias, softcap, grouped=grouped)
 
 
 def cached(t: Tape, x: Tensor) -> Tensor:
@@ -94,11 +98,6 @@ def default_loss(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
     return loss
 
 
-def mask(t: Tape, B: Size, n: Size) -> Tensor | None:
-    """Return the additive causal mask [B, 1, n, n] in the embedding's dtype, shared by layers."""
-    return t.record("causal mask", [], [t.tensor((B, 1, n, n), t.precision.weights, needs_grad=False)], by=mask)[0]
-
-
 def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, softcap: bool) -> Tensor:
     """Unfused attention -> [B, H, n, h]. The module also returns the probabilities, which keeps them alive."""
     k, v = cached(t, k), cached(t, v)
@@ -124,11 +123,13 @@ TRANSFORMERS = replace(
     PYTORCH,
     norm=norm,
     position_ids=position_ids,
+    mask=masks.for_fused,
     rotate=rotate,
     attention=one_operator,
     drop=drop,
     parallel=parallel,
     default_loss=default_loss,
     constant_buffers=True,
+    masks_from_window=True,
 )
-TRANSFORMERS_EAGER = replace(TRANSFORMERS, attention=by_products, mask=mask)
+TRANSFORMERS_EAGER = replace(TRANSFORMERS, attention=by_products, mask=masks.for_products, masks_from_window=False)

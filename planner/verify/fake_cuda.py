@@ -41,6 +41,7 @@ ORDER: dict[Generation, tuple[AttentionKernel, ...]] = {
 CAPABILITY: dict[Generation, tuple[int, int]] = {"a100": (8, 0), "h100": (9, 0)}
 FLASH_MAX_HEAD_DIM, CUDNN_MAX_HEAD_DIM = 256, 128
 FLASH_ALIGNMENT = 8  # head_dim is padded to a multiple
+MASK_ALIGNMENT = 8  # elements of a row: preprocess_mask in attention.cpp
 HALF = (torch.float16, torch.bfloat16)
 
 # Operators with a CUDA kernel and, for devices without one, a composite: torchgen's native_functions.yaml names them.
@@ -136,11 +137,11 @@ class FusedAttention(TorchFunctionMode):
         if torch.is_autocast_enabled("cuda"):
             dtype = torch.get_autocast_dtype("cuda")
             q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
-            attn_mask = None if attn_mask is None else attn_mask.to(dtype)
+            attn_mask = attn_mask.to(dtype) if attn_mask is not None and attn_mask.is_floating_point() else attn_mask
         if attn_mask is not None and attn_mask.dtype == torch.bool:
             attn_mask = torch.zeros_like(attn_mask, dtype=q.dtype).masked_fill_(attn_mask.logical_not(), float("-inf"))
         with torch._C._DisableAutocast():  # noqa: SLF001 - as the operator does after its casts
-            kernel = self.kernel(q, k, v, attn_mask, dropout_p)
+            kernel = self.kernel(q, k, v, attn_mask, dropout_p) if enable_gqa or q.shape[1] == k.shape[1] else "math"
             if kernel == "math":
                 return aten._scaled_dot_product_attention_math(  # type: ignore[no-any-return]  # noqa: SLF001 - what CUDA dispatches to
                     q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
@@ -159,10 +160,10 @@ def flash(q: Tensor, k: Tensor, v: Tensor, _: Tensor | None, dropout: float, cau
 
 
 def efficient(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool, scale: float | None) -> Tensor:
-    """Memory-efficient attention, with rows of the mask padded to a multiple of 16 elements."""
+    """Memory-efficient attention, with rows of the mask padded to a multiple of 8 elements."""
     if mask is not None:
         n = mask.shape[-1]
-        padded = F.pad(mask, (0, padding))[..., :n] if (padding := -n % 16) else mask
+        padded = F.pad(mask, (0, padding))[..., :n] if (padding := -n % MASK_ALIGNMENT) else mask
         mask = padded.expand(*q.shape[:3], k.shape[2])
     run = aten._scaled_dot_product_efficient_attention  # noqa: SLF001 - what CUDA runs
     return run(q, k, v, mask, torch.is_grad_enabled(), dropout, causal, scale=scale)[0]  # type: ignore[no-any-return]
