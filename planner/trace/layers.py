@@ -7,27 +7,34 @@ from functools import partial, reduce
 
 from planner.spec import records
 from planner.spec.records import Extra, LatentAttention, Layer
-from planner.trace import mixers
 from planner.trace import primitives as op
 from planner.trace.attention import attention
 from planner.trace.blocks import feed_forward, linear, norm
 from planner.trace.experts import experts
 from planner.trace.implementation import Sublayer
 from planner.trace.latent import latent_attention
+from planner.trace.mixers.delta import gated_delta_net, kimi_delta_attention
+from planner.trace.mixers.lightning import lightning_attention
+from planner.trace.mixers.mamba import mamba
+from planner.trace.mixers.mamba2 import mamba2
+from planner.trace.mixers.mlstm import mlstm
+from planner.trace.mixers.rg_lru import rg_lru
+from planner.trace.mixers.rwkv import rwkv
+from planner.trace.mixers.short_convolution import short_convolution
 from planner.trace.positions import PositionTables
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 MIXERS: dict[type[records.Mixer], Callable[..., Tensor]] = {
-    records.Mamba: mixers.mamba,
-    records.Mamba2: mixers.mamba2,
-    records.GatedDeltaNet: mixers.gated_delta_net,
-    records.KimiDeltaAttention: mixers.kimi_delta_attention,
-    records.LightningAttention: mixers.lightning_attention,
-    records.RgLru: mixers.rg_lru,
-    records.Rwkv: mixers.rwkv,
-    records.ShortConvolution: mixers.short_convolution,
-    records.Mlstm: mixers.mlstm,
+    records.Mamba: mamba,
+    records.Mamba2: mamba2,
+    records.GatedDeltaNet: gated_delta_net,
+    records.KimiDeltaAttention: kimi_delta_attention,
+    records.LightningAttention: lightning_attention,
+    records.RgLru: rg_lru,
+    records.Rwkv: rwkv,
+    records.ShortConvolution: short_convolution,
+    records.Mlstm: mlstm,
 }
 NORMS = {  # (before, after) the token mixer, (before, after) the feed-forward
     "before": (("input_layernorm", None), ("post_attention_layernorm", None)),

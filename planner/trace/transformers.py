@@ -131,5 +131,6 @@ TRANSFORMERS = replace(
     default_loss=default_loss,
     constant_buffers=True,
     masks_from_window=True,
+    plain_mixers=True,
 )
 TRANSFORMERS_EAGER = replace(TRANSFORMERS, attention=by_products, mask=masks.for_products, masks_from_window=False)

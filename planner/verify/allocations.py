@@ -37,8 +37,15 @@ def grouped(a: Tensor, b: Tensor, *_: object, **__: object) -> int:
     return 2 * a.shape[-2] * a.shape[-1] * b.shape[-1]
 
 
-# Operators with matrix products for which torch.utils.flop_counter has no formula.
-WITHOUT_FORMULA: dict[object, Callable[..., int]] = {
+def convolution_backward(gradient: Tensor, _: Tensor, weight: Tensor, *options: Any, **__: object) -> int:  # noqa: ANN401 - a list among them
+    """FLOPs of a convolution's backward pass, whose formula in torch.utils.flop_counter ignores the groups: the forward pass's per factor."""
+    needed = options[-1]  # of input, weight and bias
+    return 2 * gradient.numel() * weight[0].numel() * (needed[0] + needed[1])
+
+
+# Operators for which torch.utils.flop_counter has no formula, or a wrong one.
+OWN_FORMULAS: dict[object, Callable[..., int]] = {
+    aten.convolution_backward: convolution_backward,
     aten._scaled_dot_product_flash_attention_for_cpu: flash_forward,  # noqa: SLF001 - operators without a public name
     aten._scaled_dot_product_flash_attention_for_cpu_backward: flash_backward,  # noqa: SLF001 - the same
     aten._grouped_mm: grouped,  # noqa: SLF001 - the same
@@ -98,8 +105,8 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call] # u
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         self.track(tree_leaves(result), str(func))
-        if formula := flop_registry.get(func.overloadpacket):
-            self.flops += int(formula(*args, **kwargs, out_val=result))
-        elif own_formula := WITHOUT_FORMULA.get(func.overloadpacket):
+        if own_formula := OWN_FORMULAS.get(func.overloadpacket):
             self.flops += own_formula(*args, **kwargs)
+        elif formula := flop_registry.get(func.overloadpacket):
+            self.flops += int(formula(*args, **kwargs, out_val=result))
         return result

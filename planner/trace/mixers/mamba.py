@@ -1,0 +1,91 @@
+"""Mamba-1: the selective scan, as one kernel or as transformers' plain path.
+
+Read from transformers 5.24: models/jamba/modeling_jamba.py, models/falcon_mamba/modeling_falcon_mamba.py.
+"""
+
+from __future__ import annotations
+
+from planner.spec import records
+from planner.spec.precision import Dtype
+from planner.trace import primitives as op
+from planner.trace.blocks import linear, norm
+from planner.trace.mixers.operators import convolution, exp, rows_of_channels, scan, softplus
+from planner.trace.sizes import product
+from planner.trace.tape import Saved, Tape
+from planner.trace.tensor import Tensor
+
+RMS = records.Norm("rmsnorm", bias=False)
+
+
+def mamba(t: Tape, kind: records.Mamba, x: Tensor) -> Tensor:
+    """Mamba-1: in (x, z), convolution, dt, B and C from x, selective scan, out."""
+    B, n, d = x.shape
+    inner, state, rank = kind.d_inner, kind.d_state, kind.dt_rank
+    plain = t.implementation.plain_mixers
+    with t.at("mamba", "ssm"):
+        both = linear(t, x, 2 * inner, "in_proj", bias=kind.bias)
+        a = t.weight("A_log", (inner, state), "decay: inner · state")
+        rate = op.neg(t, exp(t, op.cast(t, a, "float32"))) if plain else a
+        u, z = op.split(t, both, (B, n, inner), (B, n, inner))
+        u = convolution(t, u, kind.d_conv, bias=kind.conv_bias)
+        selected = linear(t, rows_of_channels(t, u) if plain else u, rank + 2 * state, "x_proj", bias=False)
+        dt, b, c = op.split(t, selected, (B, n, rank), (B, n, state), (B, n, state))
+        if kind.norms:
+            dt, b, c = (norm(t, RMS, part, f"{name}_layernorm") for part, name in ((dt, "dt"), (b, "b"), (c, "c")))
+        skip = t.weight("D", (inner,), "skip: inner")
+        if not plain:
+            dt = linear(t, dt, inner, "dt_proj", bias=True)
+            y = scan(t, "selective_scan", [u, dt, rate, b, c, skip, z], (B, n, inner))
+            return linear(t, y, d, "out_proj", bias=kind.bias)
+        with t.at("dt_proj"):
+            w = t.weight("weight", (inner, rank), "linear: out · in")
+            shift = t.weight("bias", (inner,), "bias: out")
+        dt = op.linear(t, dt, w)
+        y = selective_scan(t, (u, dt, rate, b, c), skip, z, op.cast(t, shift, "float32"))
+        op.keep_alive(t, both, selected, dt, u)
+        return linear(t, rows_of_channels(t, op.cast(t, y, x.dtype)), d, "out_proj", bias=kind.bias)
+
+
+def selective_scan(t: Tape, inputs: tuple[Tensor, ...], skip: Tensor, z: Tensor, shift: Tensor) -> Tensor:
+    """Run transformers' recurrence in float32 -> [B, n, inner]: decays and inputs [B, inner, n, state] of all tokens, then token by token."""
+    u, dt, rate, b, c = inputs
+    B, n, inner = u.shape
+    state = rate.shape[-1]
+    dtype = u.dtype
+    wide_skip = op.cast(t, skip, "float32")
+    dt = softplus(t, op.add(t, dt, op.cast(t, shift, dt.dtype)))
+    by_token = dt.view(B, n, inner, 1)
+    decay = exp(t, op.multiply(t, rate.view(1, 1, inner, state), by_token))
+    rates = op.multiply(t, by_token, op.cast(t, b, "float32").view(B, n, 1, state))
+    taken = op.multiply(t, rates, op.cast(t, u, "float32").view(B, n, inner, 1))
+    y = token_by_token(t, decay, taken, c, dtype)
+    y = op.add(t, y, op.multiply(t, u, wide_skip.view(1, 1, inner)))
+    made = op.multiply(t, y, op.pointwise(t, "silu", z))
+    op.keep_alive(t, decay, rates, taken, dt, wide_skip, y)
+    return made
+
+
+def token_by_token(t: Tape, decay: Tensor, taken: Tensor, c: Tensor, dtype: Dtype) -> Tensor:
+    """Return C · state of each token -> [B, n, inner], where state = decay · previous state + input, all [B, inner, state].
+
+    2·B·inner·state FLOPs per token forward: the product with C. Saves each token's state in ``dtype`` for that product, and in float32 for
+    the next token, the zeros from which it starts, the decays and C. Backward, each token's part of the gradient of the decays, and of the
+    inputs, is first a tensor for all tokens.
+    """
+    B, n, inner, state = decay.shape
+    c = op.cast_lower_precision(t, c)
+    read = t.tensor((n, B, inner, state), c.dtype if t.precision.autocast else dtype)
+    start = t.tensor((B, inner, state), dtype, needs_grad=False)
+    passed = t.tensor((n - 1, B, inner, state), "float32")
+    made = t.tensor((B, n, inner), c.dtype)
+    forward = 2 * product(decay.shape)
+    saved = [Saved(decay, "decays"), Saved(start, "first state"), Saved(c, "C")]
+    if dtype == "float32" and not t.precision.autocast:
+        read = t.tensor((n, B, inner, state), "float32")
+        saved.append(Saved(read, "states"))
+        outputs = [made, start, read]
+    else:
+        saved += [Saved(passed, "states"), Saved(read, "states cast to compute dtype")]
+        outputs = [made, start, passed, read]
+    flops = op.products(decay, c, forward, "2 · batch · tokens · inner · state")
+    return t.record("selective scan", [decay, taken, c], outputs, saved, flops, backward_temporary=decay.bytes, by=token_by_token)[0]
