@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from planner.cli import compare, completion, diff, fit, import_, init, list_, run, schema, show, size, sweep, validate, verify
+from planner.cli import comment, compare, completion, diff, fit, import_, init, list_, run, schema, show, size, sweep, validate, verify
 from planner.cli.command import Command
 
 COMMANDS: Mapping[str, Command] = {
@@ -13,6 +13,7 @@ COMMANDS: Mapping[str, Command] = {
     "show": show,
     "verify": verify,
     "diff": diff,
+    "comment": comment,
     "init": init,
     "import": import_,
     "list": list_,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from planner.review.review import Review
 
+_LEAST, _DIGITS = 2_000, 9  # of --limit
 _FORMATS = ("text", "md", "json", *CI_FORMATS)
 
 EXAMPLES = (("planner diff --base origin/main", "what a spec change costs, why, and which budgets it exceeds"),)
@@ -39,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", metavar="FORMAT=FILE", type=_output, action="append", default=[], help="also write the review to FILE (repeatable)"
     )
+    parser.add_argument("--limit", metavar="N", type=_limit, help="maximum characters of Markdown (default: 65,000, for GitHub)")
     parser.add_argument("--links", metavar="URL", default="", help="base URL of the files; turns locations in Markdown into links")
     parser.add_argument("--today", metavar="DATE", type=_date, help="evaluate waivers as of this date (default: today, UTC)")
     codes = parser.add_mutually_exclusive_group()
@@ -51,6 +53,12 @@ def _output(text: str) -> tuple[str, Path]:
     if form not in _FORMATS or not path:
         raise argparse.ArgumentTypeError(f"expected FORMAT=FILE, got {text!r}; choose FORMAT from {', '.join(_FORMATS)}")
     return form, Path(path)
+
+
+def _limit(text: str) -> int:
+    if not text.isdecimal() or len(text) > _DIGITS or int(text) < _LEAST:
+        raise argparse.ArgumentTypeError(f"invalid limit {text!r}; use a number from {_LEAST:,}")
+    return int(text)
 
 
 def _date(text: str) -> date:
@@ -69,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     from planner.report.write import write
     from planner.review.diff import Request, ReviewError, review
     from planner.review.formats import FORMATS
-    from planner.review.markdown import markdown
+    from planner.review.markdown import LIMIT, markdown
     from planner.review.text import text
 
     request = Request(tuple(arguments.specs), arguments.base, arguments.base_report, arguments.today or today())
@@ -77,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         made = review(request, Path.cwd())
     except ReviewError as error:
         return fail(f"diff: {error}")
-    formats: dict[str, Callable[[Review], str]] = {**FORMATS, "md": partial(markdown, blob=arguments.links)}
+    formats: dict[str, Callable[[Review], str]] = {**FORMATS, "md": partial(markdown, blob=arguments.links, limit=arguments.limit or LIMIT)}
     for form, path in arguments.output:
         write(path.parent, {path.name: formats[form](made).encode(errors="backslashreplace")})
     printed = text(made, terminal.style(sys.stdout)) if arguments.format == "text" else formats[arguments.format](made)

@@ -1,4 +1,4 @@
-"""A review as a pull-request comment: GitHub-flavored Markdown within GitHub's size limit.
+"""A review as a pull-request comment: GitHub-flavored Markdown within a size limit.
 
 If it is too long, parts are omitted in this order: names of unchanged models; folded tables of metrics; explanations; waivers and notes;
 trends; changes of the policy; rows of the overview; findings, which use at most half of the space. Of each, the last ones are omitted
@@ -204,7 +204,7 @@ def _missing(missing: dict[str, int]) -> str:
         return ""
     omitted = ", ".join(f"{units.exact(number)} {what}" for what, number in missing.items())
     return (
-        f"_Omitted to fit GitHub's comment limit: {omitted}. The full review is in the run's artifact (review.json) and in `planner diff`._"
+        f"_Omitted to fit the limit of a comment: {omitted}. The full review is in the run's artifact (review.json) and in `planner diff`._"
     )
 
 

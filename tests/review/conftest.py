@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from planner.cli import main
+
+from .stand_in import StandIn, serving
 
 # V·d + L·d + N·(12·d² + 13·d) + 2·d for V 200, L 32, d 64, N layers: 12,800 + 2,048 + N·49,984 + 128, which is 114,944 for 2 layers
 TINY = """\
@@ -108,6 +110,14 @@ class Repo:
 
     def states(self, *arguments: str) -> dict[str, str]:
         return {model["name"]: model["status"] for model in self.review(*arguments)["models"]}
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    """Run a stand-in for the APIs of forges, which no proxy hides."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with serving() as server:
+        yield server
 
 
 MakeRepo = Callable[..., Repo]

@@ -1,6 +1,6 @@
 """The action's own steps, run as GitHub runs them: inputs through the environment, an event file, files for the summary and outputs.
 
-``gh`` is a fake that stores the comments of a pull request in a folder.
+A local server stands in for the API of GitHub.
 """
 
 from __future__ import annotations
@@ -20,40 +20,10 @@ import pytest
 import yaml
 
 from .conftest import Repo, spec
+from .stand_in import StandIn
 
 ROOT = Path(__file__).parent.parent.parent
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
-
-GH = r'''#!/usr/bin/env python3
-"""A fake of gh api: comments are in $GH_STATE, and requests with method $GH_DENY are denied."""
-import json, os, sys
-from pathlib import Path
-
-arguments = sys.argv[1:]
-assert arguments.pop(0) == "api"
-assert os.environ["GH_TOKEN"] == "secret"
-state = Path(os.environ["GH_STATE"])
-comments = json.loads(state.read_text()) if state.exists() else []
-method = arguments[arguments.index("--method") + 1] if "--method" in arguments else "GET"
-path = next(one for one in arguments if one.startswith("repos/"))
-with open(state.parent / "calls", "a") as calls:
-    print(method, path, file=calls)
-if os.environ.get("GH_DENY") == method:
-    sys.exit("gh: Resource not accessible by integration (HTTP 403)")
-if method == "GET":
-    assert path == "repos/owner/name/issues/7/comments?per_page=100", path
-    half = len(comments) // 2
-    print(json.dumps(comments[:half]) + json.dumps(comments[half:]))  # older versions print one array per page
-    sys.exit()
-body = json.loads(Path(arguments[arguments.index("--input") + 1]).read_text())["body"]
-if method == "POST":
-    assert path == "repos/owner/name/issues/7/comments", path
-    comments.append({"id": 100 + len(comments), "body": body, "user": {"type": "Bot"}})
-else:
-    number = int(path.removeprefix("repos/owner/name/issues/comments/"))
-    next(one for one in comments if one["id"] == number)["body"] = body
-state.write_text(json.dumps(comments))
-'''
 
 
 @dataclass
@@ -63,19 +33,11 @@ class Runner:
     repo: Repo
     folder: Path
     python: str
+    github: StandIn
     environment: dict[str, str] = field(default_factory=dict)
 
     def comments(self) -> list[dict[str, Any]]:
-        state = self.folder / "comments.json"
-        read: list[dict[str, Any]] = json.loads(state.read_text(encoding="utf-8")) if state.exists() else []
-        return [one | {"body": one["body"].replace("\N{NO-BREAK SPACE}", " ")} for one in read]
-
-    def keep(self, comments: list[dict[str, Any]]) -> None:
-        (self.folder / "comments.json").write_text(json.dumps(comments), encoding="utf-8")
-
-    def calls(self) -> list[str]:
-        calls = self.folder / "calls"
-        return calls.read_text(encoding="utf-8").splitlines() if calls.exists() else []
+        return [one | {"body": one["body"].replace("\N{NO-BREAK SPACE}", " ")} for one in self.github.entries]
 
     def run(self, number: int = 1, attempt: int = 1, event: dict[str, Any] | None = None, **inputs: str) -> Outcome:
         """Run every step that has a script and whose condition is true."""
@@ -102,7 +64,8 @@ class Runner:
                 "GITHUB_SHA": "f" * 40,
                 "GITHUB_RUN_NUMBER": str(number),
                 "GITHUB_RUN_ATTEMPT": str(attempt),
-                "GH_STATE": str(self.folder / "comments.json"),
+                "GITHUB_ACTIONS": "true",
+                "GITHUB_API_URL": self.github.url,
                 **{name: str(path) for name, path in files.items()},
                 **{name: evaluate(value, given, outcome.steps) for name, value in step.get("env", {}).items()},
                 **self.environment,
@@ -159,14 +122,12 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def runner(repo: Repo, tmp_path: Path, python: str) -> Runner:
+def runner(repo: Repo, tmp_path: Path, python: str, stand_in: StandIn) -> Runner:
     folder = tmp_path / "runner"
     (folder / "bin").mkdir(parents=True)
-    (folder / "bin/gh").write_text(GH, encoding="utf-8")
-    (folder / "bin/gh").chmod(0o755)
     repo.write(spec(n_layers="3"))
     repo.commit()
-    return Runner(repo, folder, python)
+    return Runner(repo, folder, python, stand_in)
 
 
 def test_inputs_are_never_part_of_a_script() -> None:
@@ -231,7 +192,7 @@ def test_the_comment_is_updated_in_place_and_never_by_an_older_run(runner: Runne
         {"id": 3, "body": "<!-- modelplan-review id=other run=999.1 -->\nanother workflow's", "user": {"type": "Bot"}},
         {"id": 4, "body": "text\n<!-- modelplan-review id=default run=999.1 -->", "user": {"type": "Bot"}},
     ]
-    runner.keep(others)
+    runner.github.entries += others
     runner.run(number=5)
     assert [one["body"] for one in runner.comments()[:4]] == [one["body"] for one in others]
     first = runner.comments()[4]["body"]
@@ -239,7 +200,7 @@ def test_the_comment_is_updated_in_place_and_never_by_an_older_run(runner: Runne
     runner.repo.write(spec(n_layers="4"))
     for number, attempt in ((4, 1), (4, 9)):
         done = runner.run(number, attempt)
-        assert "No comment: a later run has commented" in done.log
+        assert "no comment: a later run has commented" in done.log
         assert runner.comments()[4]["body"] == first
     for number, attempt in ((5, 2), (6, 1), (10, 1)):
         runner.run(number, attempt)
@@ -265,7 +226,7 @@ def test_when_it_comments(runner: Runner, mode: str, state: str, posted: bool) -
     runner.run(comment=mode)
     assert bool(runner.comments()) is posted
     if mode == "never":
-        assert runner.calls() == []
+        assert runner.github.calls == []
 
 
 def test_an_existing_comment_is_updated_when_the_change_is_reverted(runner: Runner) -> None:
@@ -278,10 +239,10 @@ def test_an_existing_comment_is_updated_when_the_change_is_reverted(runner: Runn
 
 @pytest.mark.parametrize("denied", ["GET", "POST"])
 def test_a_fork_without_permission_keeps_the_summary_and_does_not_fail(runner: Runner, denied: str) -> None:
-    runner.environment["GH_DENY"] = denied
+    runner.github.denied = {denied: 403}
     done = runner.run()
     assert done.code == 0
-    assert "::notice title=Model capacity::no comment was posted: this run has no permission" in done.log
+    assert "::notice title=Model capacity::no comment was posted: GitHub refused" in done.log
     assert "## Model capacity" in done.summary
     assert runner.comments() == []
     upload = next(step for step in ACTION["runs"]["steps"] if "uses" in step)
@@ -292,7 +253,7 @@ def test_a_fork_without_permission_keeps_the_summary_and_does_not_fail(runner: R
 @pytest.mark.parametrize("event", [{}, {"ref": "refs/heads/main", "before": "0" * 40}])
 def test_a_run_without_pull_request_only_writes_the_summary(runner: Runner, event: dict[str, Any]) -> None:
     done = runner.run(event=event)
-    assert (done.code, runner.calls()) == (0, [])
+    assert (done.code, runner.github.calls) == (0, [])
     assert "## Model capacity" in done.summary
 
 
@@ -313,7 +274,7 @@ def test_a_checkout_without_history_gets_a_suggested_fix(runner: Runner, tmp_pat
     assert done.code == 2
     assert "::error title=Model capacity::planner: diff: unknown revision" in done.log
     assert "fetch-depth: 0" in done.summary
-    assert runner.calls() == []
+    assert runner.github.calls == []
 
 
 EVIL = '"; touch caught; "$(touch caught)`touch caught`\n--output=md=caught\n-h\n'

@@ -202,7 +202,7 @@ def test_the_report_stays_under_the_limit_and_lists_omitted_parts(models: int, f
     text = markdown(many(models, findings, name))
     assert len(text.encode("utf-16-le")) // 2 <= LIMIT < 65_536
     assert text.endswith("\n")
-    left_out = re.findall(r"_Omitted to fit GitHub's comment limit: (.*)\. The full review", text)
+    left_out = re.findall(r"_Omitted to fit the limit of a comment: (.*)\. The full review", text)
     seen = Seen(render(text))
     assert f"{models} changed model" in seen.text
     rows = sum(row[0].replace("\u200b", "").startswith(name) for row in seen.rows if len(row) == 4 and row[0] != "model")
@@ -227,7 +227,7 @@ def test_parts_are_omitted_in_the_documented_order() -> None:
     review = many(100, 100)
     dropped: list[str] = []
     for limit in range(150_000, 2_000, -1500):
-        said = re.findall(r"_Omitted to fit GitHub's comment limit: (.*)\. The full review", markdown(review, limit=limit))
+        said = re.findall(r"_Omitted to fit the limit of a comment: (.*)\. The full review", markdown(review, limit=limit))
         now = re.findall(r"[\d,]+ ([a-z ]+)", said[0]) if said else []
         for what in now:
             if what not in dropped:
