@@ -83,12 +83,10 @@ def _convert(arguments: argparse.Namespace) -> int:
     except UnsupportedConfigError as error:
         note(f"{'standard input' if arguments.config == '-' else arguments.config}: {error}")
         return FINDING
-    for remark in imported.notes:
-        note(f"note: {remark}")
+    for remark in imported.remarks:
+        note(remark)
     for part in imported.omits:
         note(f"not counted: {part}")
-    if imported.not_understood:
-        note(f"ignored unrecognized keys (assumed not to affect the model): {', '.join(imported.not_understood)}")
     code = _weigh(file)
     if output is None:
         sys.stdout.write(text)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from planner.cli.command import FAILURE, FINDING, FINE
-from planner.cli.streams import fail
+from planner.cli.streams import fail, note
 
 if TYPE_CHECKING:
     from planner.spec.problems import Problem
@@ -18,11 +18,13 @@ _NOT_READ = ("folder", "no-specs", "not-found", "unreadable")  # errors in the c
 
 
 def read(paths: Sequence[str], overrides: Sequence[str] = ()) -> tuple[Sequence[Spec], int]:
-    """Read the specs; report all errors and return the exit code for them."""
+    """Read the specs; report all errors and return the exit code for them. Print remarks on configurations that are imported."""
+    from functools import partial
+
     from planner import spec
     from planner.importer.convert import as_spec
 
-    specs, problems = spec.read(paths, overrides, convert=as_spec)
+    specs, problems = spec.read(paths, overrides, convert=partial(as_spec, tell=note))
     return specs, report(problems)
 
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from planner.spec.nodes import Source
 
@@ -14,13 +14,16 @@ _NEVER_SPECS = (".toml", ".py", ".sh")
 _KEY = re.compile(r"""^["']?(name|model|extends)["']?\s*:""", re.MULTILINE)
 
 
-def as_spec(source: Source) -> Source:
-    """Return a spec as is, and a configuration as the text of the spec it describes. Raises SpecError if it is not supported."""
+def as_spec(source: Source, tell: Callable[[str], None] = lambda _: None) -> Source:
+    """Return a spec as is, and a configuration as the text of the spec it describes. Raises SpecError if it is not supported.
+
+    ``tell`` is called with what a user must know to rely on the import.
+    """
     if not is_config(source):
         return source
     from planner.importer.files import spec_source
 
-    return spec_source(source)
+    return spec_source(source, tell)
 
 
 def is_config(source: Source) -> bool:

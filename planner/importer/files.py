@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from planner.importer.reader import Imported, UnsupportedConfigError
@@ -40,8 +40,8 @@ def import_file(file: str, assignments: Iterable[str] = ()) -> tuple[Imported, s
     return read_config(text, file, assignments), hub_source(text)
 
 
-def spec_source(source: Source) -> Source:
-    """Return the text of the spec that a configuration describes. Raises SpecError if it is not supported."""
+def spec_source(source: Source, tell: Callable[[str], None]) -> Source:
+    """Return the text of the spec that a configuration describes, and ``tell`` remarks. Raises SpecError if it is not supported."""
     try:
         imported = read_config(source.text, source.file)
     except UnsupportedConfigError as error:
@@ -49,6 +49,8 @@ def spec_source(source: Source) -> Source:
     text = spec_text(imported, name_of(source.file))
     if wrong := first_problem(text):
         raise SpecError([whole_file(source.file, "import", wrong)])
+    for remark in imported.remarks:
+        tell(f"{source.file}: {remark}")
     return Source(source.file, text)
 
 

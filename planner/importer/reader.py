@@ -35,6 +35,12 @@ class Imported:
         eager = {"implementation": "pytorch-eager"} if self.model.get("attention", {}).get("logit_softcap") else {}
         return self.further | eager
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a user must know to rely on the import, beside what it omits: its notes, and the keys that it ignored."""
+        ignored = f"ignored unrecognized keys (assumed not to affect the model): {', '.join(self.not_understood)}"
+        return (*(f"note: {text}" for text in self.notes), *((ignored,) if self.not_understood else ()))
+
 
 _KEYS = reprlib.Repr()
 _KEYS.maxstring = 80  # a key of a section of a section

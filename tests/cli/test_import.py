@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from planner.cli import main
+
 Planner = Callable[..., tuple[int, str, str]]
 
 # Llama 3.2 1B: 1,235,814,400 parameters as published.
@@ -206,3 +208,19 @@ def test_keys_of_an_unknown_type_and_a_missing_configuration_are_reported(planne
     code, out, err = planner("import", *arguments)
     assert (code, out) == (2, "")
     assert message in err
+
+
+def test_a_config_that_is_read_directly_is_noted_as_on_import(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = {
+        "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_hidden_layers": 2,
+        "vocab_size": 50, "max_position_embeddings": 32, "torch_dtype": "bfloat16", "a_new_word": 7,
+    }  # fmt: skip
+    (home / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert main(["import", "config.json"]) == 0
+    noted = [line.removeprefix("planner: ") for line in capsys.readouterr().err.splitlines()]
+    assert [line.partition(",")[0] for line in noted] == [
+        "note: precision bf16",
+        "ignored unrecognized keys (assumed not to affect the model): a_new_word",
+    ]
+    assert main(["show", "config.json"]) == 0
+    assert capsys.readouterr().err.splitlines() == [f"planner: config.json: {line}" for line in noted]

@@ -11,7 +11,6 @@ import pytest
 import planner
 from planner.cli.program import main
 from planner.importer.convert import as_spec
-from planner.importer.files import spec_source
 from planner.importer.formats import FORMATS
 from planner.importer.listing import keys_text
 from planner.importer.reader import Imported, UnsupportedConfigError
@@ -165,7 +164,7 @@ def test_the_spec_extends_the_model_and_can_be_planned(tmp_path: Path, capsys: p
 def test_a_json_file_is_planned_directly() -> None:
     text = json.dumps({"model_name_or_path": "Qwen/Qwen3-4B-Instruct-2507", "max_length": 4096, "packing": True})
     assert "extends: catalog/qwen3-4b\n" in as_spec(Source("sft.json", text)).text
-    assert spec_source(Source("sft.json", text)).file == "sft.json"
+    assert as_spec(Source("sft.json", text)).file == "sft.json"
 
 
 @pytest.mark.parametrize("text", [AXOLOTL, LLAMA_FACTORY, TORCHTUNE, TRL])
