@@ -5,9 +5,12 @@ x is [B, n, d_model], heads are [B, heads, n, head_dim].
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from planner.spec.records import Attention, Layer, Norm
 from planner.trace import primitives as op
 from planner.trace.blocks import linear, norm
+from planner.trace.implementation import Scores
 from planner.trace.positions import PositionTables
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import exceeds_one
@@ -25,15 +28,13 @@ def attention(t: Tape, kind: Attention, layer: Layer, positions: PositionTables,
         t.show("keys by head", k)
         t.show("values by head", v)
         t.show("scores", Tensor((B, H, n, n), q.dtype, ()))
-        if kind.sinks:
-            t.weight("sinks", (H,), "sinks: heads")
-            t.note("activations of attention sinks")
-        if t.implementation.mask_buffers:
-            t.buffer("bias", (1, 1, t.model.context_length, t.model.context_length), t.precision.weights)
+        sinks = t.weight("sinks", (H,), "sinks: heads") if kind.sinks else None
+        if dtype := t.implementation.mask_buffer(t, "layer"):
+            t.buffer("bias", (1, 1, t.model.context_length, t.model.context_length), dtype)
         if kind.differential:
             v = duplicate_values(t, v)
         with t.limited_to(kind.window, chunked=kind.chunked):
-            mixed = heads_mixed(t, q, k, v, positions.bias(layer), softcap=bool(kind.logit_softcap))
+            mixed = heads_mixed(t, q, k, v, replace(positions.scores(layer), softcap=bool(kind.logit_softcap), sinks=sinks))
         if kind.differential:
             mixed = differential_combine(t, kind, mixed)
         if kind.output_norm:
@@ -46,12 +47,12 @@ def attention(t: Tape, kind: Attention, layer: Layer, positions: PositionTables,
         return out
 
 
-def heads_mixed(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, softcap: bool) -> Tensor:
+def heads_mixed(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tensor:
     """Attend causally with q [B, H, n, h] to k, v [B, K, n, h] -> [B, n, H·h]. Selective recomputation saves only q, k, v and bias."""
-    inputs = (q, k, v, bias) if bias else (q, k, v)
+    inputs = (q, k, v, terms.bias) if terms.bias else (q, k, v)
 
-    def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-        return t.implementation.attention(t, q, k, v, bias, softcap)
+    def attend(q: Tensor, k: Tensor, v: Tensor, _bias: Tensor | None = None) -> Tensor:
+        return t.implementation.attention(t, q, k, v, terms)
 
     again, whole = t.training.recompute == "selective", t.implementation.recomputes_whole
     return op.merge_heads(t, t.checkpoint(attend, *inputs, whole=whole) if again else attend(*inputs))
@@ -69,6 +70,8 @@ def heads(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: 
         q, k = (norm(t, qk_norm, op.contiguous(t, part, joined), name) for part, name in ((q, "q_norm"), (k, "k_norm")))
         op.keep_alive(t, *before)
     q, k, v = q.view(B, H, n, h), k.view(B, K, n, h), v.view(B, K, n, v.shape[2] // K)
+    if kind.qkv != "separate":
+        k, v = t.implementation.split_kv(t, k, v, H)
     if kind.qk_norm in {"head_dim", "per_head"}:
         before = q, k
         per_head = kind.qk_norm == "per_head"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from planner.spec.records import Model, ModelType
 
@@ -15,7 +16,13 @@ class ModelClass:
     position_ids: bool = True  # every layer gets position ids
     softmax_in_float32: bool = True  # in eager attention, for any dtype of the scores
     explicit_mask: bool = False  # fused attention gets a mask even if a flag would do
+    fused_attention: bool = True  # attention may run in one operator; otherwise only by products
     grouped_heads: bool = True  # fused attention supports fewer key heads than query heads; otherwise it broadcasts one
+    indexed_kv: bool = False  # keys and values are selected from a fused projection by an index, a copy, and repeated to all heads
+    scores_in_float32: bool = False  # eager attention casts queries and keys to float32 before their product
+    subtracts_largest: bool = False  # eager attention subtracts each row's largest score, and appends sinks
+    boolean_mask: bool = False  # eager attention fills scores by a Boolean mask that layers share
+    mask_buffer: Literal["none", "layer", "model"] = "none"  # who stores a Boolean causal mask of context_length² elements
     joins_rotated: bool = False  # concatenates rotated channels with the rest, even if the rest is empty
 
 
@@ -29,7 +36,12 @@ CLASSES: dict[ModelType, ModelClass] = {
     "mixtral": ModelClass(),
     "qwen3_moe": ModelClass(),
     "deepseek_v3": ModelClass(),
-    "falcon": ModelClass(position_ids=True, explicit_mask=True, grouped_heads=False),
+    "falcon": ModelClass(explicit_mask=True, grouped_heads=False, indexed_kv=True, softmax_in_float32=False),
+    "gpt_bigcode": ModelClass(residual_dropout=True, mask_buffer="model"),
+    "gpt_neo": ModelClass(residual_dropout=True, fused_attention=False, scores_in_float32=True, mask_buffer="layer"),
+    "gpt_oss": ModelClass(fused_attention=False, subtracts_largest=True, softmax_in_float32=False),
+    "gptj": ModelClass(residual_dropout=True, scores_in_float32=True),
+    "mpt": ModelClass(residual_dropout=True, fused_attention=False, boolean_mask=True),
 }
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from planner.spec.precision import Dtype
 from planner.spec.records import Activation, Norm
 from planner.trace.sizes import Size
 from planner.trace.tensor import Tensor
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
 Sublayer: TypeAlias = Callable[[Tensor], Tensor]
 
 DEVICE_OVERHEAD = "the CUDA context, workspaces inside kernels (cuBLAS, attention) and fragmentation of the allocator"
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What attention does to its scores: a bias [.., n, n] to add, a Boolean mask to fill, soft-capping, and a sink per head."""
+
+    bias: Tensor | None = None
+    mask: Tensor | None = None
+    softcap: bool = False
+    sinks: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +47,10 @@ class Implementation:
     mask: Callable[[Tape, Size, Size, Size | None], Tensor | None]
     # Rotate queries or keys [B, heads, n, h] by tables of cosines and sines; the flag: their heads are interleaved in a fused projection.
     rotate: Callable[[Tape, Tensor, tuple[Tensor, Tensor], bool], Tensor]
-    # Attend causally with q [B, H, n, h] to k and v [B, K, n, h] -> [B, H, n, h]; an attention bias; whether scores are soft-capped.
-    attention: Callable[[Tape, Tensor, Tensor, Tensor, Tensor | None, bool], Tensor]
+    # Return keys and values [B, K, n, h], views of a fused projection, as the class passes them on; the number of query heads.
+    split_kv: Callable[[Tape, Tensor, Tensor, Size], tuple[Tensor, Tensor]]
+    # Attend causally with q [B, H, n, h] to k and v [B, K, n, h] -> [B, H, n, h].
+    attention: Callable[[Tape, Tensor, Tensor, Tensor, Scores], Tensor]
     # Apply dropout to the embedded tokens or the output of a sublayer, if the training uses it.
     drop: Callable[[Tape, Tensor], Tensor]
     # Add attention and feed-forward side by side to x: x, the norm of each (None: one for both), and the two.
@@ -48,8 +61,8 @@ class Implementation:
     default_loss: Callable[[Tape, Tensor, Tensor], Tensor]
     # Whether recomputation runs whole checkpointed regions, or stops at the last saved tensor.
     recomputes_whole: bool = False
-    # Whether each attention stores a causal mask of context_length² elements in a buffer.
-    mask_buffers: bool = False
+    # Return the dtype of the causal mask of context_length² elements that each layer, or the model, stores in a buffer, if any.
+    mask_buffer: Callable[[Tape, Literal["layer", "model"]], Dtype | None] = lambda _t, _owner: None
     # Whether fused attention gets a mask instead of a flag if the sequence is at least as long as the layer's window.
     masks_from_window: bool = False
     # Whether the frequencies of rotary positions and the scale of the embedding are buffers.

@@ -45,7 +45,7 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, positions: Po
         t.show("queries by head", queries)
         t.show("scores", Tensor((B, H, n, n), queries.dtype, ()))
         with t.limited_to(seen):
-            mixed = heads_mixed(t, queries, keys, v, positions.bias(layer), softcap=False)
+            mixed = heads_mixed(t, queries, keys, v, positions.scores(layer))
         out = blocks.linear(t, t.show("heads joined", mixed), d, "o_proj", bias=kind.bias)
         return t.implementation.drop(t, out)
 

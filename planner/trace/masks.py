@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+from planner.spec.precision import Dtype
 from planner.trace import pytorch
 from planner.trace.classes import class_of
 from planner.trace.sizes import Size, structure
@@ -14,16 +17,25 @@ WIDEST_GROUPED_HEAD = 256  # use_gqa_in_sdpa
 def for_fused(t: Tape, B: Size, n: Size, window: Size | None) -> Tensor | None:
     """Return the Boolean mask [B, 1, n, n], if the class always creates it or the sequence is at least as long as the window.
 
-    Otherwise a flag says that attention is causal (_ignore_causal_mask_sdpa).
+    Otherwise a flag says that attention is causal (_ignore_causal_mask_sdpa). Classes without fused attention get the mask for products.
     """
-    if not class_of(t.model).explicit_mask and (window is None or structure(n) < structure(window)):
+    kind = class_of(t.model)
+    if not kind.fused_attention:
+        return for_products(t, B, n, window)
+    if not kind.explicit_mask and (window is None or structure(n) < structure(window)):
         return None
     return t.record("causal mask", [], [t.tensor((B, 1, n, n), "bool", needs_grad=False)], by=for_fused)[0]
 
 
 def for_products(t: Tape, B: Size, n: Size, _window: Size | None) -> Tensor | None:
-    """Return the additive causal mask [B, 1, n, n] in the embedding's dtype."""
-    return t.record("causal mask", [], [t.tensor((B, 1, n, n), t.precision.weights, needs_grad=False)], by=for_products)[0]
+    """Return the causal mask [B, 1, n, n]: added to the scores, in the embedding's dtype, or Boolean if the class fills scores by it."""
+    dtype = "bool" if class_of(t.model).boolean_mask else t.precision.weights
+    return t.record("causal mask", [], [t.tensor((B, 1, n, n), dtype, needs_grad=False)], by=for_products)[0]
+
+
+def buffer(t: Tape, owner: Literal["layer", "model"]) -> Dtype | None:
+    """Return the dtype of a mask that each layer or the model stores."""
+    return "bool" if class_of(t.model).mask_buffer == owner else None
 
 
 def heads_for_fused(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from planner.spec.records import Activation, Norm
 from planner.trace import primitives as op
 from planner.trace import pytorch
+from planner.trace.implementation import Scores
 from planner.trace.losses import fused_cross_entropy
 from planner.trace.pytorch import PYTORCH, drop
 from planner.trace.sizes import Size
@@ -38,12 +39,13 @@ def positions(t: Tape, n: Size) -> Tensor:
     return op.constant(t, (n,), "int64")
 
 
-def attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, softcap: bool) -> Tensor:
+def attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tensor:
     """Unfused attention: queries, keys and values 6·s·b·h, softmax 2·a·s²·b, its dropout 3·a·s²·b (section 4.1, self attention)."""
+    pytorch.note_sinks(t, terms)
     B, _, n, h = q.shape
     scores = op.matmul(t, q, k.view(B, k.shape[1], h, n), pairs=True)
-    scores = op.softcap(t, scores) if softcap else scores
-    scores = op.cast_lower_precision(t, op.add(t, scores, bias) if bias else scores)
+    scores = op.softcap(t, scores) if terms.softcap else scores
+    scores = op.cast_lower_precision(t, op.add(t, scores, terms.bias) if terms.bias else scores)
     with t.without_autocast():  # Apex's softmax keeps the dtype of the products
         probabilities = op.softmax(t, scores)
     return op.matmul(t, drop(t, probabilities), v, pairs=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from planner.spec.records import LatentAttention, Layer, Model
 from planner.trace import primitives as op
+from planner.trace.implementation import Scores
 from planner.trace.sizes import Size
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
@@ -21,6 +22,8 @@ class PositionTables:
         heads = dict.fromkeys(layer.attention.n_heads for layer in layers if layer.attention and layer.positions.type == "alibi")
         windows = dict.fromkeys(layer.attention.window if layer.attention else None for layer in layers if attends(layer))
         with t.at("positions", "position"):
+            if dtype := t.implementation.mask_buffer(t, "model"):
+                t.buffer("bias", (model.context_length, model.context_length), dtype)
             ids = t.implementation.position_ids(t, n)
             self.tables = {dim: rotary_tables(t, n, dim) for dim in rotary}
             self.biases = {H: alibi_bias(t, n, H) for H in heads}
@@ -38,11 +41,12 @@ class PositionTables:
         mask = self.masks[layer.attention.window if layer.attention else None] if attends(layer) else None
         return (*self.shared, *([mask] if mask else []), *([self.per_layer] if self.per_layer else []), *keys)
 
-    def bias(self, layer: Layer) -> Tensor | None:
-        """Return the attention bias of a layer: ALiBi's [1, H, n, n], or the mask [B, 1, n, n] that layers of one window share."""
+    def scores(self, layer: Layer) -> Scores:
+        """Return the terms of a layer's scores: ALiBi's bias [1, H, n, n], or the mask [B, 1, n, n] that layers of one window share."""
+        mask = self.masks[layer.attention.window if layer.attention else None]
         if layer.attention and layer.positions.type == "alibi":
-            return self.biases[layer.attention.n_heads]
-        return self.masks[layer.attention.window if layer.attention else None]
+            return Scores(self.biases[layer.attention.n_heads], mask if mask and mask.dtype == "bool" else None)
+        return Scores(mask)
 
 
 def attends(layer: Layer) -> bool:

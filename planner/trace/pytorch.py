@@ -11,7 +11,7 @@ from typing import assert_never
 
 from planner.spec.records import Activation, Norm
 from planner.trace import primitives as op
-from planner.trace.implementation import Implementation, Sublayer
+from planner.trace.implementation import Implementation, Scores, Sublayer
 from planner.trace.kernels import fused_attention
 from planner.trace.losses import cross_entropy
 from planner.trace.sizes import Size, exceeds_one
@@ -108,21 +108,28 @@ def parallel(t: Tape, x: Tensor, first: Sublayer, second: Sublayer | None, mix: 
     return made
 
 
-def one_operator(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, softcap: bool, *, grouped: bool = True) -> Tensor:
+def one_operator(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores, *, grouped: bool = True) -> Tensor:
     """Attend in one operator -> [B, H, n, h]; ``grouped`` as in ``fused_attention``."""
-    if softcap:
+    note_sinks(t, terms)
+    if terms.softcap:
         raise UnsupportedError("fused attention cannot soft-cap scores; choose implementation pytorch-eager or transformers-eager")
-    return fused_attention(t, q, k, v, bias, grouped=grouped)
+    return fused_attention(t, q, k, v, terms.bias, grouped=grouped)
 
 
-def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, softcap: bool) -> Tensor:
+def note_sinks(t: Tape, terms: Scores) -> None:
+    """Say that attention sinks are not counted."""
+    if terms.sinks:
+        t.note("activations of attention sinks")
+
+
+def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tensor:
     """Unfused attention: product, mask, softmax, dropout, product -> [B, H, n, h]."""
+    note_sinks(t, terms)
     H = q.shape[1]
     k, v = expand_kv(t, k, H), expand_kv(t, v, H)
     scores = op.mul_scalar(t, op.matmul_by_head(t, q, k, transposed=True))
-    scores = op.softcap(t, scores) if softcap else scores
-    if bias:
-        scores = op.add(t, scores, bias)
+    scores = op.softcap(t, scores) if terms.softcap else scores
+    scores = op.add(t, scores, terms.bias) if terms.bias else scores
     scores = masked(t, scores)
     probabilities = drop(t, op.softmax(t, scores))
     made = op.matmul_by_head(t, probabilities, v)
@@ -155,10 +162,11 @@ PYTORCH = Implementation(
     position_ids=lambda _t, _n: None,
     mask=lambda _t, _B, _n, _window: None,
     rotate=rotate,
+    split_kv=lambda _t, k, v, _H: (k, v),
     attention=one_operator,
     drop=drop,
     parallel=parallel,
     cross_entropy=cross_entropy,
     default_loss=cross_entropy,
 )
-PYTORCH_EAGER = replace(PYTORCH, attention=by_products, mask_buffers=True)
+PYTORCH_EAGER = replace(PYTORCH, attention=by_products, mask_buffer=lambda t, owner: t.precision.weights if owner == "layer" else None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.spec.records import Norm
-from planner.trace import masks, pytorch
+from planner.trace import heads, masks, pytorch
 from planner.trace import primitives as op
 from planner.trace.classes import class_of
 from planner.trace.implementation import Sublayer
@@ -52,25 +52,6 @@ def rotate(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor], interleaved: bool)
     return made
 
 
-def one_operator(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, softcap: bool) -> Tensor:
-    """Attend in one kernel -> [B, H, n, h]."""
-    k, v = cached(t, k), cached(t, v)
-    grouped = class_of(t.model).grouped_heads
-    if grouped:
-        k, v = masks.heads_for_fused(t, q, k, v, bias)
-    return pytorch.one_operator(t, q, k, v, bias, softcap, grouped=grouped)
-
-
-def cached(t: Tape, x: Tensor) -> Tensor:
-    """Return keys or values as the KV cache does: concatenated with an empty tensor, which copies them head by head."""
-    if not t.training.kv_cache:
-        return x
-    copy = op.contiguous(t, x, 1)
-    copy.by_head = True
-    copy.storage.until_forward_ends = True  # the model returns the cache
-    return copy
-
-
 def drop(t: Tape, x: Tensor) -> Tensor:
     """Apply dropout to the embedding and the residual branches, if the class does so."""
     return pytorch.drop(t, x) if class_of(t.model).residual_dropout else x
@@ -98,39 +79,20 @@ def default_loss(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
     return loss
 
 
-def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, softcap: bool) -> Tensor:
-    """Unfused attention -> [B, H, n, h]. The module also returns the probabilities, which keeps them alive."""
-    k, v = cached(t, k), cached(t, v)
-    H, wide = q.shape[1], class_of(t.model).softmax_in_float32
-    dtype = q.dtype if wide else v.dtype
-    k, v = pytorch.expand_kv(t, k, H), pytorch.expand_kv(t, v, H)
-    scores = op.mul_scalar(t, op.matmul_by_head(t, q, k, transposed=True))
-    scores = op.softcap(t, scores) if softcap else scores
-    scores = op.add(t, scores, bias) if bias else scores
-    probabilities = op.softmax(t, op.cast(t, scores, "float32") if wide else scores)
-    probabilities = op.cast(t, probabilities, dtype)
-    if wide:
-        op.keep_alive(t, scores)
-    probabilities = pytorch.drop(t, probabilities)
-    made = op.matmul_by_head(t, probabilities, v)
-    joined = op.merge_heads(t, made).view(*made.shape)  # while keys and values of all heads are alive
-    op.keep_alive(t, k, v)
-    t.returned.append(probabilities)
-    return joined
-
-
 TRANSFORMERS = replace(
     PYTORCH,
     norm=norm,
     position_ids=position_ids,
     mask=masks.for_fused,
     rotate=rotate,
-    attention=one_operator,
+    split_kv=heads.split_kv,
+    attention=heads.one_operator,
     drop=drop,
     parallel=parallel,
     default_loss=default_loss,
+    mask_buffer=masks.buffer,
     constant_buffers=True,
     masks_from_window=True,
     plain_mixers=True,
 )
-TRANSFORMERS_EAGER = replace(TRANSFORMERS, attention=by_products, mask=masks.for_products, masks_from_window=False)
+TRANSFORMERS_EAGER = replace(TRANSFORMERS, attention=heads.by_products, mask=masks.for_products, masks_from_window=False)

@@ -1,0 +1,103 @@
+"""Attention of transformers' classes, read from transformers 5.24: integrations/sdpa_attention.py and models/*/modeling_*.py."""
+
+from __future__ import annotations
+
+from planner.trace import masks, pytorch
+from planner.trace import primitives as op
+from planner.trace.classes import class_of
+from planner.trace.implementation import Scores
+from planner.trace.sizes import Size, exceeds_one
+from planner.trace.tape import Saved, Tape
+from planner.trace.tensor import Tensor
+
+
+def split_kv(t: Tape, k: Tensor, v: Tensor, H: Size) -> tuple[Tensor, Tensor]:
+    """Return keys and values [B, K, n, h]: views, or in Falcon copies selected by an index, and repeated to all heads unless K is 1."""
+    if not class_of(t.model).indexed_kv:
+        return k, v
+    K = k.shape[1]
+    k, v = indexed(t, k), indexed(t, v)
+    if K in {1, H}:
+        return k, v
+    B, _, n, h = k.shape
+    return op.expand(t, k, (B, H, n, h), exceeds_one(K)), op.expand(t, v, (B, H, n, h), exceeds_one(K))
+
+
+def indexed(t: Tape, x: Tensor) -> Tensor:
+    """Select one head of each group by a list of one index. Saves the index."""
+    index = t.tensor((1,), "int64", needs_grad=False)
+    return t.record("index", [x], [t.tensor(x.shape, x.dtype), index], [Saved(index, "index")], by=indexed)[0]
+
+
+def one_operator(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tensor:
+    """Attend in one kernel -> [B, H, n, h], if the class can."""
+    kind = class_of(t.model)
+    if not kind.fused_attention:
+        return by_products(t, q, k, v, terms)
+    k, v = cached(t, k), cached(t, v)
+    if kind.grouped_heads:
+        k, v = masks.heads_for_fused(t, q, k, v, terms.bias)
+    return pytorch.one_operator(t, q, k, v, terms, grouped=kind.grouped_heads)
+
+
+def cached(t: Tape, x: Tensor) -> Tensor:
+    """Return keys or values as the KV cache does: concatenated with an empty tensor, which copies them head by head."""
+    if not t.training.kv_cache:
+        return x
+    copy = op.contiguous(t, x, 1)
+    copy.by_head = True
+    copy.storage.until_forward_ends = True  # the model returns the cache
+    return copy
+
+
+def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tensor:
+    """Unfused attention -> [B, H, n, h]. The module also returns the probabilities, which keeps them alive."""
+    k, v = cached(t, k), cached(t, v)
+    kind = class_of(t.model)
+    H, wide = q.shape[1], kind.softmax_in_float32
+    dtype = q.dtype if wide and not kind.scores_in_float32 else v.dtype
+    k, v = pytorch.expand_kv(t, k, H), pytorch.expand_kv(t, v, H)
+    if kind.scores_in_float32:
+        q, k = op.cast(t, q, "float32"), op.cast(t, k, "float32")
+    scores = op.mul_scalar(t, op.matmul_by_head(t, q, k, transposed=True))
+    scores = op.softcap(t, scores) if terms.softcap else scores
+    scores = op.add(t, scores, terms.bias) if terms.bias else scores
+    scores = filled(t, scores, terms.mask) if terms.mask else scores
+    if kind.subtracts_largest:
+        probabilities = op.cast(t, softmax_with_sinks(t, scores, terms.sinks), dtype)
+    else:
+        pytorch.note_sinks(t, terms)
+        probabilities = op.cast(t, op.softmax(t, op.cast(t, scores, "float32") if wide else scores), dtype)
+    if wide:
+        op.keep_alive(t, scores)
+    probabilities = pytorch.drop(t, probabilities)
+    made = op.matmul_by_head(t, probabilities, v)
+    joined = op.merge_heads(t, made).view(*made.shape)  # while keys and values of all heads are alive
+    op.keep_alive(t, k, v)
+    t.returned.append(probabilities)
+    return joined
+
+
+def filled(t: Tape, scores: Tensor, mask: Tensor) -> Tensor:
+    """Fill masked scores with the smallest number. Saves the mask."""
+    return t.record("masked_fill", [scores, mask], [op.like(t, scores)], [Saved(mask, "causal mask")], by=filled)[0]
+
+
+def softmax_with_sinks(t: Tape, scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """Softmax of scores [B, H, n, n] less their maximum, with a column for each head's sink, which is dropped after (gpt-oss)."""
+    B, H, n, _ = shape = scores.shape
+    if sinks:
+        scores = op.cat(t, scores, op.expand(t, sinks.view(1, H, 1, 1), (B, H, n, 1), 0))
+    scores = op.add(t, scores, largest(t, scores))
+    probabilities = op.softmax(t, scores)
+    if sinks:
+        (probabilities,) = op.split(t, probabilities, shape)
+        probabilities.interleaved = True  # rows are slices of wider ones, heads stay adjacent
+    probabilities.by_head = True
+    return probabilities
+
+
+def largest(t: Tape, x: Tensor) -> Tensor:
+    """Return the maximum of each row. Saves its index."""
+    made, index = (t.tensor((*x.shape[:-1], 1), dtype) for dtype in (x.dtype, "int64"))
+    return t.record("max", [x], [made, index], [Saved(index, "index")], by=largest)[0]
