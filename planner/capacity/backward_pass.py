@@ -1,8 +1,8 @@
 """The backward pass of a training step, in reverse order: gradients are allocated, saved tensors are freed after their last use.
 
-As in PyTorch's engine (torch/csrc/autograd/engine.cpp, input_buffer.cpp): after an operator runs, its incoming gradients are freed, then
-its saved tensors. Then its results are summed and cast to the shape and dtype of its inputs. Then each is added to the gradient that the
-input already has, in place if nothing else refers to that one.
+As in PyTorch's engine (torch/csrc/autograd/engine.cpp, input_buffer.cpp): after an operator runs, its results are summed and cast to the
+shape and dtype of its inputs. Then its incoming gradients are freed, then its saved tensors; recomputed ones as soon as it has run. Then
+each result is added to the gradient that the input already has, in place if nothing else refers to that one.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class BackwardPass(Visitor):
         self.freed: list[tuple[int, Size]] = []
         self.saved_outside: Storage | None = None  # placeholder for a copy's input, if others save the first copy's input
         self.waits_from: dict[Tensor, int] = {}  # the sample from which a tensor has a gradient
+        self.recomputed = False  # whether the current region is recomputed, so that a saved tensor is freed when an operator has read it
         self.operator = ""
 
     def run(self, nodes: Sequence[Node], saved: Mapping[Storage, Size]) -> None:
@@ -85,12 +86,15 @@ class BackwardPass(Visitor):
                 gradients.append(self.new(node.outputs[0] if node.elementwise else tensor, view=node.views_gradient))
         if incoming:
             self.timeline.sample("backward", self.operator, node.backward_temporary)
-        for gradient in incoming:
-            self.free_gradient(gradient)
-        self.free_saved(node.saved_tensors)
+        if self.recomputed:
+            self.free_saved(node.saved_tensors)
         for number, tensor in enumerate(targets):
             if node.passes_gradient or node.elementwise or tensor is node.added:
                 gradients[number] = self.fit(gradients[number], node, tensor)
+        for gradient in incoming:
+            self.free_gradient(gradient)
+        if not self.recomputed:
+            self.free_saved(node.saved_tensors)
         for tensor, gradient in zip(targets, gradients, strict=True):
             self.add(tensor, gradient)
 
@@ -169,7 +173,9 @@ class BackwardPass(Visitor):
         with self.within(references, inside):
             self.go(reversed(node.body[end:]))
             ForwardPass(self.timeline, node.body, inside, "backward").run_again(node.again)
+            self.recomputed = not node.whole
             self.go(reversed(node.body[first:end]))
+            self.recomputed = False
         for variable in variables:
             self.free_gradient(variable)
         self.free_saved(node.inputs)

@@ -63,7 +63,7 @@ def heads(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: 
     B, n, _ = x.shape
     H, K, h = kind.n_heads, kind.n_kv_heads, kind.head_dim
     q, k, v = projections(t, kind, x)
-    qk_norm = Norm(layer.norm.type, weight=True, bias=False)
+    qk_norm = replace(layer.norm, weight=True, bias=False)
     if kind.qk_norm == "full_width":
         joined = exceeds_one(K) if kind.qkv == "fused_per_head" else None
         before = q, k
@@ -81,7 +81,7 @@ def heads(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: 
         op.keep_alive(t, *before)
     if layer.positions.type == "rope":
         before = q, k
-        tables, interleaved = positions.tables[layer.positions.rotary_dim], kind.qkv == "fused_per_head"
+        tables, interleaved = positions.rotary(t, layer), kind.qkv == "fused_per_head"
         q = t.implementation.rotate(t, q, tables, interleaved)
         if not kind.shared_kv:
             k = t.implementation.rotate(t, k, tables, interleaved)

@@ -5,6 +5,8 @@ Shapes: x is [B, n, d_model]. Weights are named as in transformers' Llama, so th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from planner.spec.records import FeedForward, Norm
 from planner.trace import primitives as op
 from planner.trace.routing import sigmoid
@@ -40,8 +42,7 @@ def feed_forward(t: Tape, kind: FeedForward, x: Tensor, *, name: str = "mlp", co
         if kind.channel_mix:
             return channel_mix(t, kind, x)
         if kind.gated:
-            gate = linear(t, x, kind.d_ff, "gate_proj", bias=kind.gate_bias)
-            hidden = t.implementation.gated(t, kind.activation, gate, lambda: linear(t, x, kind.d_ff, "up_proj", bias=kind.up_bias))
+            hidden = t.implementation.gated(t, kind.activation, *gate_and_up(t, kind, x))
         else:
             hidden = t.implementation.activation(t, kind.activation, linear(t, x, kind.d_ff, "up_proj", bias=kind.up_bias))
         if kind.hidden_norm:
@@ -50,6 +51,16 @@ def feed_forward(t: Tape, kind: FeedForward, x: Tensor, *, name: str = "mlp", co
         out = t.implementation.drop(t, out)
         op.keep_alive(t, x, hidden)
         return out
+
+
+def gate_and_up(t: Tape, kind: FeedForward, x: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
+    """Return the gate and a function that returns up: separate projections, or the halves of one."""
+    if not t.modules.fused_gate_up:
+        gate = linear(t, x, kind.d_ff, "gate_proj", bias=kind.gate_bias)
+        return gate, lambda: linear(t, x, kind.d_ff, "up_proj", bias=kind.up_bias)
+    half = (*x.shape[:-1], kind.d_ff)
+    gate, up = op.split(t, linear(t, x, 2 * kind.d_ff, "gate_up_proj", bias=kind.gate_bias), half, half)
+    return gate, lambda: up
 
 
 def channel_mix(t: Tape, kind: FeedForward, x: Tensor) -> Tensor:

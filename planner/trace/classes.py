@@ -7,6 +7,8 @@ from typing import Literal
 
 from planner.spec.records import Model, ModelType
 
+LayerNormKind = Literal["fused", "input_in_float32", "by_parts", "weight_plus_one"]
+
 
 @dataclass(frozen=True, slots=True)
 class ModelClass:
@@ -24,6 +26,14 @@ class ModelClass:
     boolean_mask: bool = False  # eager attention fills scores by a Boolean mask that layers share
     mask_buffer: Literal["none", "layer", "model"] = "none"  # who stores a Boolean causal mask of context_length² elements
     joins_rotated: bool = False  # concatenates rotated channels with the rest, even if the rest is empty
+    layer_norm: LayerNormKind = "fused"
+    scales_in_float32: bool = False  # RMSNorm multiplies by its weight before it casts back
+    casts_norm_weight: bool = False  # and casts the weight to float32 first
+    tables_in_float32: bool = False  # rotary cosines and sines are not cast to the weights' dtype
+    tables_per_layer: bool = False  # every layer repeats its own cosines and sines from half of the shared ones
+    tables_per_window: bool = False  # layers with and without a window have their own frequencies, cosines and sines
+    rotates_in_float32: bool = False  # casts queries and keys to float32 and back
+    fused_gate_up: bool = False  # one projection returns gate and up
 
 
 CLASSES: dict[ModelType, ModelClass] = {
@@ -33,6 +43,17 @@ CLASSES: dict[ModelType, ModelClass] = {
     "qwen2": ModelClass(),
     "qwen3": ModelClass(),
     "gemma2": ModelClass(),
+    "gemma3_text": ModelClass(tables_per_window=True),
+    "cohere": ModelClass(layer_norm="by_parts", rotates_in_float32=True),
+    "glm": ModelClass(joins_rotated=True, tables_per_layer=True, fused_gate_up=True),
+    "glm4": ModelClass(joins_rotated=True, tables_per_layer=True, fused_gate_up=True),
+    "nemotron": ModelClass(layer_norm="weight_plus_one", joins_rotated=True),
+    "olmo": ModelClass(layer_norm="input_in_float32", tables_in_float32=True),
+    "olmo2": ModelClass(scales_in_float32=True, tables_in_float32=True),
+    "olmo3": ModelClass(scales_in_float32=True, tables_in_float32=True, tables_per_window=True),
+    "flex_olmo": ModelClass(scales_in_float32=True, tables_in_float32=True),
+    "phi3": ModelClass(joins_rotated=True, fused_gate_up=True),
+    "starcoder2": ModelClass(residual_dropout=True),
     "mixtral": ModelClass(),
     "qwen3_moe": ModelClass(),
     "deepseek_v3": ModelClass(),
@@ -49,14 +70,16 @@ def modeled_class(model: Model) -> ModelType:
     """Return the class whose modules run under the implementations of transformers.
 
     That is the spec's ``model.model_type``, if its differences from Llama are known. Else gpt2 for learned positions and a fused QKV
-    projection, gpt_neox for LayerNorm, and llama for RMSNorm.
+    projection, gpt_neox for LayerNorm with one that is fused per head, starcoder2 for other LayerNorm, and llama for RMSNorm.
     """
     if model.model_type in CLASSES:
         return model.model_type
     first = model.runs[0].layers[0].attention
     if model.positions.type == "learned" and first is not None and first.qkv == "fused":
         return "gpt2"
-    return "gpt_neox" if model.norm.type == "layernorm" else "llama"
+    if model.norm.type == "layernorm":
+        return "gpt_neox" if first is not None and first.qkv == "fused_per_head" else "starcoder2"
+    return "llama"
 
 
 def class_of(model: Model) -> ModelClass:

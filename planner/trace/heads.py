@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from planner.trace import masks, pytorch
 from planner.trace import primitives as op
-from planner.trace.classes import class_of
 from planner.trace.implementation import Scores
 from planner.trace.sizes import Size, exceeds_one
 from planner.trace.tape import Saved, Tape
@@ -13,7 +12,7 @@ from planner.trace.tensor import Tensor
 
 def split_kv(t: Tape, k: Tensor, v: Tensor, H: Size) -> tuple[Tensor, Tensor]:
     """Return keys and values [B, K, n, h]: views, or in Falcon copies selected by an index, and repeated to all heads unless K is 1."""
-    if not class_of(t.model).indexed_kv:
+    if not t.modules.indexed_kv:
         return k, v
     K = k.shape[1]
     k, v = indexed(t, k), indexed(t, v)
@@ -31,7 +30,7 @@ def indexed(t: Tape, x: Tensor) -> Tensor:
 
 def one_operator(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tensor:
     """Attend in one kernel -> [B, H, n, h], if the class can."""
-    kind = class_of(t.model)
+    kind = t.modules
     if not kind.fused_attention:
         return by_products(t, q, k, v, terms)
     k, v = cached(t, k), cached(t, v)
@@ -53,7 +52,7 @@ def cached(t: Tape, x: Tensor) -> Tensor:
 def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tensor:
     """Unfused attention -> [B, H, n, h]. The module also returns the probabilities, which keeps them alive."""
     k, v = cached(t, k), cached(t, v)
-    kind = class_of(t.model)
+    kind = t.modules
     H, wide = q.shape[1], kind.softmax_in_float32
     dtype = q.dtype if wide and not kind.scores_in_float32 else v.dtype
     k, v = pytorch.expand_kv(t, k, H), pytorch.expand_kv(t, v, H)

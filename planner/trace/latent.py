@@ -32,7 +32,7 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, positions: Po
         kv, k_rope = op.split(t, compressed, (B, n, kind.kv_rank), (B, 1, n, kind.rope_dim))
         kv = blocks.norm(t, norm, kv, "kv_a_layernorm")
         if layer.positions.type == "rope":
-            tables = positions.tables[kind.rope_dim]
+            tables = positions.rotary(t, layer)
             q_rope, k_rope = (rotate_pairs(t, part, tables) for part in (q_rope, k_rope))
         queries = op.cat(t, q_nope, q_rope)
         kv = blocks.linear(t, kv, H * (kind.nope_dim + kind.v_dim), "kv_b_proj", bias=False)

@@ -6,7 +6,6 @@ from typing import Literal
 
 from planner.spec.precision import Dtype
 from planner.trace import pytorch
-from planner.trace.classes import class_of
 from planner.trace.sizes import Size, structure
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
@@ -19,7 +18,7 @@ def for_fused(t: Tape, B: Size, n: Size, window: Size | None) -> Tensor | None:
 
     Otherwise a flag says that attention is causal (_ignore_causal_mask_sdpa). Classes without fused attention get the mask for products.
     """
-    kind = class_of(t.model)
+    kind = t.modules
     if not kind.fused_attention:
         return for_products(t, B, n, window)
     if not kind.explicit_mask and (window is None or structure(n) < structure(window)):
@@ -29,13 +28,13 @@ def for_fused(t: Tape, B: Size, n: Size, window: Size | None) -> Tensor | None:
 
 def for_products(t: Tape, B: Size, n: Size, _window: Size | None) -> Tensor | None:
     """Return the causal mask [B, 1, n, n]: added to the scores, in the embedding's dtype, or Boolean if the class fills scores by it."""
-    dtype = "bool" if class_of(t.model).boolean_mask else t.precision.weights
+    dtype = "bool" if t.modules.boolean_mask else t.precision.weights
     return t.record("causal mask", [], [t.tensor((B, 1, n, n), dtype, needs_grad=False)], by=for_products)[0]
 
 
 def buffer(t: Tape, owner: Literal["layer", "model"]) -> Dtype | None:
     """Return the dtype of a mask that each layer or the model stores."""
-    return "bool" if class_of(t.model).mask_buffer == owner else None
+    return "bool" if t.modules.mask_buffer == owner else None
 
 
 def heads_for_fused(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:

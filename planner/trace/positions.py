@@ -18,14 +18,14 @@ class PositionTables:
 
     def __init__(self, t: Tape, model: Model, B: Size, n: Size) -> None:
         layers = [layer for run in model.runs for layer in run.layers]
-        rotary = dict.fromkeys(layer.positions.rotary_dim for layer in layers if layer.positions.type == "rope")
+        rotary = dict.fromkeys(frequencies(t, layer) for layer in layers if layer.positions.type == "rope")
         heads = dict.fromkeys(layer.attention.n_heads for layer in layers if layer.attention and layer.positions.type == "alibi")
         windows = dict.fromkeys(layer.attention.window if layer.attention else None for layer in layers if attends(layer))
         with t.at("positions", "position"):
             if dtype := t.implementation.mask_buffer(t, "model"):
                 t.buffer("bias", (model.context_length, model.context_length), dtype)
             ids = t.implementation.position_ids(t, n)
-            self.tables = {dim: rotary_tables(t, n, dim) for dim in rotary}
+            self.tables = {(dim, windowed): rotary_tables(t, n, dim) for dim, windowed in rotary}
             self.biases = {H: alibi_bias(t, n, H) for H in heads}
             self.masks = {window: t.implementation.mask(t, B, n, window) for window in windows}
         self.keys_and_values: dict[tuple[Size, Size], tuple[Tensor, Tensor]] = {}  # of the latest layer with its own, by heads and width
@@ -33,6 +33,14 @@ class PositionTables:
         tables = (table for tables in self.tables.values() for table in tables)
         self.shared = (*tables, *([ids] if ids else []), *self.biases.values())
         self.all = (*self.shared, *(mask for mask in self.masks.values() if mask))
+
+    def rotary(self, t: Tape, layer: Layer) -> tuple[Tensor, Tensor]:
+        """Return a layer's cosines and sines: the shared ones, or copies of their first halves with each element twice."""
+        tables = self.tables[frequencies(t, layer)]
+        if not t.modules.tables_per_layer:
+            return tables
+        cos, sin = (t.record("repeat_interleave", [table], [op.like(t, table)], by=PositionTables.rotary)[0] for table in tables)
+        return cos, sin
 
     def of(self, layer: Layer) -> tuple[Tensor, ...]:
         """Return the tensors passed to a layer: those that all layers share, its mask, and keys and values of an earlier layer."""
@@ -49,17 +57,24 @@ class PositionTables:
         return Scores(mask)
 
 
+def frequencies(t: Tape, layer: Layer) -> tuple[Size, bool]:
+    """Return the rotated channels and, in some classes, whether the layer has a window: layers with equal ones share cosines and sines."""
+    windowed = layer.attention is not None and layer.attention.window is not None
+    return layer.positions.rotary_dim, windowed and t.modules.tables_per_window
+
+
 def attends(layer: Layer) -> bool:
     """Return whether the layer has attention scores."""
     return layer.attention is not None or any(isinstance(mixer, LatentAttention) for mixer in layer.mixers)
 
 
 def rotary_tables(t: Tape, n: Size, rotary_dim: Size) -> tuple[Tensor, Tensor]:
-    """Return cosines and sines [n, rotary_dim] in the weights' dtype."""
+    """Return cosines and sines [n, rotary_dim] in the weights' dtype, or in float32 if the class does not cast them."""
     if t.implementation.constant_buffers:
         for name in ("inv_freq", "original_inv_freq"):
             t.buffer(name, (rotary_dim // 2,), "float32")
-    tables = [t.tensor((n, rotary_dim), t.precision.weights, needs_grad=False) for _ in range(2)]
+    dtype = "float32" if t.modules.tables_in_float32 else t.precision.weights
+    tables = [t.tensor((n, rotary_dim), dtype, needs_grad=False) for _ in range(2)]
     cos, sin = t.record("rotary tables", [], tables, by=rotary_tables)
     return cos, sin
 

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 
 from planner.spec.precision import BYTES, RECIPES, Dtype, Recipe
 from planner.spec.records import Model, Training
+from planner.trace.classes import ModelClass, class_of
 from planner.trace.implementation import Implementation
 from planner.trace.sizes import Size, product
 from planner.trace.tensor import Storage, Tensor
@@ -254,9 +255,11 @@ class Tape:
     grad: bool = True  # False under torch.no_grad
     returned: list[Tensor] = field(default_factory=list)  # tensors that the current layer keeps alive until it ends
     precision: Recipe = field(init=False)
+    modules: ModelClass = field(init=False)  # what differs from Llama's modules; nothing outside transformers
 
     def __post_init__(self) -> None:
         self.precision = RECIPES[self.training.precision]
+        self.modules = class_of(self.model) if self.training.implementation.startswith("transformers") else ModelClass()
 
     @property
     def device(self) -> Literal["cuda", "cpu"]:

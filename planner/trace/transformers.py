@@ -9,11 +9,12 @@ There, RMSNorm is a sequence of operators, eager attention makes scores and prob
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import assert_never
 
 from planner.spec.records import Norm
 from planner.trace import heads, masks, pytorch
 from planner.trace import primitives as op
-from planner.trace.classes import class_of
+from planner.trace.classes import LayerNormKind
 from planner.trace.implementation import Sublayer
 from planner.trace.losses import log_softmax, nll_loss
 from planner.trace.pytorch import PYTORCH
@@ -23,38 +24,63 @@ from planner.trace.tensor import Tensor
 
 
 def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Normalize [.., d]: nn.LayerNorm in one kernel, RMSNorm in float32, one operator at a time."""
+    """Normalize [.., d]: LayerNorm as the class does, RMSNorm in float32, one operator at a time."""
     if kind.type == "layernorm":
-        return op.layer_norm(t, x, weight, bias)
+        return layer_norm(t, t.modules.layer_norm, x, weight, bias)
     _, normed = pytorch.divided_by_rms(t, x)
     if weight is None:
         return op.cast(t, normed, x.dtype)
     if kind.unit_offset:
         return op.cast(t, op.multiply(t, normed, op.add_scalar(t, op.cast(t, weight, "float32"))), x.dtype)
+    weight = op.cast(t, weight, "float32") if t.modules.casts_norm_weight else weight
+    if t.modules.scales_in_float32:
+        return op.cast(t, op.multiply(t, weight, normed), x.dtype)
     return op.multiply(t, weight, op.cast(t, normed, x.dtype))
+
+
+def layer_norm(t: Tape, kind: LayerNormKind, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """LayerNorm in one kernel, of x cast to float32 (OLMo), with a weight of one plus the stored one (Nemotron), or in parts (Cohere)."""
+    match kind:
+        case "fused":
+            return op.layer_norm(t, x, weight, bias)
+        case "input_in_float32":
+            return op.cast(t, op.layer_norm(t, op.cast(t, x, "float32"), weight, bias), x.dtype)
+        case "weight_plus_one":
+            return op.layer_norm(t, x, weight and op.add_scalar(t, weight), bias)
+        case "by_parts":
+            wide = op.cast(t, x, "float32")
+            mean = op.mean(t, wide)
+            variance = op.mean(t, op.square(t, op.add(t, wide, mean)))
+            normed = op.multiply(t, op.add(t, wide, mean), op.rsqrt(t, variance))
+            op.keep_alive(t, mean, variance)
+            normed = op.multiply(t, op.cast(t, weight, "float32"), normed) if weight else normed
+            return op.cast(t, normed, x.dtype)
+        case _:
+            assert_never(kind)
 
 
 def position_ids(t: Tape, n: Size) -> Tensor | None:
     """Return the position ids [1, n] passed to every layer, if the class does so."""
-    if not class_of(t.model).position_ids:
+    if not t.modules.position_ids:
         return None
     return t.record("arange", [], [t.tensor((1, n), "int64", needs_grad=False)], by=position_ids)[0]
 
 
 def rotate(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor], interleaved: bool) -> Tensor:
     """Rotate x [B, heads, n, h]. Concatenating the rotated part with the rest, as GPT-NeoX always does, makes heads contiguous."""
-    made = pytorch.rotate(t, x, tables, interleaved)
+    del interleaved
+    wide = op.cast(t, x, "float32") if t.modules.rotates_in_float32 else x
+    made = op.cast(t, pytorch.rotate(t, wide, tables, interleaved=False), x.dtype)
     whole = tables[0].shape[-1] == x.shape[-1]
-    joins = class_of(t.model).joins_rotated and interleaved
-    if whole and joins:
+    if whole and t.modules.joins_rotated:
         made = op.cat(t, made)
-    made.by_head = joins or not whole
+    made.by_head = t.modules.joins_rotated or not whole
     return made
 
 
 def drop(t: Tape, x: Tensor) -> Tensor:
     """Apply dropout to the embedding and the residual branches, if the class does so."""
-    return pytorch.drop(t, x) if class_of(t.model).residual_dropout else x
+    return pytorch.drop(t, x) if t.modules.residual_dropout else x
 
 
 def parallel(t: Tape, x: Tensor, first: Sublayer, second: Sublayer | None, mix: Sublayer, feed: Sublayer) -> Tensor:

@@ -6,8 +6,8 @@ derivative; only the bookkeeping between nodes is ours (``torch/csrc/autograd/en
 ``functions/accumulate_grad.h``):
 
 - of the ready nodes, the one recorded last runs first, and leaves run before all others;
-- when a node has run, its gradients are freed, then its saved tensors; then its results are reduced and cast to the shape and dtype of
-  the node's inputs;
+- when a node has run, its results are reduced and cast to the shape and dtype of the node's inputs; then its gradients are freed, then
+  its saved tensors;
 - a second gradient for the same input is added in place if there is no other reference to the first one or its storage;
 - a leaf keeps its gradient itself if the layout matches and there is no other reference to it, else a copy.
 """
@@ -76,17 +76,22 @@ def is_dense(tensor: Tensor) -> bool:
 
 
 def run(nodes: list[Any], gradients: list[Any]) -> list[Any]:
-    """Run the one node in the list on its gradients, then free both, and with the node its saved tensors."""
+    """Run the one node in the list on its gradients, and fit its results; then free the gradients, and with the node its saved tensors."""
     node = nodes.pop()
+    edges = node.next_functions
     if all(gradient is None for gradient in gradients):
-        return [None] * len(node.next_functions)
+        return [None] * len(edges)
     if not callable(node):  # a node written in Python, which gets zeros for missing gradients
         node, inputs = node.apply, node._input_metadata  # noqa: SLF001 - no public name
         gradients[:] = [zeros(of) if one is None else one for one, of in zip(gradients, inputs, strict=True)]
-    arguments = tuple(gradients)
+    result = node(*gradients)
+    results = list(result) if isinstance(result, tuple) else [result]
+    del result
+    for which, (following, place) in enumerate(edges):
+        if following and results[which] is not None:
+            conform(results, which, following._input_metadata[place])  # noqa: SLF001 - no public name
     gradients.clear()
-    result = node(*arguments)
-    return list(result) if isinstance(result, tuple) else [result]
+    return results
 
 
 def zeros(metadata: Any) -> Tensor:  # noqa: ANN401 - a type of PyTorch's that has no public name
@@ -141,15 +146,12 @@ def backward(roots: list[Any], device: torch.device, arrived: Callable[[Tensor],
                 continue
             edges = nodes[key].next_functions
             results = run([nodes.pop(key)], waiting)
-            inputs = [following._input_metadata if following else () for following, _ in edges]  # noqa: SLF001 - no public name
-            for which, (following, place) in enumerate(edges):
-                if following and results[which] is not None:
-                    conform(results, which, inputs[which][place])
             for which, (following, place) in enumerate(edges):
                 if not following:
                     continue
                 if results[which] is not None:
-                    gradients.add(id(following), len(inputs[which]), place, results, which)
+                    inputs = len(following._input_metadata)  # noqa: SLF001 - no public name
+                    gradients.add(id(following), inputs, place, results, which)
                 waits_for[id(following)] -= 1
                 if waits_for[id(following)] == 0:
                     heapq.heappush(ready, (-following._sequence_nr(), id(following)))  # noqa: SLF001 - no public name

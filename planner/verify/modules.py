@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name that every PyTorch program gives it
 from torch.utils.checkpoint import checkpoint
 
-from planner.spec.records import Attention, FeedForward, Layer, Model, Norm, Training
+from planner.spec.records import Attention, FeedForward, Layer, Model, Training
 from planner.verify.parts import ACTIVATIONS, Module, UnbuildableError, alibi_bias, make_norm, rotary_tables, rotate, sinusoids, softcap
 
 BUILT = ("pytorch", "pytorch-eager")
@@ -106,7 +106,7 @@ class SelfAttention(Module):
             self.qkv_proj = linear(model.d_model, sum(widths), record.q_bias)
         if record.qk_norm != "none":
             full = record.qk_norm == "full_width"
-            norm = Norm(layer.norm.type, weight=True, bias=False)
+            norm = replace(layer.norm, weight=True, bias=False)
             self.q_norm = make_norm(widths[0] if full else record.head_dim, norm, device, dtype)
             self.k_norm = make_norm(widths[1] if full else record.head_dim, norm, device, dtype)
         self.o_proj = linear(widths[0], model.d_model, record.o_bias)

@@ -62,8 +62,9 @@ def test_every_implementation_supports_every_activation(implementation: Implemen
     ("layer", "derived"),
     [
         (PLAIN, "gpt2"),
-        (replace(PLAIN, attention=Attention(4, 4, 8, qkv="separate")), "gpt_neox"),
-        (replace(PLAIN, positions=ROPE), "gpt_neox"),
+        (replace(PLAIN, attention=Attention(4, 4, 8, qkv="separate")), "starcoder2"),
+        (replace(PLAIN, positions=ROPE), "starcoder2"),
+        (replace(PLAIN, positions=ROPE, attention=Attention(4, 4, 8, qkv="fused_per_head")), "gpt_neox"),
         (replace(PLAIN, positions=ROPE, norm=RMS), "llama"),
     ],
 )

@@ -146,7 +146,8 @@ class Model:
     prediction: MultiTokenPrediction | None = group(kind=MultiTokenPrediction, form="none", default=None,
         aliases="mtp multi_token_prediction")
     model_type: ModelType | None = key("Class of Hugging Face transformers whose modules run under implementation transformers.",
-        default=None, quiet=True, derived="gpt2 with learned positions and one projection for queries, keys and values; else gpt_neox with "
-        "layernorm and llama with rmsnorm", aliases="architectures")
+        default=None, quiet=True, derived="gpt2 with learned positions and one projection for queries, keys and values; gpt_neox "
+        "with layernorm and a projection that is fused per head; else starcoder2 with layernorm and llama with rmsnorm",
+        aliases="architectures")
     extra: tuple[Extra, ...] = key("Further tensors, counted as declared: once under model, per layer in a group of layers.", default=(),
         example=[{"name": "lambda_q1", "shape": ["head_dim"], "component": "attention"}])
