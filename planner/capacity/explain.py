@@ -61,10 +61,11 @@ class FigureFormulas:
 
     def peak(self, phase: Phase, values: Mapping[str, int], operator: str = "") -> Figure:
         """Return the peak of a phase; it is found faster if the operator is known, by its name before ``at``."""
-        samples = (*self.step.samples, self.step.update)
+        update = self.step.updates[0]
+        samples = (*self.step.samples, update)
         candidates = [sample for sample in samples if sample.phase == phase and sample.operator.startswith(operator)]
         top = max(candidates, key=lambda sample: evaluate(sample.bytes, values)) if len(candidates) > 1 else candidates[0]
-        size = top.bytes if top is self.step.update else self.step.later + top.bytes
+        size = top.bytes if top is update else self.step.later + top.bytes
         source = "model states, inputs, saved tensors, and the operator's memory"
         return Figure("peak", f"{phase}, at {top.operator}", "bytes", size, source, is_total=True)
 

@@ -10,10 +10,11 @@ from planner.capacity.figures import PHASES, LiveBytes, Phase, PhasePeak, Weight
 from planner.capacity.peak import trace_memory
 from planner.capacity.states import States, tensors_of
 from planner.capacity.timeline import MemorySample
-from planner.spec.precision import AVERAGES, BYTES, GRADIENTS, RECIPES, separate_gradients
+from planner.capacity.update import not_modeled, update_temporaries
+from planner.spec.precision import AVERAGES, BYTES, RECIPES, separate_gradients
 from planner.spec.records import Training
 from planner.trace.decoder import Trace
-from planner.trace.sizes import Size, ceil_div, exceeds_one, maximum, product, undominated
+from planner.trace.sizes import Size, ceil_div, maximum, product, undominated
 
 PASSES = tuple(phase for phase in PHASES if phase != "optimizer")
 ALLOCATION_BLOCK = 512  # bytes: kMinBlockSize of PyTorch's c10/cuda/CUDACachingAllocator
@@ -26,7 +27,7 @@ class Step:
     samples: tuple[MemorySample, ...]
     first: Size
     later: Size
-    update: MemorySample  # with all that is allocated
+    updates: tuple[MemorySample, ...]  # of a later step and of the first one, with all that is allocated
     live: LiveBytes[Size]  # of a later step
 
 
@@ -36,7 +37,7 @@ def step(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, 
     So are gradients if they accumulate over several passes or in another dtype than the weights'.
     """
     preallocated = training.gradient_accumulation > 1 or separate_gradients(training)
-    optimizer = states.optimizer + states.step_counters
+    optimizer = states.optimizer - states.paged + states.step_counters
     weights_bytes = states.weights + states.master_weights + states.average + (states.gradients if preallocated else 0)
     stateless = training.reserve_bytes + weights_bytes + forward.buffers_bytes + forward.inputs_bytes
     block = ALLOCATION_BLOCK if training.round_allocations else 1
@@ -44,21 +45,21 @@ def step(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, 
         of_optimizer, of_the_rest = rounded_up(weights, training, block, with_gradients=preallocated)
         optimizer, stateless = optimizer + of_optimizer, stateless + of_the_rest
     start = stateless + optimizer
+    average = _average_temporary(weights, training)
+    temporaries = update_temporaries(forward.stacks, weights, training, states.optimizer - states.paged + states.step_counters)
     walked = trace_memory(forward.nodes, preallocated=preallocated, block=block)
-    temporary = maximum(_update_temporaries(forward, weights, training), _average_temporary(weights, training))
-    update = MemorySample("optimizer", f"{training.optimizer} step", [start + walked.after_backward + temporary])
+    updates = tuple(
+        MemorySample("optimizer", f"{training.optimizer} step", [start + walked.after_backward + maximum(temporary, average)])
+        for temporary in temporaries
+    )
     live = LiveBytes(start, start + walked.after_forward, start + walked.after_backward)
-    return Step(tuple(_candidates(walked.samples)), stateless, start, update, live)
+    return Step(tuple(_candidates(walked.samples)), stateless, start, updates, live)
 
 
 def not_counted(training: Training) -> tuple[str, ...]:
-    """Return what the peak omits: temporary memory of updates that is not modeled."""
-    lines = []
-    if training.optimizer not in {"adamw", "adam", "lion", "sgd", "sgd-momentum"}:
-        lines.append(f"temporary memory of the update of {training.optimizer}")
-    if RECIPES[training.precision].master and GRADIENTS[training.gradient_dtype] != RECIPES[training.precision].moments:
-        lines.append("float32 copies of the gradients that an unfused update makes")
-    return tuple(lines)
+    """Return what the peak omits."""
+    paged = "paged optimizer state: in unified memory, outside PyTorch's allocator"
+    return (*([paged] if training.paged else []), *not_modeled(training))
 
 
 def rounded_up(weights: tuple[Weight[Size], ...], training: Training, block: int, *, with_gradients: bool) -> tuple[Size, Size]:
@@ -86,11 +87,10 @@ def _candidates(samples: Sequence[MemorySample]) -> Sequence[MemorySample]:
 def peaks(a_step: Step) -> tuple[tuple[PhasePeak[Size], ...], tuple[PhasePeak[Size], ...]]:
     """Return the peak of each phase, of a later step and of the first one."""
     highest = [_highest([sample for sample in a_step.samples if sample.phase == phase]) for phase in PASSES]
-    phase, operator, (update,) = _highest([a_step.update])
     later, first = (
         (*(PhasePeak(phase, operator, maximum(*(throughout + size for size in sizes))) for phase, operator, sizes in highest),
-         PhasePeak(phase, operator, update))
-        for throughout in (a_step.later, a_step.first)
+         PhasePeak(update.phase, update.operator, update.bytes))
+        for throughout, update in zip((a_step.later, a_step.first), a_step.updates, strict=True)
     )  # fmt: skip
     return later, first
 
@@ -101,24 +101,6 @@ def _highest(samples: list[MemorySample]) -> tuple[Phase, str, list[Size]]:
         (sample,) = _candidates(samples)
         return sample.phase, sample.operator, [sample.bytes]
     return samples[0].phase, "", undominated(sample.bytes for sample in samples)
-
-
-def _update_temporaries(forward: Trace, weights: tuple[Weight[Size], ...], training: Training) -> Size:
-    """Return the temporary bytes of an update.
-
-    Adam: none if fused; a list of all roots (foreach); or a root and its quotient per weight, while a variable keeps the previous weight's
-    quotient alive (for-loop; _single_tensor_adam in torch/optim/adam.py). Lion: a copy of the moment and its sum with the gradient, per
-    weight.
-    """
-    if training.optimizer not in {"adamw", "adam", "lion"} or (training.optimizer != "lion" and training.optimizer_kernel == "fused"):
-        return 0
-    moments = [tensors_of(weight, training, with_gradients=False)[1][0] for weight in weights]
-    if training.optimizer == "lion":
-        return 2 * maximum(*moments)
-    if training.optimizer_kernel == "foreach":
-        return sum(weight.copies * moment for weight, moment in zip(weights, moments, strict=True))
-    after_last = [2 * moments[first] + exceeds_one(count) * moments[end - 1] for first, end, count in forward.stacks if first < end]
-    return maximum(*(2 * moment + before for moment, before in zip(moments, [0, *moments[:-1]], strict=True)), *after_last)
 
 
 def _average_temporary(weights: tuple[Weight[Size], ...], training: Training) -> Size:

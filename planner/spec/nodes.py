@@ -128,7 +128,12 @@ class Node:
 
 
 # A key that overrides these too: they state the same fact, or apply only to the old value.
-REPLACES = {"tokens": ("steps",), "steps": ("tokens",), "precision": ("gradient_dtype",), "optimizer": ("muon_experts",)}
+REPLACES = {
+    "tokens": ("steps",),
+    "steps": ("tokens",),
+    "precision": ("gradient_dtype",),
+    "optimizer": ("muon_experts", "amsgrad", "first_moment", "paged"),
+}
 
 
 def merge(base: Node, top: Node) -> Node:

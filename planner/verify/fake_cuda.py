@@ -206,6 +206,7 @@ def cuda(generation: Generation = "a100", forced: AttentionKernel = "auto") -> I
         stack.enter_context(mock.patch("torch.cuda.amp.common.amp_definitely_not_available", return_value=False))
         stack.enter_context(mock.patch("torch.cuda.is_bf16_supported", return_value=True))
         stack.enter_context(mock.patch("torch.cuda.get_device_capability", return_value=CAPABILITY[generation]))
+        stack.enter_context(mock.patch("torch.cuda.synchronize"))  # bitsandbytes' optimizers wait for their kernels
         stack.enter_context(FakeTensorMode())
         stack.enter_context(MissingOperators())  # type: ignore[no-untyped-call] # untyped in torch
         stack.enter_context(FusedAttention(generation, forced))

@@ -1,7 +1,8 @@
 """Optimizers in PyTorch, and the bytes of their state.
 
-Adam, AdamW, SGD, Adafactor and Muon are PyTorch's, Lion is lion-pytorch's, 8-bit AdamW is bitsandbytes'. Muon updates the weights that
-the planner's rule selects, AdamW the others. With ``bf16-master`` the optimizer has a float32 copy of every weight. Float32 gradients
+Adam, AdamW, SGD, Adafactor and Muon are PyTorch's, Lion is lion-pytorch's, the others are bitsandbytes' and torchao's; under an
+implementation of transformers, Adafactor is that of its Trainer. Muon updates the weights that the planner's rule selects, AdamW the
+others. With ``bf16-master`` the optimizer has a float32 copy of every weight. Float32 gradients
 have their own buffer: each gradient of the backward pass is added to it at once, and then freed. Bf16 gradients stay where PyTorch puts
 them. On a fake GPU a fused Adam reads them directly, as those of Apex and Transformer Engine do; PyTorch's own optimizers require a
 float32 copy of one gradient after the other.
@@ -17,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import is_fake
 
+from planner.capacity.optimizers import muon_updates, of_transformers
 from planner.capacity.parameters import parameters
-from planner.capacity.states import muon_updates
 from planner.spec.precision import AVERAGES, GRADIENTS, RECIPES, separate_gradients
 from planner.spec.records import Model, Optimizer, OptimizerKernel, Training
 from planner.trace.decoder import trace
@@ -52,7 +53,7 @@ def make(training: Training, named: Iterable[tuple[str, Tensor]], hidden: frozen
     tensors = [tensor for _, tensor in named]
     match training.optimizer:
         case "adamw" | "adam" as name:
-            return [ADAMS[name](tensors, LEARNING_RATE, foreach=foreach, fused=fused)]
+            return [ADAMS[name](tensors, LEARNING_RATE, amsgrad=training.amsgrad, foreach=foreach, fused=fused)]
         case "sgd" | "sgd-momentum" as name:
             # Fused SGD does not support tensors without data; like the others, it needs no memory besides its state.
             momentum = 0.9 if name == "sgd-momentum" else 0.0
@@ -64,14 +65,46 @@ def make(training: Training, named: Iterable[tuple[str, Tensor]], hidden: frozen
                 raise UnbuildableError("muon_experts each: torch.optim.Muon does not support stacked matrices of experts")
             return [torch.optim.Muon(matrices, LEARNING_RATE), torch.optim.AdamW(others, LEARNING_RATE, foreach=foreach, fused=fused)]
         case "adafactor":
-            return [torch.optim.Adafactor(tensors)]
+            return [adafactor(training, tensors)]
         case "lion":
             return [third_party("lion_pytorch", "lion-pytorch", "lion").Lion(tensors, LEARNING_RATE)]
-        case "adamw-8bit":
-            return [third_party("bitsandbytes", "bitsandbytes", "adamw-8bit").optim.AdamW8bit(tensors, LEARNING_RATE)]
+        case name:
+            return [in_few_bits(name, tensors, paged=training.paged)]
+
+
+def adafactor(training: Training, tensors: list[Tensor]) -> torch.optim.Optimizer:
+    """Return PyTorch's Adafactor or that of transformers, as its Trainer creates it; a beta1 is the user's own."""
+    if not of_transformers(training):
+        return torch.optim.Adafactor(tensors)
+    made = third_party("transformers.optimization", "transformers", "adafactor").Adafactor
+    beta1 = 0.9 if training.first_moment else None
+    return made(tensors, LEARNING_RATE, beta1=beta1, scale_parameter=False, relative_step=False)  # type: ignore[no-any-return] # untyped
+
+
+def in_few_bits(name: Optimizer, tensors: list[Tensor], *, paged: bool) -> torch.optim.Optimizer:
+    """Return an optimizer of bitsandbytes or torchao."""
+    fake = any(map(is_fake, tensors))
+    if name in OF_TORCHAO:
+        if fake:
+            raise UnbuildableError(f"optimizer {name} needs data: torch.compile builds its kernels")
+        package, kind = third_party("torchao.optim", "torchao", name), OF_TORCHAO[name]
+    else:
+        if fake and paged:
+            raise UnbuildableError(f"a paged optimizer {name} needs the unified memory of a GPU")
+        package, kind = third_party("bitsandbytes.optim", "bitsandbytes", name), f"{'Paged' if paged else ''}{OF_BITSANDBYTES[name]}"
+    return getattr(package, kind)(tensors, LEARNING_RATE)  # type: ignore[no-any-return] # untyped
 
 
 ADAMS: dict[str, type[torch.optim.Adam]] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
+OF_BITSANDBYTES: dict[Optimizer, str] = {
+    "adamw-8bit": "AdamW8bit",
+    "adamw-32bit": "AdamW32bit",
+    "lion-8bit": "Lion8bit",
+    "lion-32bit": "Lion32bit",
+    "ademamix": "AdEMAMix",
+    "ademamix-8bit": "AdEMAMix8bit",
+}
+OF_TORCHAO: dict[Optimizer, str] = {"adamw-8bit-torchao": "AdamW8bit", "adamw-4bit": "AdamW4bit", "adamw-fp8": "AdamWFp8"}
 KERNELS: dict[OptimizerKernel, tuple[bool, bool]] = {"fused": (False, True), "foreach": (True, False), "for-loop": (False, False)}
 
 
@@ -145,7 +178,8 @@ class Trainer:
     def state_bytes(self) -> int:
         """Return the bytes of the optimizers' state, each storage once, without step counters."""
         entries = [entry for optimizer in self.optimizers for state in optimizer.state.values() for entry in state.items()]
-        tensors = {value.data_ptr(): value for key, value in entries if isinstance(value, Tensor) and key != STEP_COUNTER}
+        values = [value for key, value in entries if isinstance(value, Tensor) and key != STEP_COUNTER]
+        tensors = {tensor.data_ptr(): tensor for value in values for tensor in parts_of(value)}
         return sum(map(bytes_of, tensors.values()))
 
     def gradients(self) -> tuple[Tensor, ...]:
@@ -153,6 +187,11 @@ class Trainer:
         if self.main_gradients:
             return tuple(self.main_gradients.values())
         return tuple(weight.grad for weight in self.names if weight.grad is not None)
+
+
+def parts_of(tensor: Tensor) -> list[Tensor]:
+    """Return the tensors that a quantized tensor of torchao consists of; a plain tensor is its own part."""
+    return [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]] if hasattr(tensor, "__tensor_flatten__") else [tensor]
 
 
 def bytes_of(tensor: Tensor) -> int:

@@ -13,7 +13,7 @@ import pytest
 import planner
 from planner import spec as specs_room
 from planner.capacity.figures import Plan
-from planner.capacity.states import muon_updates
+from planner.capacity.optimizers import muon_updates
 from planner.importer.formats.huggingface import read_huggingface
 
 ROOT = Path(__file__).parent.parent.parent

@@ -9,7 +9,10 @@ from planner.spec.key import key, record
 
 Precision = Literal["fp32", "bf16-autocast", "fp16-autocast", "bf16-master", "fp16-master", "bf16"]
 GradientDtype = Literal["fp32", "bf16", "fp16"]
-Optimizer = Literal["adamw", "adam", "sgd", "sgd-momentum", "adamw-8bit", "adafactor", "lion", "muon"]
+Optimizer = Literal[
+    "adamw", "adam", "sgd", "sgd-momentum", "adamw-8bit", "adafactor", "lion", "muon", "adamw-32bit", "lion-8bit", "lion-32bit", "ademamix",
+    "ademamix-8bit", "adamw-8bit-torchao", "adamw-4bit", "adamw-fp8",
+]  # fmt: skip
 Recompute = Literal["none", "selective", "full"]
 AttentionKernel = Literal["auto", "flash", "efficient", "cudnn", "math"]
 Device = Literal["a100", "h100", "cpu"]
@@ -20,6 +23,7 @@ Implementation = Literal["pytorch", "pytorch-eager", "transformers", "transforme
 MuonExperts = Literal["adamw", "each"]
 FlopsConvention = Literal["matmul", "matmul-causal", "6nd", "6nd-kaplan", "palm", "hardware"]
 FUSED = ("pytorch", "transformers")  # implementations whose attention is one kernel
+PAGEABLE = "adamw-8bit or adamw-32bit or lion-8bit or lion-32bit or ademamix or ademamix-8bit"
 
 
 # A table, in which a key takes a line or two.
@@ -53,9 +57,17 @@ class Training:
     optimizer: Optimizer = key("Optimizer, which determines the state per parameter.", default="adamw", aliases="optim optimiser",
         values={"adamw": "adam-w adamw_torch adamw_torch_fused adamw-fused",
         "adamw-8bit": "adamw8bit adam8bit adam-8bit adamw_8bit adamw_bnb_8bit 8bit-adam",
-        "sgd-momentum": "momentum sgd_momentum sgdm nesterov"})
+        "sgd-momentum": "momentum sgd_momentum sgdm nesterov", "adamw-32bit": "adamw_bnb paged_adamw_32bit",
+        "lion-8bit": "lion8bit lion_8bit", "lion-32bit": "lion_32bit", "ademamix-8bit": "ademamix_8bit",
+        "adamw-8bit-torchao": "adamw_torch_8bit", "adamw-4bit": "adamw_torch_4bit adamw4bit"})
     muon_experts: MuonExperts = key("Optimizer of the routed experts: adamw, since torch.optim.Muon accepts only matrices, or "
         "Muon on each expert's matrices (each), as Moonlight and Kimi K2 do.", default="adamw", only="optimizer: muon", quiet=True)
+    amsgrad: bool = key("Adam also stores the maximum of its second moment.", default=False, only="optimizer: adamw or adam", quiet=True)
+    first_moment: bool = key("The Adafactor of transformers stores a first moment: its beta1 is set.", default=False,
+        only="optimizer: adafactor; implementation: transformers or transformers-eager", quiet=True)
+    paged: bool = key("The optimizer of bitsandbytes is paged: the state of tensors with at least 100,000 elements is in unified memory, "
+        "which the driver moves between GPU and host. It is in the model states, but not in the peak.", default=False,
+        only=f"optimizer: {PAGEABLE}", quiet=True, aliases="is_paged")
     dropout: Fraction = key("Dropout probability, from 0 to below 1; at 0 no masks are saved.", default=Fraction(0), least=0, below=1,
         example=0.1, aliases="resid_pdrop embd_pdrop attn_pdrop hidden_dropout attention_dropout")
     recompute: Recompute = key("Activation recomputation (checkpointing): none, only the inside of attention (selective), or every layer "
