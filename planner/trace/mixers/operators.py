@@ -58,7 +58,12 @@ def plain_convolution(t: Tape, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor
     length = n + w.shape[-1] - 1
     saved = op.factors((x, "input"), (kernel, "weight"))
     (made,) = t.record(
-        "conv1d", [x, kernel, *([b] if b else [])], [t.tensor((B, length, c), x.dtype)], saved, convolved(x, w, length), by=plain_convolution
+        "conv1d",
+        [x, kernel, *([b] if b else [])],
+        [t.tensor((B, length, c), x.dtype)],
+        saved,
+        convolved(x, w, length),
+        by=plain_convolution,
     )
     return op.split(t, made, (B, n, c))[0]
 

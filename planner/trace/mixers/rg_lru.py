@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.spec import records
 from planner.trace import primitives as op
-from planner.trace.blocks import linear, norm, time_mix
+from planner.trace.blocks import linear
 from planner.trace.mixers.operators import convolution, scan
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import Size
