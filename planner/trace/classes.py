@@ -60,7 +60,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     "falcon": ModelClass(explicit_mask=True, grouped_heads=False, indexed_kv=True, softmax_in_float32=False),
     "gpt_bigcode": ModelClass(residual_dropout=True, mask_buffer="model"),
     "gpt_neo": ModelClass(residual_dropout=True, fused_attention=False, scores_in_float32=True, mask_buffer="layer"),
-    "gpt_oss": ModelClass(fused_attention=False, subtracts_largest=True, softmax_in_float32=False),
+    "gpt_oss": ModelClass(fused_attention=False, subtracts_largest=True, softmax_in_float32=False, scales_in_float32=True),
     "gptj": ModelClass(residual_dropout=True, scores_in_float32=True),
     "mpt": ModelClass(residual_dropout=True, fused_attention=False, boolean_mask=True),
 }
