@@ -25,6 +25,9 @@ class ModelClass:
     subtracts_largest: bool = False  # eager attention subtracts each row's largest score, and appends sinks
     boolean_mask: bool = False  # eager attention fills scores by a Boolean mask that layers share
     mask_buffer: Literal["none", "layer", "model"] = "none"  # who stores a Boolean causal mask of context_length² elements
+    positions_per_sequence: bool = False  # position ids and the indices of learned positions are made for each sequence
+    alibi_per_sequence: bool = False  # ALiBi's bias is made for each sequence
+    stored_tables: bool = False  # a buffer has cosines and sines; queries and keys, not yet transposed, each repeat their own
     joins_rotated: bool = False  # concatenates rotated channels with the rest, even if the rest is empty
     layer_norm: LayerNormKind = "fused"
     scales_in_float32: bool = False  # RMSNorm multiplies by its weight before it casts back
@@ -33,6 +36,9 @@ class ModelClass:
     tables_per_layer: bool = False  # every layer repeats its own cosines and sines from half of the shared ones
     tables_per_window: bool = False  # layers with and without a window have their own frequencies, cosines and sines
     rotates_in_float32: bool = False  # casts queries and keys to float32 and back
+    half_tables: bool = False  # rotary cosines and sines of half the channels, by which each half is multiplied
+    scores_chosen: bool = False  # the router's softmax is over the logits of the chosen experts, in their dtype
+    clamps_gate: bool = False  # experts clamp gate and up: (up + 1) · gate · sigmoid(alpha · gate)
     fused_gate_up: bool = False  # one projection returns gate and up
 
 
@@ -57,11 +63,21 @@ CLASSES: dict[ModelType, ModelClass] = {
     "mixtral": ModelClass(),
     "qwen3_moe": ModelClass(),
     "deepseek_v3": ModelClass(),
-    "falcon": ModelClass(explicit_mask=True, grouped_heads=False, indexed_kv=True, softmax_in_float32=False),
+    "falcon": ModelClass(explicit_mask=True, grouped_heads=False, indexed_kv=True, softmax_in_float32=False, alibi_per_sequence=True),
     "gpt_bigcode": ModelClass(residual_dropout=True, mask_buffer="model"),
     "gpt_neo": ModelClass(residual_dropout=True, fused_attention=False, scores_in_float32=True, mask_buffer="layer"),
-    "gpt_oss": ModelClass(fused_attention=False, subtracts_largest=True, softmax_in_float32=False, scales_in_float32=True),
-    "gptj": ModelClass(residual_dropout=True, scores_in_float32=True),
+    "gpt_oss": ModelClass(
+        fused_attention=False,
+        subtracts_largest=True,
+        softmax_in_float32=False,
+        scales_in_float32=True,
+        half_tables=True,
+        scores_chosen=True,
+        clamps_gate=True,
+    ),
+    "gptj": ModelClass(residual_dropout=True, scores_in_float32=True, stored_tables=True),
+    "opt": ModelClass(residual_dropout=True, positions_per_sequence=True),
+    "bloom": ModelClass(residual_dropout=True, fused_attention=False),
     "mpt": ModelClass(residual_dropout=True, fused_attention=False, boolean_mask=True),
 }
 

@@ -10,7 +10,7 @@ from planner.spec.records import Experts, FeedForward
 from planner.trace import blocks, routing
 from planner.trace import primitives as op
 from planner.trace.sizes import Size, product
-from planner.trace.tape import Tape
+from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
 
 
@@ -52,6 +52,10 @@ def router(t: Tape, kind: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
             weights = routing.normalize(t, weights) if kind.normalize else weights
             return op.mul_scalar(t, weights), indices
         logits = op.linear(t, x, w, b)
+        if t.modules.scores_chosen:
+            chosen, indices = routing.topk(t, logits, kind.top_k)
+            with t.without_autocast():
+                return op.softmax(t, chosen), indices
         scores = op.softmax(t, op.cast(t, logits, "float32"))
         weights, indices = routing.topk(t, scores, kind.top_k)
         weights = routing.normalize(t, weights) if kind.normalize else weights
@@ -64,16 +68,18 @@ def grouped(t: Tape, kind: Experts, x: Tensor, weights: Tensor, indices: Tensor)
     d = x.shape[1]
     with t.at("experts"):
         S = routed_rows(kind, tokens)
-        sources, forth, back, ends = routing.sort_by_expert(t, indices, S, kind.count)
+        sources, forth, back, owners, ends = routing.sort_by_expert(t, indices, S, kind.count)
         chosen = routing.index_select(t, x, sources)
         share = routing.index_select(t, weights.view(tokens * k), forth)
-        hidden = projected(t, kind, chosen, ends, "gate_up_proj" if kind.gated else "up_proj", kind.d_ff * (2 if kind.gated else 1))
+        sorted_by = owners, ends
+        hidden = projected(t, kind, chosen, sorted_by, "gate_up_proj" if kind.gated else "up_proj", kind.d_ff * (2 if kind.gated else 1))
         if kind.gated:
             gate, up = op.split(t, hidden, (S, kind.d_ff), (S, kind.d_ff))
-            hidden = t.implementation.gated(t, kind.activation, gate, lambda: up)
+            hidden = clamped(t, gate, up) if t.modules.clamps_gate else t.implementation.gated(t, kind.activation, gate, lambda: up)
         else:
             hidden = t.implementation.activation(t, kind.activation, hidden)
-        out = projected(t, kind, hidden, ends, "down_proj", d)
+        out = projected(t, kind, hidden, sorted_by, "down_proj", d)
+        op.keep_alive(t, owners)
         weighted = op.multiply(t, out, share.view(S, 1))
         summed = routing.unpermute(t, routing.index_select(t, weighted, back), tokens)
         return op.cast(t, summed, x.dtype)
@@ -89,8 +95,16 @@ def routed_rows(kind: Experts, tokens: Size) -> Size:
     return pairs // ((kind.count + kind.empty) * factor.denominator)
 
 
-def projected(t: Tape, kind: Experts, x: Tensor, ends: Tensor, name: str, outputs: Size) -> Tensor:
-    """Project the sorted rows with each expert's matrix, and add its bias."""
+def clamped(t: Tape, gate: Tensor, up: Tensor) -> Tensor:
+    """Return (up + 1) · gate · sigmoid(alpha · gate) of clamped gate and up (models/gpt_oss)."""
+    gate, up = (t.record("clamp", [x], [op.like(t, x)], [Saved(x, "input")], by=clamped)[0] for x in (gate, up))
+    glu = op.multiply(t, gate, routing.sigmoid(t, op.mul_scalar(t, gate)))
+    return op.multiply(t, op.add_scalar(t, up), glu)
+
+
+def projected(t: Tape, kind: Experts, x: Tensor, sorted_by: tuple[Tensor, Tensor], name: str, outputs: Size) -> Tensor:
+    """Project the sorted rows with each expert's matrix, and add its bias. ``sorted_by``: each row's expert, and each expert's end."""
+    owners, ends = sorted_by
 
     def weight(name: str, shape: tuple[Size, ...], why: str) -> Tensor:
         return t.weight(name, shape, why, active=product(shape) * kind.top_k // (kind.count + kind.empty))
@@ -99,7 +113,7 @@ def projected(t: Tape, kind: Experts, x: Tensor, ends: Tensor, name: str, output
     made = routing.grouped_mm(t, x, w, ends, outputs)
     if kind.bias:
         b = weight(f"{name}_bias", (kind.count, outputs), "bias: experts · out")
-        made = op.add(t, made, routing.index_select(t, b, ends).view(1, outputs))
+        made = op.add(t, made, routing.index_select(t, b, owners))
     return made
 
 

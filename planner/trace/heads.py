@@ -12,11 +12,11 @@ from planner.trace.tensor import Tensor
 
 def split_kv(t: Tape, k: Tensor, v: Tensor, H: Size) -> tuple[Tensor, Tensor]:
     """Return keys and values [B, K, n, h]: views, or in Falcon copies selected by an index, and repeated to all heads unless K is 1."""
-    if not t.modules.indexed_kv:
-        return k, v
     K = k.shape[1]
+    if not t.modules.indexed_kv or K == H:
+        return k, v
     k, v = indexed(t, k), indexed(t, v)
-    if K in {1, H}:
+    if K == 1:
         return k, v
     B, _, n, h = k.shape
     return op.expand(t, k, (B, H, n, h), exceeds_one(K)), op.expand(t, v, (B, H, n, h), exceeds_one(K))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.spec.records import Indexer, LatentAttention, Layer, Norm
-from planner.trace import blocks
+from planner.trace import blocks, pytorch
 from planner.trace import primitives as op
 from planner.trace.attention import heads_mixed
 from planner.trace.positions import PositionTables
@@ -55,9 +55,7 @@ def rotate_pairs(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
     *outer, h = x.shape
     cos, sin = (table.view(*table.shape[:-1], h // 2) for table in tables)
     even, odd = op.split(t, x, *[(*outer, h // 2)] * 2)
-    first = op.add(t, op.multiply(t, even, cos), op.multiply(t, odd, sin))
-    second = op.add(t, op.multiply(t, odd, cos), op.multiply(t, even, sin))
-    return op.cat(t, first, second)
+    return pytorch.rotate_halves(t, even, odd, (cos, sin))
 
 
 def indexer(t: Tape, kind: Indexer, x: Tensor, queries: Tensor) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from planner.spec.precision import Dtype
+from planner.trace import primitives as op
 from planner.trace import pytorch
 from planner.trace.sizes import Size, structure
 from planner.trace.tape import Tape
@@ -23,7 +24,8 @@ def for_fused(t: Tape, B: Size, n: Size, window: Size | None) -> Tensor | None:
         return for_products(t, B, n, window)
     if not kind.explicit_mask and (window is None or structure(n) < structure(window)):
         return None
-    return t.record("causal mask", [], [t.tensor((B, 1, n, n), "bool", needs_grad=False)], by=for_fused)[0]
+    (mask,) = t.record("causal mask", [], [t.tensor((1, 1, n, n), "bool", needs_grad=False)], by=for_fused)
+    return op.expand(t, mask, (B, 1, n, n), 0)
 
 
 def for_products(t: Tape, B: Size, n: Size, _window: Size | None) -> Tensor | None:

@@ -26,7 +26,7 @@ class PositionTables:
                 t.buffer("bias", (model.context_length, model.context_length), dtype)
             ids = t.implementation.position_ids(t, n)
             self.tables = {(dim, windowed): rotary_tables(t, n, dim) for dim, windowed in rotary}
-            self.biases = {H: alibi_bias(t, n, H) for H in heads}
+            self.biases = {H: alibi_bias(t, B if t.modules.alibi_per_sequence else 1, n, H) for H in heads}
             self.masks = {window: t.implementation.mask(t, B, n, window) for window in windows}
         self.keys_and_values: dict[tuple[Size, Size], tuple[Tensor, Tensor]] = {}  # of the latest layer with its own, by heads and width
         self.per_layer: Tensor | None = None
@@ -70,18 +70,29 @@ def attends(layer: Layer) -> bool:
 
 def rotary_tables(t: Tape, n: Size, rotary_dim: Size) -> tuple[Tensor, Tensor]:
     """Return cosines and sines [n, rotary_dim] in the weights' dtype, or in float32 if the class does not cast them."""
+    if t.modules.stored_tables:
+        return stored_tables(t, n, rotary_dim)
     if t.implementation.constant_buffers:
         for name in ("inv_freq", "original_inv_freq"):
             t.buffer(name, (rotary_dim // 2,), "float32")
     dtype = "float32" if t.modules.tables_in_float32 else t.precision.weights
-    tables = [t.tensor((n, rotary_dim), dtype, needs_grad=False) for _ in range(2)]
+    width = rotary_dim // 2 if t.modules.half_tables else rotary_dim
+    tables = [t.tensor((n, width), dtype, needs_grad=False) for _ in range(2)]
     cos, sin = t.record("rotary tables", [], tables, by=rotary_tables)
     return cos, sin
 
 
-def alibi_bias(t: Tape, n: Size, H: Size) -> Tensor:
-    """Return ALiBi's bias and causal mask [1, H, n, n], computed in float32 and cast to the weights' dtype."""
-    slopes, places, distances, wide = (t.tensor(shape, "float32", needs_grad=False) for shape in ((H,), (n,), (n, n), (1, H, n, n)))
+def stored_tables(t: Tape, n: Size, rotary_dim: Size) -> tuple[Tensor, Tensor]:
+    """Return halves [n, rotary_dim / 2] of rows that are selected from a buffer of all positions and cast to the weights' dtype."""
+    t.buffer("embed_positions", (t.model.context_length, rotary_dim), "float32")
+    (wide,) = t.record("index", [], [t.tensor((n, rotary_dim), "float32", needs_grad=False)], by=stored_tables)
+    cos, sin = op.split(t, op.cast(t, wide, t.precision.weights), *[(n, rotary_dim // 2)] * 2)
+    return cos, sin
+
+
+def alibi_bias(t: Tape, rows: Size, n: Size, H: Size) -> Tensor:
+    """Return ALiBi's bias and causal mask [rows, H, n, n], computed in float32 and cast to the weights' dtype."""
+    slopes, places, distances, wide = (t.tensor(shape, "float32", needs_grad=False) for shape in ((H,), (n,), (n, n), (rows, H, n, n)))
     t.record("distances", [], [slopes, places, distances], by=alibi_bias)
     t.record("alibi bias", [slopes, distances], [wide], by=alibi_bias)
     bias = op.cast(t, wide, t.precision.weights)

@@ -94,6 +94,14 @@ def rotate(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor], interleaved: bool)
     return made if whole else op.cat(t, made, op.split(t, x, (*outer, h - rotary_dim))[0])
 
 
+def rotate_halves(t: Tape, first: Tensor, second: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
+    """Return first · cos - second · sin and second · cos + first · sin, joined."""
+    cos, sin = tables
+    left = op.add(t, op.multiply(t, first, cos), op.multiply(t, second, sin))
+    right = op.add(t, op.multiply(t, second, cos), op.multiply(t, first, sin))
+    return op.cat(t, left, right)
+
+
 def drop(t: Tape, x: Tensor) -> Tensor:
     """Apply dropout if the training uses it."""
     return op.dropout(t, x) if t.training.dropout else x

@@ -47,12 +47,15 @@ def normalize(t: Tape, scores: Tensor) -> Tensor:
     return t.record("div_", [scores, sums], [made, dividend], saved, by=normalize)[0]
 
 
-def sort_by_expert(t: Tape, indices: Tensor, S: Size, count: Size) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sort S pairs by expert; return each pair's token, the permutation and its inverse, all [S], and the end of each expert's rows [E]."""
-    tokens, forth, back = (t.tensor((S,), "int64", needs_grad=False) for _ in range(3))
+def sort_by_expert(t: Tape, indices: Tensor, S: Size, count: Size) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Sort S pairs by expert.
+
+    Return each pair's token, the permutation and its inverse, each pair's expert, all [S], and the end of each expert's rows [E].
+    """
+    tokens, forth, back, owners = (t.tensor((S,), "int64", needs_grad=False) for _ in range(3))
     ends = t.tensor((count,), "int32", needs_grad=False)
-    t.record("sort", [indices], [tokens, forth, back, ends], by=sort_by_expert)
-    return tokens, forth, back, ends
+    t.record("sort", [indices], [tokens, forth, back, owners, ends], by=sort_by_expert)
+    return tokens, forth, back, owners, ends
 
 
 def index_select(t: Tape, x: Tensor, index: Tensor) -> Tensor:

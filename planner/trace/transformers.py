@@ -60,22 +60,38 @@ def layer_norm(t: Tape, kind: LayerNormKind, x: Tensor, weight: Tensor | None, b
 
 
 def position_ids(t: Tape, n: Size) -> Tensor | None:
-    """Return the position ids [1, n] passed to every layer, if the class does so."""
-    if not t.modules.position_ids:
-        return None
-    return t.record("arange", [], [t.tensor((1, n), "int64", needs_grad=False)], by=position_ids)[0]
+    """Return the position ids [1, n] or [B, n] passed to every layer, if the class does so."""
+    return positions(t, n) if t.modules.position_ids else None
+
+
+def positions(t: Tape, n: Size) -> Tensor:
+    """Return the positions [1, n], or [B, n] if the class makes them for each sequence."""
+    rows = t.training.batch_size if t.modules.positions_per_sequence else 1
+    return t.record("arange", [], [t.tensor((rows, n), "int64", needs_grad=False)], by=positions)[0]
 
 
 def rotate(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor], interleaved: bool) -> Tensor:
     """Rotate x [B, heads, n, h]. Concatenating the rotated part with the rest, as GPT-NeoX always does, makes heads contiguous."""
     del interleaved
+    if t.modules.half_tables:
+        half = (*x.shape[:-1], tables[0].shape[-1])
+        return pytorch.rotate_halves(t, *op.split(t, x, half, half), tables)
+    if t.modules.stored_tables:
+        cos, sin = tables
+        tables = repeated(t, cos), repeated(t, sin)
     wide = op.cast(t, x, "float32") if t.modules.rotates_in_float32 else x
     made = op.cast(t, pytorch.rotate(t, wide, tables, interleaved=False), x.dtype)
     whole = tables[0].shape[-1] == x.shape[-1]
     if whole and t.modules.joins_rotated:
         made = op.cat(t, made)
-    made.by_head = t.modules.joins_rotated or not whole
+    made.by_head = (t.modules.joins_rotated or not whole) and not t.modules.stored_tables
     return made
+
+
+def repeated(t: Tape, half: Tensor) -> Tensor:
+    """Return cosines or sines [n, rotary_dim / 2] with each element twice."""
+    made = t.tensor((half.shape[0], 2 * half.shape[1]), half.dtype, needs_grad=False)
+    return t.record("repeat_interleave", [half], [made], by=repeated)[0]
 
 
 def drop(t: Tape, x: Tensor) -> Tensor:
@@ -108,6 +124,7 @@ def default_loss(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
 TRANSFORMERS = replace(
     PYTORCH,
     norm=norm,
+    positions=positions,
     position_ids=position_ids,
     mask=masks.for_fused,
     rotate=rotate,
