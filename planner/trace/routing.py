@@ -52,7 +52,7 @@ def sort_by_expert(t: Tape, indices: Tensor, S: Size, count: Size) -> tuple[Tens
 
     Return each pair's token, the permutation and its inverse, each pair's expert, all [S], and the end of each expert's rows [E].
     """
-    tokens, forth, back, owners = (t.tensor((S,), "int64", needs_grad=False) for _ in range(3))
+    tokens, forth, back, owners = (t.tensor((S,), "int64", needs_grad=False) for _ in range(4))
     ends = t.tensor((count,), "int32", needs_grad=False)
     t.record("sort", [indices], [tokens, forth, back, owners, ends], by=sort_by_expert)
     return tokens, forth, back, owners, ends
