@@ -81,10 +81,10 @@ def heads(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: 
         op.keep_alive(t, *before)
     if layer.positions.type == "rope":
         before = q, k
-        tables, interleaved = positions.rotary(t, layer), kind.qkv == "fused_per_head"
-        q = t.implementation.rotate(t, q, tables, interleaved)
+        tables = positions.rotary(t, layer)
+        q = t.implementation.rotate(t, q, tables)
         if not kind.shared_kv:
-            k = t.implementation.rotate(t, k, tables, interleaved)
+            k = t.implementation.rotate(t, k, tables)
         op.keep_alive(t, *before)
     if kind.shared_kv:
         k, v = positions.keys_and_values[K, h]

@@ -45,8 +45,8 @@ class Implementation:
     position_ids: Callable[[Tape, Size], Tensor | None]
     # Return the mask that layers of one window share, for the scores of B sequences of n tokens, if any.
     mask: Callable[[Tape, Size, Size, Size | None], Tensor | None]
-    # Rotate queries or keys [B, heads, n, h] by tables of cosines and sines; the flag: their heads are interleaved in a fused projection.
-    rotate: Callable[[Tape, Tensor, tuple[Tensor, Tensor], bool], Tensor]
+    # Rotate queries or keys [B, heads, n, h] by tables of cosines and sines.
+    rotate: Callable[[Tape, Tensor, tuple[Tensor, Tensor]], Tensor]
     # Return keys and values [B, K, n, h], views of a fused projection, as the class passes them on; the number of query heads.
     split_kv: Callable[[Tape, Tensor, Tensor, Size], tuple[Tensor, Tensor]]
     # Attend causally with q [B, H, n, h] to k and v [B, K, n, h] -> [B, H, n, h].

@@ -51,7 +51,7 @@ def sdpa(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, group
         if structure(h) % FLASH_ALIGNMENT == 0:
             return fused_sdpa(t, name, (q, k, v), None, statistics)
         wide = (pad_head_dim(t, q), pad_head_dim(t, k), pad_head_dim(t, v))
-        return narrow(t, fused_sdpa(t, name, wide, None, statistics, of_model=2 * h), h)
+        return op.narrow(t, fused_sdpa(t, name, wide, None, statistics, of_model=2 * h), h)
     if name == "cudnn_attention":
         statistics = [t.tensor((B, H, n, 1), "float32", needs_grad=False), t.tensor((2,), "int64", needs_grad=False)]
         return fused_sdpa(t, name, (q, k, v), bias, statistics)
@@ -122,13 +122,6 @@ def pad_head_dim(t: Tape, x: Tensor) -> Tensor:
     made = t.tensor((*x.shape[:-1], width), x.dtype)
     made.by_head = True
     return t.record("pad", [x], [made], by=pad_head_dim)[0]
-
-
-def narrow(t: Tape, x: Tensor, h: Size) -> Tensor:
-    """Slice to the first h channels of x [B, H, n, width] (a view). Backward pads with zeros."""
-    made = Tensor((*x.shape[:-1], h), x.dtype, x.parts)
-    made.by_head = x.by_head
-    return t.record("slice", [x], [made], by=narrow)[0]
 
 
 def pad_attn_bias(t: Tape, bias: Tensor) -> Tensor:

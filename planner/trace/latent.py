@@ -52,9 +52,9 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, positions: Po
 
 def rotate_pairs(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
     """Rotate each pair of neighboring channels of x [B, heads, n, h], all of them: four products with halves of the tables."""
-    *outer, h = x.shape
+    h = x.shape[-1]
     cos, sin = (table.view(*table.shape[:-1], h // 2) for table in tables)
-    even, odd = op.split(t, x, *[(*outer, h // 2)] * 2)
+    even, odd = op.narrow(t, x, h // 2), op.narrow(t, x, h // 2)
     return pytorch.rotate_halves(t, even, odd, (cos, sin))
 
 

@@ -168,6 +168,13 @@ def split(t: Tape, x: Tensor, *shapes: tuple[Size, ...]) -> tuple[Tensor, ...]:
     return t.record("split", [x], [Tensor(shape, x.dtype, x.parts, needs_grad=x.needs_grad) for shape in shapes], by=split)
 
 
+def narrow(t: Tape, x: Tensor, width: Size) -> Tensor:
+    """Slice the last dimension of x to a width (a view). Saves nothing; backward copies into zeros of x's shape."""
+    made = Tensor((*x.shape[:-1], width), x.dtype, x.parts, needs_grad=x.needs_grad)
+    made.by_head = x.by_head
+    return t.record("slice", [x], [made], by=narrow)[0]
+
+
 def cat(t: Tape, *pieces: Tensor) -> Tensor:
     """Concatenate along the last dimension. Saves nothing; backward splits the gradient into views.
 

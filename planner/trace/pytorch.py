@@ -76,12 +76,11 @@ def positions(t: Tape, n: Size) -> Tensor:
     return t.record("arange", [], [t.tensor((n,), "int64", needs_grad=False)], by=positions)[0]
 
 
-def rotate(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor], interleaved: bool) -> Tensor:
+def rotate(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
     """Return x · cos + rotate_half(x) · sin over the first rotary_dim channels of x [B, heads, n, h], and the rest unchanged.
 
-    Backward needs the tables, never x. ``interleaved``: a head's query, key and value are adjacent in one projection's output.
+    Backward needs the tables, never x.
     """
-    del interleaved
     cos, sin = tables
     *outer, h = x.shape
     rotary_dim = cos.shape[-1]

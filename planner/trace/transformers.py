@@ -70,21 +70,26 @@ def positions(t: Tape, n: Size) -> Tensor:
     return t.record("arange", [], [t.tensor((rows, n), "int64", needs_grad=False)], by=positions)[0]
 
 
-def rotate(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor], interleaved: bool) -> Tensor:
-    """Rotate x [B, heads, n, h]. Concatenating the rotated part with the rest, as GPT-NeoX always does, makes heads contiguous."""
-    del interleaved
+def rotate(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotate x [B, heads, n, h]. Concatenating the rotated part with the rest makes heads contiguous."""
     if t.modules.half_tables:
         half = (*x.shape[:-1], tables[0].shape[-1])
-        return pytorch.rotate_halves(t, *op.split(t, x, half, half), tables)
+        first, second = op.split(t, x, half, half)
+        return pytorch.rotate_halves(t, first, second, tables)
     if t.modules.stored_tables:
         cos, sin = tables
         tables = repeated(t, cos), repeated(t, sin)
     wide = op.cast(t, x, "float32") if t.modules.rotates_in_float32 else x
-    made = op.cast(t, pytorch.rotate(t, wide, tables, interleaved=False), x.dtype)
-    whole = tables[0].shape[-1] == x.shape[-1]
-    if whole and t.modules.joins_rotated:
-        made = op.cat(t, made)
-    made.by_head = (t.modules.joins_rotated or not whole) and not t.modules.stored_tables
+    h, rotary_dim = x.shape[-1], tables[0].shape[-1]
+    whole = rotary_dim == h
+    joins = t.modules.joins_rotated or not whole
+    turned = wide if whole else op.narrow(t, wide, rotary_dim)
+    rest = [op.narrow(t, wide, h - rotary_dim)] if joins else []
+    made = op.multiply(t, turned, tables[0])
+    first, second = op.narrow(t, turned, rotary_dim // 2), op.narrow(t, turned, rotary_dim // 2)
+    made = op.add(t, made, op.multiply(t, op.cat(t, op.neg(t, second), first), tables[1]))
+    made = op.cast(t, op.cat(t, made, *rest) if joins else made, x.dtype)
+    made.by_head = joins and not t.modules.stored_tables
     return made
 
 

@@ -20,13 +20,11 @@ DIFFERENCES: dict[str, dict[str, int]] = {
         "peak_bytes": -75_776,
         "peak1_bytes": -12_288,
     },
-    "gpt_oss eager": {"saved_bytes": -2_718_040, "after_fwd_bytes": -2_718_040, "peak_bytes": -111_212},
     "granitemoe": {"saved_bytes": 7_280, "after_fwd_bytes": 7_280, "peak_bytes": 3_640},
     "M jamba n64": {"flops_bwd": -841_408_512, "peak_bytes": 196_608, "peak1_bytes": 196_608},
     "M lfm2 n64": {"flops_bwd": -155_105_280},
     "nano drop h100 .1": {"saved_bytes": 16, "after_fwd_bytes": 16, "peak_bytes": 16},
     "nano accum 3 keep_logits": {"peak_bytes": -4, "peak1_bytes": -4},
-    "qwen3 tied sdpa amp": {"peak_bytes": -299_520},
     "qwen3 tied eager bf16": {"peak_bytes": -51_716},
     "M qwen3_next n64": {
         "saved_bytes": -7_772_544,
