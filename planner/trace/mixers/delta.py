@@ -1,12 +1,18 @@
-"""TODO"""
+"""Delta rules with decay: Gated DeltaNet and Kimi Delta Attention.
+
+Read from transformers 5.24: models/qwen3_next/modeling_qwen3_next.py, models/kimi_linear/modeling_kimi_linear.py.
+"""
 
 from __future__ import annotations
 
 from planner.spec import records
 from planner.trace import primitives as op
+from planner.trace import pytorch
 from planner.trace.blocks import linear, norm
-from planner.trace.mixers.operators import convolution, scan
+from planner.trace.mixers.delta_rule import chunked_delta_rule
+from planner.trace.mixers.operators import convolution, exp, scan, softplus
 from planner.trace.routing import sigmoid
+from planner.trace.sizes import exceeds_one
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
@@ -16,16 +22,50 @@ RMS = records.Norm("rmsnorm", bias=False)
 def gated_delta_net(t: Tape, kind: records.GatedDeltaNet, x: Tensor) -> Tensor:
     """Gated DeltaNet: q, k, v and z from one projection, b and a from another, convolution, delta rule, gated norm, out."""
     B, n, d = x.shape
-    keys, values = kind.n_key_heads * kind.key_dim, kind.n_value_heads * kind.value_dim
+    H = kind.n_value_heads
+    keys, values = kind.n_key_heads * kind.key_dim, H * kind.value_dim
     with t.at("linear_attn", "ssm"):
         qkvz = linear(t, x, 2 * keys + 2 * values, "in_proj_qkvz", bias=False)
-        rates = linear(t, x, 2 * kind.n_value_heads, "in_proj_ba", bias=False)
-        qkv, z = op.split(t, qkvz, (B, n, 2 * keys + values), (B, n, kind.n_value_heads, kind.value_dim))
+        rates = linear(t, x, 2 * H, "in_proj_ba", bias=False)
+        if t.implementation.plain_mixers:
+            return plain_gated_delta_net(t, kind, x, qkvz, rates)
+        qkv, z = op.split(t, qkvz, (B, n, 2 * keys + values), (B, n, H, kind.value_dim))
         qkv = convolution(t, qkv, kind.d_conv, bias=False)
-        shift, a = (t.weight(name, (kind.n_value_heads,), f"{name}: value heads") for name in ("dt_bias", "A_log"))
-        y = scan(t, "chunk_gated_delta_rule", [qkv, rates, shift, a], (B, n, kind.n_value_heads, kind.value_dim))
+        shift, a = (t.weight(name, (H,), f"{name}: value heads") for name in ("dt_bias", "A_log"))
+        y = scan(t, "chunk_gated_delta_rule", [qkv, rates, shift, a], (B, n, H, kind.value_dim))
         y = op.multiply(t, norm(t, RMS, y, "norm"), op.pointwise(t, "silu", z))
         return linear(t, y.view(B, n, values), d, "out_proj", bias=False)
+
+
+def plain_gated_delta_net(t: Tape, kind: records.GatedDeltaNet, x: Tensor, qkvz: Tensor, rates: Tensor) -> Tensor:
+    """Run transformers' operators after the projections, whose rows hold one key head's queries, keys, values and gates after another."""
+    B, n, d = x.shape
+    K, H, width, value = kind.n_key_heads, kind.n_value_heads, kind.key_dim, kind.value_dim
+    q, k, v, z = op.split(t, qkvz, (B, n, K * width), (B, n, K * width), (B, n, H * value), (B, n, H * value))
+    b, a = op.split(t, rates, (B, n, H), (B, n, H))
+    apart = exceeds_one(K)
+    v, z = op.contiguous(t, v, apart), op.contiguous(t, z, apart)
+    b, a = (op.contiguous(t, part, apart * exceeds_one(H // K)) for part in (b, a))
+    qkv = op.cat(t, op.contiguous(t, q, apart), op.contiguous(t, k, apart), v)
+    qkv = convolution(t, qkv, kind.d_conv, bias=False)
+    q, k, v = op.split(t, qkv, (B, n, K, width), (B, n, K, width), (B, n, H, value))
+    beta = sigmoid(t, b)
+    shift, rate = (t.weight(name, (H,), f"{name}: value heads") for name in ("dt_bias", "A_log"))
+    decay = op.neg(t, exp(t, op.cast(t, rate, "float32")))
+    decay = op.multiply(t, decay.view(1, 1, H), softplus(t, op.add(t, op.cast(t, a, "float32"), shift)))
+    y = chunked_delta_rule(t, q, k, v, decay, beta)
+    y = gated_norm(t, y, z.view(B, n, H, value))
+    op.keep_alive(t, qkvz, rates, z, b, a, qkv, beta, decay)
+    return linear(t, y.view(B, n, H * value), d, "out_proj", bias=False)
+
+
+def gated_norm(t: Tape, x: Tensor, gate: Tensor) -> Tensor:
+    """Return RMSNorm of x times SiLU of the gate, multiplied in float32 (Qwen3NextRMSNormGated)."""
+    with t.at("norm", "norm"):
+        weight = t.weight("weight", (x.shape[-1],), "scale of a norm")
+        _, normed = pytorch.divided_by_rms(t, x)
+        scaled = op.multiply(t, weight, op.cast(t, normed, x.dtype))
+        return op.cast(t, op.multiply(t, scaled, op.pointwise(t, "silu", op.cast(t, gate, "float32"))), x.dtype)
 
 
 def kimi_delta_attention(t: Tape, kind: records.KimiDeltaAttention, x: Tensor) -> Tensor:

@@ -83,9 +83,9 @@ def token_by_token(t: Tape, decay: Tensor, taken: Tensor, c: Tensor, dtype: Dtyp
     if dtype == "float32" and not t.precision.autocast:
         read = t.tensor((n, B, inner, state), "float32")
         saved.append(Saved(read, "states"))
-        outputs = [made, start, read]
+        outputs, temporary = [made, start, read], decay.bytes
     else:
         saved += [Saved(passed, "states"), Saved(read, "states cast to compute dtype")]
-        outputs = [made, start, passed, read]
+        outputs, temporary = [made, start, passed, read], decay.bytes - 2 * (read.bytes // n)  # two tokens' states are free then
     flops = op.products(decay, c, forward, "2 · batch · tokens · inner · state")
-    return t.record("selective scan", [decay, taken, c], outputs, saved, flops, backward_temporary=decay.bytes, by=token_by_token)[0]
+    return t.record("selective scan", [decay, taken, c], outputs, saved, flops, backward_temporary=temporary, by=token_by_token)[0]

@@ -89,3 +89,19 @@ def softplus(t: Tape, x: Tensor) -> Tensor:
 def rows_of_channels(t: Tape, x: Tensor) -> Tensor:
     """Return x [B, n, c], stored as [B, c, n], as the input of a linear: a copy, unless B or n is 1."""
     return op.contiguous(t, x, exceeds_one(x.shape[0]) * exceeds_one(x.shape[1]))
+
+
+def cumsum(t: Tape, x: Tensor) -> Tensor:
+    """Sum up to each element of a dimension, which autocast runs in float32. Saves nothing."""
+    x = op.cast_fp32(t, x)
+    return t.record("cumsum", [x], [op.like(t, x)], by=cumsum)[0]
+
+
+def masked_fill(t: Tape, x: Tensor, mask: Tensor) -> Tensor:
+    """Replace elements of x by a constant. Saves the mask."""
+    return t.record("masked_fill", [x, mask], [op.like(t, x)], [Saved(mask, "mask")], by=masked_fill)[0]
+
+
+def padded(t: Tape, x: Tensor, shape: tuple[Size, ...]) -> Tensor:
+    """Pad x, and view it in the given shape. It is a copy even without padding. Saves nothing."""
+    return t.record("pad", [x], [t.tensor(shape, x.dtype)], by=padded)[0]

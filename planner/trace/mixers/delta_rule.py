@@ -1,0 +1,114 @@
+"""The gated delta rule in chunks of tokens, operator by operator in float32.
+
+Read from transformers 5.24: torch_chunk_gated_delta_rule in models/qwen3_next/modeling_qwen3_next.py. Heads are [B, H, chunks, tokens, width].
+"""
+
+from __future__ import annotations
+
+from planner.trace import primitives as op
+from planner.spec.precision import Dtype
+from planner.trace.mixers.operators import cumsum, exp, masked_fill, padded
+from planner.trace.sizes import Size, ceil_div, exceeds_one, maximum, product
+from planner.trace.tape import Flops, Saved, Tape
+from planner.trace.tensor import Tensor
+
+CHUNK = 64  # tokens
+
+
+def chunked_delta_rule(t: Tape, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor) -> Tensor:
+    """Return the outputs [B, n, H, v] of queries and keys [B, n, K, k], values [B, n, H, v], log decays and rates [B, n, H]."""
+    B, n, H, value = v.shape
+    dtype, width = q.dtype, q.shape[-1]
+    chunks = ceil_div(n, CHUNK)
+    if q.shape[2] != H:
+        q, k = (t.record("repeat_interleave", [part], [t.tensor((B, n, H, width), part.dtype)], by=chunked_delta_rule)[0] for part in (q, k))
+    q, k, v, beta, decay = (op.cast(t, part, "float32") for part in (q, k, v, beta, decay))
+    q, k = l2_norm(t, q), l2_norm(t, k)
+    q = op.mul_scalar(t, q)
+    q, k, v = (padded(t, part, (B, H, chunks, CHUNK, part.shape[-1])) for part in (q, k, v))
+    beta, decay = (padded(t, part, (B, H, chunks, CHUNK)) for part in (beta, decay))
+    by_token = beta.view(B, H, chunks, CHUNK, 1)
+    v_beta, k_beta = op.multiply(t, v, by_token), op.multiply(t, k, by_token)
+    summed = cumsum(t, decay)
+    (mask,) = t.record("causal mask", [], [t.tensor((CHUNK, CHUNK), "bool", needs_grad=False)], by=chunked_delta_rule)
+    pairs = op.add(t, summed.view(B, H, chunks, CHUNK, 1), summed.view(B, H, chunks, 1, CHUNK))
+    pairs = exp(t, masked_fill(t, pairs, mask))
+    turned = k.view(B, H, chunks, width, CHUNK)
+    system = op.multiply(t, op.matmul(t, k_beta, turned, pairs=False), pairs)
+    within = op.multiply(t, op.matmul(t, q, turned, pairs=False), pairs)
+    decayed = op.multiply(t, k_beta, exp(t, summed).view(B, H, chunks, CHUNK, 1))
+    values, keys = solve_triangular(t, system, v_beta), solve_triangular(t, system, decayed)
+    q = op.multiply(t, q, exp(t, summed).view(B, H, chunks, CHUNK, 1))
+    y = chunk_by_chunk(t, (q, k, values, keys, within), summed)
+    y = op.cast(t, op.split(t, y, (B, n, H, value))[0], dtype)
+    if dtype == "float32":
+        y = op.contiguous(t, y, exceeds_one(n) * exceeds_one(H))
+    op.keep_alive(t, v, beta, decay, v_beta, k_beta, summed, pairs, system, within, decayed, values, keys, mask)
+    return y
+
+
+def l2_norm(t: Tape, x: Tensor) -> Tensor:
+    """Divide the last dimension of x by its Euclidean norm."""
+    return op.multiply(t, x, op.rsqrt(t, op.mean(t, op.multiply(t, x, x))))
+
+
+def solve_triangular(t: Tape, system: Tensor, right: Tensor) -> Tensor:
+    """Solve a triangular system [.., m, m] for [.., m, p], which no FLOPs convention counts. Saves the system and the solution.
+
+    Backward, the gradient of the system is a product: 2 · batch · m · m · p FLOPs.
+    """
+    made = op.like(t, right)
+    saved = [Saved(system, "triangular system"), Saved(made, "solution")]
+    flops = Flops(backward=2 * product(system.shape) * right.shape[-1])
+    return t.record("solve_triangular", [system, right], [made], saved, flops, by=solve_triangular)[0]
+
+
+def chunk_by_chunk(t: Tape, inputs: tuple[Tensor, ...], summed: Tensor) -> Tensor:
+    """Return the outputs [B, n, H, v] of all chunks, one after the other: each reads the state [B, H, k, v] of the previous one.
+
+    A chunk's products forward: keys · state for its new values, queries · state, scores · new values, and keysᵀ · new values for the next
+    state. Backward, the first state is constant, and the last one is not read. Saves the factors of these products, the states, and their
+    decays. Autocast casts the factors for each product, and saves the casts instead.
+    """
+    q, k, values, keys, within = inputs
+    B, H, chunks, tokens, width = q.shape
+    value = values.shape[-1]
+    more = exceeds_one(chunks)
+    rest = exp(t, op.add(t, summed, summed.view(B, H, chunks, tokens)))
+    decays = exp(t, op.split(t, summed, (B, H, chunks))[0])
+    ahead = op.multiply(t, k, rest.view(B, H, chunks, tokens, 1))
+    for tensor in (rest, decays, ahead, q):  # the backward pass does not read those of a single chunk
+        tensor.storage.bytes = tensor.bytes * more
+    state, a_chunk, product_of = (B, H, width, value), (B, H, tokens, width), t.precision.autocast
+    new = (B, H, tokens, value)
+    made = t.tensor((B, H, chunks * tokens, value), "float32")
+    saved = [Saved(decays, "decays of states")]
+    if product_of is None:
+        saved += [Saved(q, "queries"), Saved(keys, "keys"), Saved(within, "scores"), Saved(ahead, "decayed keys")]
+        kept = [
+            _of_each(t, 1, state, "float32", "first state"),
+            _of_each(t, chunks - 1, state, "float32", "states"),
+            _of_each(t, chunks, new, "float32", "new values"),
+        ]
+    else:
+        kept = [
+            _of_each(t, more, state, "float32", "first state"),
+            _of_each(t, maximum(chunks - 2, 0), state, "float32", "states"),
+            _of_each(t, 2 * chunks, state, product_of, "states cast to compute dtype"),
+            _of_each(t, 3 * (chunks - 1), a_chunk, product_of, "queries and keys cast to compute dtype"),
+            _of_each(t, chunks, (B, H, tokens, tokens), product_of, "scores cast to compute dtype"),
+            _of_each(t, 2 * chunks - 1, new, product_of, "new values cast to compute dtype"),
+        ]
+    with_state, within_chunk = 2 * B * H * tokens * width * value, 2 * B * H * tokens * tokens * value
+    forward = chunks * (3 * with_state + within_chunk)
+    backward = 2 * with_state + (chunks - 1) * 6 * with_state + 2 * chunks * within_chunk
+    flops = Flops(forward, forward, forward, backward, "4 products per chunk; backward 8, without those of the first and last state")
+    outputs = [made, *(one.tensor for one in kept)]
+    t.record("delta rule", [q, keys, values, within, ahead, decays], outputs, [*saved, *kept], flops, by=chunk_by_chunk)
+    op.keep_alive(t, rest, ahead, decays)
+    return made
+
+
+def _of_each(t: Tape, count: Size, shape: tuple[Size, ...], dtype: Dtype, what: str) -> Saved:
+    """Return ``count`` tensors of one shape, saved for backward."""
+    return Saved(t.tensor((count, *shape), dtype, needs_grad=False), what)
