@@ -5,10 +5,12 @@ Read from transformers 5.24: torch_chunk_gated_delta_rule in models/qwen3_next/m
 
 from __future__ import annotations
 
-from planner.trace import primitives as op
+from functools import partial
+
 from planner.spec.precision import Dtype
+from planner.trace import primitives as op
 from planner.trace.mixers.operators import cumsum, exp, masked_fill, padded
-from planner.trace.sizes import Size, ceil_div, exceeds_one, maximum, product
+from planner.trace.sizes import Size, ceil_div, exceeds_one, maximum, minimum, product
 from planner.trace.tape import Flops, Saved, Tape
 from planner.trace.tensor import Tensor
 
@@ -33,13 +35,14 @@ def chunked_delta_rule(t: Tape, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, 
     (mask,) = t.record("causal mask", [], [t.tensor((CHUNK, CHUNK), "bool", needs_grad=False)], by=chunked_delta_rule)
     pairs = op.add(t, summed.view(B, H, chunks, CHUNK, 1), summed.view(B, H, chunks, 1, CHUNK))
     pairs = exp(t, masked_fill(t, pairs, mask))
-    turned = k.view(B, H, chunks, width, CHUNK)
-    system = op.multiply(t, op.matmul(t, k_beta, turned, pairs=False), pairs)
-    within = op.multiply(t, op.matmul(t, q, turned, pairs=False), pairs)
+    # In float32, heads are still slices of tokens, unless they were padded. A product copies them.
+    sliced = (1 - minimum(chunks * CHUNK - n, 1)) * exceeds_one(H) if dtype == "float32" else 0
+    scores = partial(scores_of_pairs, t, k, pairs, sliced * exceeds_one(B * chunks))
+    system, within = scores(k_beta), scores(q)
     decayed = op.multiply(t, k_beta, exp(t, summed).view(B, H, chunks, CHUNK, 1))
     values, keys = solve_triangular(t, system, v_beta), solve_triangular(t, system, decayed)
     q = op.multiply(t, q, exp(t, summed).view(B, H, chunks, CHUNK, 1))
-    y = chunk_by_chunk(t, (q, k, values, keys, within), summed)
+    y = chunk_by_chunk(t, (q, k, values, keys, within), summed, sliced * exceeds_one(B))
     y = op.cast(t, op.split(t, y, (B, n, H, value))[0], dtype)
     if dtype == "float32":
         y = op.contiguous(t, y, exceeds_one(n) * exceeds_one(H))
@@ -63,12 +66,19 @@ def solve_triangular(t: Tape, system: Tensor, right: Tensor) -> Tensor:
     return t.record("solve_triangular", [system, right], [made], saved, flops, by=solve_triangular)[0]
 
 
-def chunk_by_chunk(t: Tape, inputs: tuple[Tensor, ...], summed: Tensor) -> Tensor:
+def scores_of_pairs(t: Tape, k: Tensor, pairs: Tensor, moved: Size, x: Tensor) -> Tensor:
+    """Return the decayed products of x with the keys of its chunk."""
+    turned = k.view(*k.shape[:3], k.shape[4], k.shape[3])
+    product_of = op.matmul(t, op.contiguous(t, x, moved), op.contiguous(t, turned, moved), pairs=False)
+    return op.multiply(t, product_of, pairs)
+
+
+def chunk_by_chunk(t: Tape, inputs: tuple[Tensor, ...], summed: Tensor, sliced: Size) -> Tensor:
     """Return the outputs [B, n, H, v] of all chunks, one after the other: each reads the state [B, H, k, v] of the previous one.
 
     A chunk's products forward: keys · state for its new values, queries · state, scores · new values, and keysᵀ · new values for the next
     state. Backward, the first state is constant, and the last one is not read. Saves the factors of these products, the states, and their
-    decays. Autocast casts the factors for each product, and saves the casts instead.
+    decays. ``sliced``: 1 if a product copies its chunk. Autocast casts the factors for each product, and saves the casts instead.
     """
     q, k, values, keys, within = inputs
     B, H, chunks, tokens, width = q.shape
@@ -79,6 +89,8 @@ def chunk_by_chunk(t: Tape, inputs: tuple[Tensor, ...], summed: Tensor) -> Tenso
     ahead = op.multiply(t, k, rest.view(B, H, chunks, tokens, 1))
     for tensor in (rest, decays, ahead, q):  # the backward pass does not read those of a single chunk
         tensor.storage.bytes = tensor.bytes * more
+    for tensor in (ahead, q):  # copied for each product but the first or last
+        tensor.storage.bytes = tensor.storage.bytes // chunks * (chunks - sliced)
     state, a_chunk, product_of = (B, H, width, value), (B, H, tokens, width), t.precision.autocast
     new = (B, H, tokens, value)
     made = t.tensor((B, H, chunks * tokens, value), "float32")
