@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from planner.spec.precision import Dtype
 from planner.trace import primitives as op
-from planner.trace.mixers.operators import cumsum, exp, masked_fill, padded
+from planner.trace.mixers.operators import cumsum, exp, masked_fill, of_each, padded
 from planner.trace.sizes import Size, ceil_div, exceeds_one, maximum, minimum, product
 from planner.trace.tape import Flops, Saved, Tape
 from planner.trace.tensor import Tensor
@@ -98,18 +97,18 @@ def chunk_by_chunk(t: Tape, inputs: tuple[Tensor, ...], summed: Tensor, sliced: 
     if product_of is None:
         saved += [Saved(q, "queries"), Saved(keys, "keys"), Saved(within, "scores"), Saved(ahead, "decayed keys")]
         kept = [
-            _of_each(t, 1, state, "float32", "first state"),
-            _of_each(t, chunks - 1, state, "float32", "states"),
-            _of_each(t, chunks, new, "float32", "new values"),
+            of_each(t, 1, state, "float32", "first state"),
+            of_each(t, chunks - 1, state, "float32", "states"),
+            of_each(t, chunks, new, "float32", "new values"),
         ]
     else:
         kept = [
-            _of_each(t, more, state, "float32", "first state"),
-            _of_each(t, maximum(chunks - 2, 0), state, "float32", "states"),
-            _of_each(t, 2 * chunks, state, product_of, "states cast to compute dtype"),
-            _of_each(t, 3 * (chunks - 1), a_chunk, product_of, "queries and keys cast to compute dtype"),
-            _of_each(t, chunks, (B, H, tokens, tokens), product_of, "scores cast to compute dtype"),
-            _of_each(t, 2 * chunks - 1, new, product_of, "new values cast to compute dtype"),
+            of_each(t, more, state, "float32", "first state"),
+            of_each(t, maximum(chunks - 2, 0), state, "float32", "states"),
+            of_each(t, 2 * chunks, state, product_of, "states cast to compute dtype"),
+            of_each(t, 3 * (chunks - 1), a_chunk, product_of, "queries and keys cast to compute dtype"),
+            of_each(t, chunks, (B, H, tokens, tokens), product_of, "scores cast to compute dtype"),
+            of_each(t, 2 * chunks - 1, new, product_of, "new values cast to compute dtype"),
         ]
     with_state, within_chunk = 2 * B * H * tokens * width * value, 2 * B * H * tokens * tokens * value
     forward = chunks * (3 * with_state + within_chunk)
@@ -119,8 +118,3 @@ def chunk_by_chunk(t: Tape, inputs: tuple[Tensor, ...], summed: Tensor, sliced: 
     t.record("delta rule", [q, keys, values, within, ahead, decays], outputs, [*saved, *kept], flops, by=chunk_by_chunk)
     op.keep_alive(t, rest, ahead, decays)
     return made
-
-
-def _of_each(t: Tape, count: Size, shape: tuple[Size, ...], dtype: Dtype, what: str) -> Saved:
-    """Return ``count`` tensors of one shape, saved for backward."""
-    return Saved(t.tensor((count, *shape), dtype, needs_grad=False), what)

@@ -6,6 +6,7 @@ as in PyTorch's counter (torch/utils/flop_counter.py).
 
 from __future__ import annotations
 
+from planner.spec.precision import Dtype
 from planner.trace import primitives as op
 from planner.trace.sizes import Size, exceeds_one, product
 from planner.trace.tape import Flops, Saved, Tape
@@ -105,3 +106,8 @@ def masked_fill(t: Tape, x: Tensor, mask: Tensor) -> Tensor:
 def padded(t: Tape, x: Tensor, shape: tuple[Size, ...]) -> Tensor:
     """Pad x, and view it in the given shape. It is a copy even without padding. Saves nothing."""
     return t.record("pad", [x], [t.tensor(shape, x.dtype)], by=padded)[0]
+
+
+def of_each(t: Tape, count: Size, shape: tuple[Size, ...], dtype: Dtype, what: str) -> Saved:
+    """Return ``count`` tensors of one shape, e.g. one per step of a loop, saved for backward."""
+    return Saved(t.tensor((count, *shape), dtype, needs_grad=False), what)
