@@ -28,18 +28,28 @@ def write(directory: Path, files: Mapping[str, Content]) -> None:
     rename restores the old contents; if the process is killed, the next run does. An unchanged file is not touched; a link is replaced, not
     followed. A second run waits for the first.
     """
-    made = not directory.exists()
-    directory.mkdir(parents=True, exist_ok=True)
+    made = make_folder(directory)
     try:
         with _alone(directory):
             changed = {name: content for name, content in files.items() if not _holds(directory / name, content)}
             if changed:
                 _replace(directory, changed)
     except BaseException:
-        if made:
-            with contextlib.suppress(OSError):
-                directory.rmdir()
+        with contextlib.suppress(OSError):
+            for folder in reversed(made):
+                folder.rmdir()
         raise
+
+
+def make_folder(directory: Path) -> list[Path]:
+    """Create a folder and return those that were missing. Raises OSError.
+
+    pathlib and os create parents recursively, which ends in a RecursionError for a path of a thousand folders.
+    """
+    missing = [folder for folder in (*reversed(directory.parents), directory) if not folder.exists()]
+    for folder in missing or [directory]:
+        folder.mkdir(exist_ok=True)
+    return missing
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from typing import Any
 from planner.importer.convert import as_spec
 from planner.report.columns import CLAIMABLE
 from planner.report.paths import posix
+from planner.report.write import make_folder
 from planner.review.policy import POLICY
 from planner.review.review import Figures
 from planner.spec import catalogue
@@ -185,7 +186,7 @@ def _snapshot(files: Mapping[str, bytes]) -> Iterator[Path]:
         (folder / ".git").mkdir()
         for name, content in files.items():
             path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             path.write_bytes(content)
         yield folder
 

@@ -76,15 +76,28 @@ def _matches(pattern: str) -> Iterator[str]:
         yield from glob.glob(pattern[:-2]) if pattern.endswith("/**") else ()  # noqa: PTH207 - the folder itself, with all below it
         return
     for start in glob.glob(f"{before[1:]}/") if before else [""]:  # noqa: PTH207 - as above
-        for where, folders, _ in os.walk(start or "."):
-            folders[:] = [name for name in folders if not name.startswith(".")]
+        for where, _ in _walk(start or "."):
             inside = os.path.join(where, "") if start else os.path.join(where, "")[2:]  # noqa: PTH118
             yield from _matches(glob.escape(inside) + after)
 
 
 def _below(folder: str) -> list[str]:
     found = []
-    for where, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+    for where, names in _walk(folder):
         found += [os.path.join(where, name) for name in names if name.endswith(SUFFIXES)]  # noqa: PTH118
     return sorted(file for file in found if Path(file).is_file())
+
+
+def _walk(folder: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the folder and those below it, hidden ones and links left out, each with its names. Up to Python 3.11 os.walk is recursive."""
+    folders = [folder]
+    while folders:
+        where = folders.pop()
+        try:
+            with os.scandir(where) as found:
+                entries = list(found)
+        except OSError:
+            continue
+        yield where, [entry.name for entry in entries]
+        inner = (entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False))
+        folders += [os.path.join(where, name) for name in inner]  # noqa: PTH118 - the path as the user wrote it is kept

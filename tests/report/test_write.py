@@ -125,6 +125,21 @@ def test_a_directory_created_for_a_failed_report_is_removed(tmp_path: Path, monk
     assert not (tmp_path / "reports").exists()
 
 
+@pytest.mark.parametrize(("depth", "written"), [(1500, True), (2500, False)])  # Linux allows 4,096 bytes per path
+def test_a_path_of_many_folders_is_written_or_leaves_none(
+    depth: int, written: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("/".join("a" * depth))
+    if written:
+        write(path, NEW)
+        assert all((path / name).read_bytes() == content for name, content in NEW.items())
+    else:
+        with pytest.raises(OSError, match="too long"):
+            write(path, NEW)
+        assert not list(tmp_path.iterdir())
+
+
 def test_a_directory_in_place_of_a_file_is_an_error_and_nothing_changes(tmp_path: Path) -> None:
     write(tmp_path, OLD)
     (tmp_path / "c.json").mkdir()

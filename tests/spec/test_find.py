@@ -115,6 +115,18 @@ def test_paths_that_match_nothing(folder: Path) -> None:
     ]
 
 
+def test_a_thousand_folders_inside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(1200):  # a path of more bytes than the system allows in one call is made step by step
+        Path("a").mkdir()
+        os.chdir("a")
+    Path("b.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    file = f"{'a/' * 1200}b.yaml"
+    assert find(["a"]) == ((file,), ())
+    assert find(["**/b.yaml"]) == ((file,), ())
+
+
 def test_standard_input(minimal: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def typed(text: str) -> None:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
