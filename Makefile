@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WORKFLOW := $(VENV)/init/.github/workflows/model-capacity.yml
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint unit sweep verify bench readme docs catalogue composites pins format clean
+.PHONY: help run test lint unit sweep verify bench hostile readme docs catalogue composites pins format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -38,6 +38,9 @@ verify: $(VENV)/dev ## compare every spec's parameters with PyTorch
 
 bench: $(VENV)/package ## benchmark against lower bounds measured in the same run
 	$(BIN)/python bench/bench.py
+
+hostile: $(VENV)/dev ## run commands on mutated specs, configurations, policies and arguments: make hostile CASES=5000 SEED=2
+	$(BIN)/python bench/hostile.py --cases $(or $(CASES),400) --seed $(or $(SEED),1)
 
 readme: $(VENV)/dev ## update the output shown in README.md, docs/ and the notebook
 	$(BIN)/python tools/readme.py

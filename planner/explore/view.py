@@ -57,10 +57,10 @@ def pivot(made: Sweep, figure: str) -> Pivot:
 
 
 def _evenly(values: Sequence[T], most: int) -> list[T]:
-    """Pick values evenly, the first and the last among them."""
+    """Pick values evenly, the first among them, and the last if there is room for two."""
     if len(values) <= most:
         return list(values)
-    return [values[number * (len(values) - 1) // (most - 1)] for number in range(most)]
+    return [values[number * (len(values) - 1) // max(1, most - 1)] for number in range(most)]
 
 
 def picked(values: Sequence[Value], most: int) -> list[Value]:

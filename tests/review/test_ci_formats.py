@@ -93,7 +93,7 @@ WAIVER = Waiver("cap", "later", date(2027, 1, 31), Place("specs/a.yaml", 9, 1))
         (),
         (finding(), finding("warning", "other"), finding("waived")),
         (Finding("x", "waived", "m", Place("specs/a.yaml", 3, 1), "tiny", "base", "hint", waiver=WAIVER),),
-        (Finding("not-found", "error", "", Place("", 0, 0))),
+        (Finding("not-found", "error", "", Place("", 0, 0)),),
         (Finding("x", "error", "m", Place("/absolute/a.yaml", 1, 1)), Finding("x", "error", "m", Place("<stdin>", 0, 0))),
         tuple(Finding(word, "error", word, Place(f"{word}.yaml", 1, 1), word, word, word) for word in WORDS),
     ],
