@@ -193,7 +193,9 @@ def test_a_table_has_round_values_first(values: Sequence[int | str], most: int, 
     assert view.picked(values, most) == expected
 
 
-@pytest.mark.parametrize(("width", "columns"), [(25, 1), (40, 2), (60, 4), (80, 5), (120, 8)])  # of 9 cells and a gap, beside 10; 5 are round
+@pytest.mark.parametrize(
+    ("width", "columns"), [(25, 1), (40, 2), (60, 4), (80, 5), (120, 8)]
+)  # of 9 cells and a gap, beside 10; 5 are round
 def test_the_pivot_has_as_many_columns_as_fit(width: int, columns: int) -> None:
     text = view.text(swept(GPT2, "training.batch_size=1..100", "training.sequence_length=128..1024..128"), "peak_bytes", width=width)
     table = [line for line in text.splitlines() if "GiB" in line]
