@@ -1,9 +1,9 @@
 """The functions of the Python API: the commands' words, with the same results as records.
 
-A spec is a ``Spec``, the path of a spec or config.json, or a mapping with the keys of one. ``set`` overrides settings by their dotted keys,
-as ``--set`` does. Keywords are settings of ``training`` and ``model`` without the section: ``batch_size=4``; they hold in the scenario that
-is planned. Errors: ``SpecError`` lists everything that is wrong with a spec, ``UnsupportedError`` says what cannot be planned, and
-``ValueError`` and ``TypeError`` name a wrong argument.
+A spec is a ``Spec``, a path, the name of a model in the catalog, or a mapping with the keys of a spec or config.json. ``set`` overrides
+settings by their dotted keys, as ``--set`` does. Keywords are settings of ``training`` and ``model`` without the section:
+``batch_size=4``; they hold in the scenario that is planned. Errors: ``SpecError`` lists everything that is wrong with a spec,
+``UnsupportedError`` says what cannot be planned, and ``ValueError`` and ``TypeError`` name a wrong argument.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from planner.report.notebook import Plans
 from planner.spec import Scenario, Spec, SpecError
 from planner.spec.edits import ByName, Difference, Path, changed
 from planner.spec.language import inlined, properties
-from planner.spec.override import parse_overrides
+from planner.spec.override import clash, parse_overrides
 from planner.trace.unsupported import UnsupportedError
 
 if TYPE_CHECKING:
@@ -50,17 +50,21 @@ __all__ = [
 
 
 def load(spec: SpecLike, *, set: Settings = None) -> Spec:
-    """Return the spec of a file, of a config.json or of a mapping, checked. Raises SpecError.
+    """Return the spec of a file, of a model in the catalog or of a mapping, checked. Raises SpecError.
 
     >>> spec = planner.load("specs/gpt2-small.yaml", set={"model.n_layers": 24})
     >>> spec.name, spec.model.n_layers
     ('gpt2-small', 24)
     """
-    overrides = [f"{key}={_text(value)}" for key, value in (set or {}).items()]
+    if not isinstance(set, Mapping | None):
+        raise TypeError(f"set must be a mapping of dotted keys to values, not {type(set).__name__}")
+    overrides = [f"{key}={_text(value, key)}" for key, value in (set or {}).items()]
     if isinstance(spec, Spec):
         return changed(spec, overrides=overrides) if overrides else spec
     if isinstance(spec, Mapping):
-        return specs.load_text(_text(spec), overrides)
+        return specs.load_text(_text(spec, "the mapping"), overrides, convert=as_spec)
+    if not isinstance(spec, str | os.PathLike):
+        raise TypeError(f"a spec must be a Spec, a path or a mapping, not {type(spec).__name__}")
     return specs.load(spec, overrides, convert=as_spec)
 
 
@@ -118,6 +122,7 @@ def fit(
     from planner.explore.fit import SETTINGS, fits
 
     known, one = _scenario(spec, scenario, set, settings)
+    vary = (vary,) if isinstance(vary, str) else vary
     if wrong := [name for name in vary if name not in SETTINGS]:
         raise ValueError(f"cannot vary {wrong[0]!r}; choose from {', '.join(SETTINGS)}")
     capacity.plan(known, one)  # raises if the plan as given is not supported
@@ -138,8 +143,10 @@ def sweep(spec: SpecLike, axes: Mapping[str, Iterable[int | str] | str], *, metr
 
     if metric not in METRICS:
         raise ValueError(f"unknown metric {metric!r}; choose from {', '.join(METRICS)}")
-    made = [grid.parse(f"{key}={values}") if isinstance(values, str) else grid.Axis(key, tuple(values)) for key, values in axes.items()]
+    made = [grid.parse(f"{key}={values}") if isinstance(values, str) else grid.of(key, values) for key, values in axes.items()]
     base = load(spec, set=set)
+    if twice := clash((*(set or {}), *axes)):
+        raise ValueError(f"{twice}; give all its values in axes")
     return sweep(lambda overrides: changed(base, overrides=overrides), made, metric=metric)
 
 
@@ -154,6 +161,10 @@ def compare(*specs: SpecLike | Plan, set: Settings = None) -> Comparison:
     """
     from planner.explore.compare import Comparison
 
+    if not specs:
+        raise TypeError("compare() takes at least one spec")
+    if set and any(isinstance(spec, Plan) for spec in specs):
+        raise TypeError("set changes specs, not plans")
     return Comparison(tuple(one for spec in specs for one in ((spec,) if isinstance(spec, Plan) else plans(spec, set=set))))
 
 
@@ -205,6 +216,8 @@ def _scenario(spec: SpecLike, scenario: str, set: Settings, settings: Mapping[st
     """Return the spec with overrides and settings, and a scenario of it."""
     known = load(spec, set=set)
     _named(known, scenario)
+    if twice := [key for key in settings if f"{_section(key)}.{key}" in (set or {})]:
+        raise TypeError(f"{twice[0]} is given twice: as a keyword and in set")
     if settings:
         known = changed(known, [_setting(key, value, scenario) for key, value in settings.items()])
     return known, _named(known, scenario)
@@ -219,20 +232,28 @@ def _named(spec: Spec, scenario: str) -> Scenario:
 
 def _setting(setting: str, value: object, scenario: str) -> Difference:
     """Return the edit that gives a setting, named without its section, a value in a scenario. Raises TypeError and SpecError."""
+    section = _section(setting)
+    (tree,) = parse_overrides([f"{setting}={_text(value, setting)}"])
+    within: Path = ("scenarios", ByName(scenario)) if section == "training" and scenario != BASE else (section,)
+    return Difference((*within, setting), None, tree.items()[setting])
+
+
+def _section(setting: str) -> str:
     sections = {key: section for section in _SECTIONS for key in properties(inlined()["properties"][section])}
     if setting not in sections:
         near = get_close_matches(setting, sections, 1)
         hint = f"; did you mean {near[0]}?" if near else "; other keys go in set={'section.key': value}"
         raise TypeError(f"unknown setting {setting!r}{hint}")
-    (tree,) = parse_overrides([f"{setting}={_text(value)}"])
-    within: Path = ("scenarios", ByName(scenario)) if sections[setting] == "training" and scenario != BASE else (sections[setting],)
-    return Difference((*within, setting), None, tree.items()[setting])
+    return sections[setting]
 
 
-def _text(value: object) -> str:
+def _text(value: object, what: object) -> str:
     """Return a value as JSON, which is YAML. Raises TypeError and ValueError for a value that is none."""
-    return json.dumps(value, allow_nan=False, default=operator.index)  # NumPy's integers
+    try:
+        return json.dumps(value, allow_nan=False, default=operator.index)  # NumPy's integers
+    except (TypeError, ValueError, RecursionError) as error:
+        raise type(error)(f"{what} has a value that a spec cannot have: {error}") from None
 
 
 def _amount(given: int | str, unit: str) -> int:
-    return int(quantity.parse(given, unit, bare=unit != "bytes" or isinstance(given, int)).value)
+    return int(quantity.parse(given, unit, bare=unit != "bytes" or not isinstance(given, str)).value)

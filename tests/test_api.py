@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -90,6 +91,18 @@ def test_a_keyword_holds_in_the_scenario_that_is_planned() -> None:
         (lambda: planner.fit(MAPPING, "80GB", vary=["width"]), ValueError, "cannot vary 'width'; choose from batch_size"),
         (lambda: planner.sweep(MAPPING, {}, metric="size"), ValueError, "unknown metric 'size'"),
         (lambda: planner.sweep(MAPPING, {"training.batch_size": [True]}), ValueError, "must be a list of positive integers"),
+        (lambda: planner.sweep(MAPPING, {"training.batch_size": []}), ValueError, "training.batch_size has no values"),
+        (lambda: planner.sweep(MAPPING, {"model.n_layers": range(10**12)}), ValueError, "model.n_layers has more than 10,000,000 values"),
+        (
+            lambda: planner.sweep(MAPPING, {"training.batch_size": [1]}, set={"training.batch_size": 4}),
+            ValueError,
+            "training.batch_size is set twice",
+        ),
+        (lambda: planner.plan(MAPPING, batch_size=2, set={"training.batch_size": 4}), TypeError, "batch_size is given twice"),
+        (lambda: planner.plan(MAPPING, set=cast("Any", ["training.batch_size=4"])), TypeError, "set must be a mapping of dotted keys"),
+        (lambda: planner.load(cast("Any", None)), TypeError, "a spec must be a Spec, a path or a mapping, not NoneType"),
+        (planner.compare, TypeError, "at least one spec"),
+        (lambda: planner.compare(planner.plan(MAPPING), set={"training.batch_size": 4}), TypeError, "set changes specs, not plans"),
         (planner.size, TypeError, "either params or flops"),
         (lambda: planner.size("7B", like="gpt5"), ValueError, "no spec file or catalog model named 'gpt5'"),
         (lambda: planner.diff(base="nowhere"), ValueError, "nowhere"),
@@ -99,6 +112,15 @@ def test_a_keyword_holds_in_the_scenario_that_is_planned() -> None:
 def test_a_wrong_argument_is_named(wrong: Callable[[], object], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=re.escape(message)):
         wrong()
+
+
+# Llama-3.2-1B has 1,235,814,400 parameters (Hugging Face's count of its safetensors)
+def test_a_mapping_may_have_the_keys_of_a_config_json() -> None:
+    config = {
+        "model_type": "llama", "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072, "tie_word_embeddings": True,
+    }  # fmt: skip
+    assert planner.plan(config, sequence_length=512).parameters.total == 1_235_814_400
 
 
 def test_the_package_shows_the_api_and_nothing_else() -> None:

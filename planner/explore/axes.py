@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MOST = 10**7  # values of an axis, and points of a sweep
 _RANGE = re.compile(r"(\d{1,18})\.\.(\d{1,18})(?:\.\.(\d{1,18}))?")
@@ -35,7 +39,15 @@ def parse(argument: str) -> Axis:
         raise ValueError(f"{argument!r} is not key=values; write for example training.batch_size=1..64")
     pieces = [text] if text.lstrip().startswith(("[", "{")) else text.split(",")
     values = tuple(chain.from_iterable(_values(piece.strip(), argument) for piece in pieces))
-    return Axis(key.strip(), tuple(dict.fromkeys(values)))
+    return of(key.strip(), values)
+
+
+def of(key: str, values: Iterable[int | str]) -> Axis:
+    """Return the axis with these values, each once. Raises ValueError if there are none or too many."""
+    distinct = tuple(dict.fromkeys(islice(values, MOST + 1)))
+    if not 0 < len(distinct) <= MOST:
+        raise ValueError(f"{key} has {f'more than {MOST:,}' if distinct else 'no'} values")
+    return Axis(key, distinct)
 
 
 def _values(piece: str, argument: str) -> tuple[int | str, ...]:

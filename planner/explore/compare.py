@@ -12,11 +12,12 @@ from planner.explore import optimal
 from planner.report import markdown, omitted, quantity, settings, units
 from planner.report.columns import FIGURES
 from planner.report.overview import title
-from planner.report.terminal import GAP, PLAIN, Style, table
+from planner.report.terminal import GAP, PLAIN, Style, shorten, table
 from planner.spec.printable import printable
 
 _WIDTH = 80  # cells of a terminal
 _LABEL = 24  # of them for the names of metrics, which are shortened to that
+_CELL = 32  # of them for a setting, such as a list of layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def _cells(line: Line) -> Iterator[str]:
     first, column = line.values[0], FIGURES.get(line.name)
     for number, value in enumerate(line.values):
         if not isinstance(value, int):
-            yield "" if value is None else units.exact(int(value)) if value.isdecimal() else value
+            yield "–" if value is None else units.exact(int(value)) if value.isdecimal() else value
             continue
         rounded = quantity.rounded(column, value) if column else units.count(value)
         change = units.relative(first, value) if number and isinstance(first, int) and first != value else ""
@@ -98,18 +99,19 @@ def text(plans: Sequence[Plan], style: Style = PLAIN, width: int = _WIDTH) -> st
     out: list[str] = []
     while rest:
         taken = len(rest)
-        while taken > 1 and _width(_table(plans, made, rest[:taken])) > width:
+        while taken > 1 and _width(_table(plans, made, rest[:taken], _CELL)) > width:
             taken -= 1
-        written = _table(plans, made, rest[:taken])
+        written = _table(plans, made, rest[:taken], _CELL)
         out += [*([""] if out else []), *table(written[0], "l" + "r" * taken, written[1:], style, width)]
         rest = rest[taken:]
     return "\n".join([*out, "", *(fill(note, width) for note in _notes(plans)), ""])
 
 
-def _table(plans: Sequence[Plan], made: Iterable[Line], chosen: Sequence[int]) -> list[list[str]]:
+def _table(plans: Sequence[Plan], made: Iterable[Line], chosen: Sequence[int], width: int | None = None) -> list[list[str]]:
     rows = [["", *(title(plans[number]) for number in chosen)]]
     for line in made:
         cells = list(_cells(line))
+        cells = cells if width is None else shorten(cells, width)
         rows.append([line.name, *(cells[number] for number in chosen)])
     return rows
 

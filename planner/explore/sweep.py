@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, product, repeat
+from itertools import product, repeat
 from math import prod
 from typing import TYPE_CHECKING, cast
 
@@ -17,7 +17,7 @@ from planner.capacity.symbolic import Values, values_at
 from planner.explore.axes import MOST, Axis
 from planner.report.columns import CLAIMABLE
 from planner.report.csv import safe
-from planner.spec.nodes import REPLACES
+from planner.spec.override import clash
 from planner.spec.records import Spec
 from planner.trace.sizes import Size, evaluate
 
@@ -105,9 +105,8 @@ def sweep(load: Load, axes: Sequence[Axis], progress: Progress = no_progress, *,
     ``metric`` is evaluated in addition to ``ALWAYS``. Raises SweepError for a grid that is too large or exceeds the spec's positions, for
     a metric without a value, and for axes that set the same value; SpecError if the spec is invalid anywhere.
     """
-    for axis, later in combinations(axes, 2):
-        if _overlap(axis.key, later.key):
-            raise SweepError(f"{axis.key} and {later.key} set the same value; give all values in one of them")
+    if twice := clash(axis.key for axis in axes):
+        raise SweepError(f"{twice}; give all its values at once")
     metrics = tuple(dict.fromkeys((*ALWAYS, metric)))
     step = {axis.key: axis for axis in axes if axis.key in _STEP}
     others = tuple(axis for axis in axes if axis.key not in _STEP)
@@ -128,13 +127,6 @@ def sweep(load: Load, axes: Sequence[Axis], progress: Progress = no_progress, *,
         blocks.append(_block(spec, settings, step, metrics))
         progress(len(blocks), plans)
     return Sweep(name, metrics, others, tuple(blocks), omits)
-
-
-def _overlap(key: str, later: str) -> bool:
-    """Whether one setting is or contains the other, or the later one removes the first."""
-    section, _, name = later.rpartition(".")
-    removed = {f"{section}.{rival}" for rival in REPLACES.get(name, ())}
-    return f"{later}.".startswith(f"{key}.") or f"{key}.".startswith(f"{later}.") or key in removed
 
 
 def _block(spec: Spec, settings: tuple[int | str, ...], step: dict[str, Axis], metrics: tuple[str, ...]) -> Block:

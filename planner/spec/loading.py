@@ -42,9 +42,9 @@ def load(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, convert
     return _only(_Reading(parse_overrides(overrides), convert), find_file(os.fspath(path)))
 
 
-def load_text(text: str, overrides: Iterable[str] = (), name: str = "<mapping>") -> Spec:
+def load_text(text: str, overrides: Iterable[str] = (), name: str = "<mapping>", *, convert: Convert = _unchanged) -> Spec:
     """Read a spec from a text; ``extends`` in it is relative to the working directory. Raises SpecError."""
-    tree, problems = parse(Source(name, text))
+    tree, problems = parse(convert(Source(name, text)))
     if problems:
         raise SpecError(problems)
     reading = _Reading(parse_overrides(overrides), _unchanged)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from itertools import combinations
 from typing import TYPE_CHECKING
 
-from planner.spec.nodes import Mark, Node, Source, merge
+from planner.spec.nodes import REPLACES, Mark, Node, Source, merge
 from planner.spec.problems import SpecError, quote
 from planner.spec.yaml12 import parse
 
@@ -51,6 +52,18 @@ def parse_overrides(arguments: Iterable[str]) -> tuple[Node, ...]:
     if problems := [problem for _, wrong in parsed for problem in wrong]:
         raise SpecError(problems)
     return tuple(tree for tree, _ in parsed if tree)
+
+
+def clash(keys: Iterable[str]) -> str:
+    """Return how the first two dotted keys clash: they set the same value, or the later one removes the other. Return "" if none do."""
+    for key, later in combinations(keys, 2):
+        section, _, name = later.rpartition(".")
+        removed = {f"{section}.{rival}" for rival in REPLACES.get(name, ())}
+        if key == later:
+            return f"{key} is set twice"
+        if f"{later}.".startswith(f"{key}.") or f"{key}.".startswith(f"{later}.") or key in removed:
+            return f"{key} and {later} set the same value"
+    return ""
 
 
 def overridden(root: Node, overrides: tuple[Node, ...]) -> Node:

@@ -35,6 +35,15 @@ def test_many_specs_are_compared_in_tables_one_below_the_other_without_repeating
     assert line.endswith("1.558 B (+1,151.7 %)")
 
 
+def test_long_settings_are_shortened_and_absent_ones_are_dashes() -> None:
+    listed, dense = "catalog/llama4/llama-4-scout-17b-16e-instruct", "llama-3-8b"  # Scout lists its layers: windows, and none
+    text = compare.text(plans(listed, dense), width=120)
+    assert all(len(line) <= 120 for line in text.splitlines())
+    assert [line.split()[1:] for line in text.splitlines() if line.startswith("model.experts.top_k")] == [["1", "–"]]
+    (layers,) = (line for line in text.splitlines() if line.startswith("model.layers"))
+    assert "…" in layers
+
+
 def test_json_is_exact() -> None:
     made = json.loads(compare.as_json(plans("gpt2-small", "gpt2-medium")))
     lines = {line["name"]: line["values"] for line in made["lines"]}

@@ -63,7 +63,8 @@ def test_an_invalid_axis_is_an_error(argument: str) -> None:
 )
 def test_two_axes_for_one_value_are_an_error_that_names_both(one: str, other: str) -> None:
     first, second = axes.parse(one), axes.parse(other)
-    with pytest.raises(sweep.SweepError, match=f"{re.escape(first.key)} and {re.escape(second.key)} set the same value"):
+    named = f"{first.key} is set twice" if first.key == second.key else f"{first.key} and {second.key} set the same value"
+    with pytest.raises(sweep.SweepError, match=re.escape(named)):
         sweep.sweep(loader(GPT2), [first, axes.parse("model.vocab_size=100"), second])
 
 
