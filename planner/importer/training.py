@@ -44,14 +44,19 @@ def leaves(value: Any, depth: int = 8) -> Any:  # JSON
     return flat
 
 
-def vocabulary(names: str, program: str, hint: str = "…") -> Source:
+def tokenizers(given: str, program: str, example: str = "…") -> str:
+    """Return the reason to refuse a file without the size of the vocabulary."""
+    return f"{given}; {program} reads it from the tokenizer: give it with planner import --set vocab_size={example}"
+
+
+def vocabulary(names: str, program: str, example: str = "…") -> Source:
     """Return the size of the vocabulary, which is missing (or -1) where the program reads it from the tokenizer."""
 
     def size(c: Reading) -> int:
         found = c.found(*names.split())
         if found is None or found[1] == -1:
             given = f"`{names.rsplit(maxsplit=1)[-1]}` is missing" if found is None else f"`{found[0]}: -1` is not a size"
-            raise c.refusal(f"{given}; {program} reads it from the tokenizer: give it with `--set vocab_size={hint}`")
+            raise c.refusal(tokenizers(given, program, example))
         return positive(c, *found)
 
     return Source(size, names, absent="required, e.g. by --set vocab_size")

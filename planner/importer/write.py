@@ -63,8 +63,12 @@ def _sources(addresses: Sequence[str]) -> list[str]:
 def _trained(key: str, value: Any, imported: Imported | None) -> str:  # a spec's value
     origin = ", ".join(name for name in imported.origins.get(f"training.{key}", ()) if name != key) if imported else ""
     missing = imported is not None and f"training.{key}" in imported.defaults
-    comment = f"  # {origin}" if origin else f"  # not in the file; default of {imported.model_type}" if imported and missing else ""
+    comment = f"  # {origin}" if origin else f"  # {_missing(imported)}" if imported and missing else ""
     return f"  {key}: {_scalar(value)}{comment}"
+
+
+def _missing(imported: Imported) -> str:
+    return f"not in the file; default of {imported.model_type}"
 
 
 def _remarks(imported: Imported) -> Iterator[str]:
@@ -92,7 +96,7 @@ def _model(imported: Imported, *, comments: bool) -> Iterator[str]:
 def _origin(key: str, imported: Imported) -> str:
     names = imported.origins.get(key, ())
     if not names and key in _BASICS and key in imported.defaults:
-        return "not in the config; default for this model_type"
+        return _missing(imported)
     return ", ".join(name for name in names if name != key)
 
 

@@ -96,8 +96,8 @@ def test_a_size_missing_in_the_file_is_marked_as_a_default() -> None:
         "model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size",
     )}), "small")  # fmt: skip
     # Qwen3Config: head_dim 128, max_position_embeddings 32,768
-    assert "  head_dim: 128  # not in the config; default for this model_type" in text
-    assert "  context_length: 32768  # not in the config; default for this model_type" in text
+    assert "  head_dim: 128  # not in the file; default of qwen3" in text
+    assert "  context_length: 32768  # not in the file; default of qwen3" in text
 
 
 # transformers 5.24, Qwen3Config and Qwen3Attention: optional biases, head_dim 128, optional windows from layer 28 on.

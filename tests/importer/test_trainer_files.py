@@ -236,6 +236,15 @@ def test_digits_in_groups_are_an_integer_and_give_the_training_tokens() -> None:
     assert imported.training["tokens"] == 739_328 * 2048 * 2048
 
 
+def test_a_duration_of_olmo_is_in_tokens_steps_or_epochs() -> None:
+    """OLMo-7B's file says 2e12T, "2T tokens"; a duration in epochs depends on the data."""
+    config = {"model": OLMO | {"d_model": 64, "n_heads": 2, "n_layers": 1}, "global_train_batch_size": 2160}
+    assert read({**config, "max_duration": "2e12T"}).training["tokens"] == 2 * 10**12
+    epochs = read({**config, "max_duration": "1ep"})
+    assert "tokens" not in epochs.training
+    assert any("`max_duration: '1ep'` is not planned" in note for note in epochs.notes)
+
+
 # OLMo-core leaves out keys that are null, and OLMo's null takes the vocabulary's size and the biases of the other matrices.
 def test_null_has_the_meaning_of_the_program(plan_model: PlanModel) -> None:
     config = olmo_core(64, 2, 64, {"n_heads": 2, "bias": None, "gate": None})

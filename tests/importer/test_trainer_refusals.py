@@ -27,7 +27,7 @@ def without(config: Config, key: str) -> Config:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (without(NEOX, "vocab_size"), "GPT-NeoX reads it from the tokenizer: give it with `--set vocab_size="),
+        (without(NEOX, "vocab_size"), "GPT-NeoX reads it from the tokenizer: give it with planner import --set vocab_size="),
         (NEOX | {"attention-config": [[["local", "global"], "all"]]}, "`attention_config` contains 'local'; supported: global, flash"),
         (NEOX | {"pos-emb": "rpe"}, "`pos_emb: 'rpe'` is not supported"),
         (NEOX | {"norm": "scalenorm"}, "`norm: 'scalenorm'` is not supported"),

@@ -69,7 +69,7 @@ def text_part(config: Config, model_type: str) -> TextPart | None:
         text, notes = _inner(config, given, known, name, path)
     elif model_type in _FLAT:
         text = {key: value for key, value in config.items() if not _is_part(key, value)} | {"model_type": _FLAT[model_type]}
-        notes = [f"only the text model of a {name} config is imported; the rest is not counted"]
+        notes = [f"only the text model of a {name} config is imported"]
     elif known:
         raise UnsupportedConfigError(f"{name} config: `{path}` is missing, and only the text part can be read")
     else:
@@ -87,7 +87,7 @@ def _inner(config: Config, given: Config, known: Mapping[str, Any], name: str, p
     if lacking := [key for key in _HEAD_OF_TOP.get(name, ()) if config.get(key) is None]:
         raise UnsupportedConfigError(f"{name} config: `{lacking[0]}` is missing at the top, and the LM head has this size")
     text["model_type"] = text_type
-    notes = [f"only the text model is imported, `{path}` of a {name} config; the rest is not counted"]
+    notes = [f"only the text model is imported, `{path}` of a {name} config"]
     row = FAMILIES.get(text_type)
     if row is None:
         return text, notes

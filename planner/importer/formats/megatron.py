@@ -21,6 +21,7 @@ from planner.importer.keys import *
 from planner.importer.neutral import *
 from planner.importer.parts import *
 from planner.importer.reader import Config, Imported, SpecModel, UnsupportedConfigError, show
+from planner.importer.training import tokenizers
 
 # Arguments of other architectures, and those that add, share or leave out weights, supported only if off.
 _OFF = (
@@ -51,9 +52,7 @@ def _vocabulary(c: Reading) -> int:
     """Return the tokenizer's vocabulary, which Megatron-LM pads for each tensor-parallel rank."""
     given = c.value("vocab_size", "vocab_size_override")
     if given is None:
-        raise c.refusal(
-            "`vocab_size` or `padded_vocab_size` is missing; Megatron-LM reads it from the tokenizer: give it with --set vocab_size=…"
-        )
+        raise c.refusal(tokenizers("`vocab_size` or `padded_vocab_size` is missing", "Megatron-LM"))
     return positive(c, "vocab_size", given)
 
 

@@ -5,14 +5,16 @@ Read from allenai/OLMo of September 2025: olmo/config.py (ModelConfig, TrainConf
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from fractions import Fraction
 
 from planner.importer.engine import Reading, read, row
 from planner.importer.format import Format, Given, one_of
 from planner.importer.keys import *
 from planner.importer.neutral import *
 from planner.importer.parts import *
-from planner.importer.reader import Imported
+from planner.importer.reader import Imported, show
 from planner.importer.training import *
 
 _ONLY = ("activation_type", "block_type", "include_bias", "layer_norm_type", "mlp_ratio", "residual_dropout", "weight_tying")
@@ -23,6 +25,7 @@ _WHOLE = size("mlp_hidden_size", apply(lambda ratio, d_model: ratio * d_model, s
 _RMS = choice("layer_norm_type", {"default": "layernorm", "low_precision": "layernorm", "rms": "rmsnorm"}, "layernorm")
 _AFFINE = flag("layer_norm_with_affine", True)
 _NORM_BIAS = when(code(lambda c: c.value("bias_for_layer_norm") is None, "bias_for_layer_norm"), _BIAS, flag("bias_for_layer_norm"))
+_STEPS = training_tokens("max_duration", "global_train_batch_size")["training.tokens"]
 _ROPE, _ALIBI, _QK = flag("rope"), flag("alibi"), flag("attention_layer_norm")
 
 
@@ -53,6 +56,18 @@ def _kv_heads(c: Reading) -> int:
     return int(by_switch)
 
 
+def _tokens(c: Reading) -> int | None:
+    """Return the training tokens of a duration in tokens, such as 2e12T, or in steps."""
+    given = c.value("max_duration")
+    if not isinstance(given, str):
+        steps: int | None = c.of(_STEPS)
+        return steps
+    if re.fullmatch(r"\d{1,15}(\.\d{1,15})?(e\+?\d{1,2})? ?T", given, re.ASCII) and (tokens := int(Fraction(given[:-1].strip()))):
+        return tokens
+    c.notes.append(f"`max_duration: {show(given)}` is not planned; give the number of steps or tokens, e.g. 2e12T")
+    return None
+
+
 OLMO = row(
     {"context_length": size("max_sequence_length", 1024), "d_model": size("d_model", 768), "n_layers": layers("n_layers", 12)},
     {"n_heads": size("n_heads", 12), "vocab_size": size("embedding_size", 50304, null=size("vocab_size")), "head_dim": divided()},
@@ -65,7 +80,7 @@ OLMO = row(
     {"positions": when(_ROPE, "rope", when(_ALIBI, "alibi", "learned")), "embedding_norm": flag("embedding_layer_norm")},
     {"head.tied": flag("weight_tying", True), "head.bias": when(flag("weight_tying", True), None, when(_BIAS, True))},
     {"training.batch_size": size("device_train_microbatch_size", None), "training.sequence_length": same("context_length")},
-    {"training.gradient_accumulation": size("device_train_grad_accum", None)}, training_tokens("max_duration", "global_train_batch_size"),
+    {"training.gradient_accumulation": size("device_train_grad_accum", None), "training.tokens": code(_tokens, "max_duration", _STEPS)},
     {"training.precision": noted(
         "precision", {"amp_bf16": "bf16-autocast", "amp_fp16": "fp16-autocast", "fp32": "fp32"}, "the precision is bf16-autocast", "fp32")},
     optimizer("optimizer.name"), recompute("activation_checkpointing", ["whole_layer"]),

@@ -25,7 +25,7 @@ def _width(c: Reading) -> int:
 
 
 _GATED = row(
-    {"vocab_size": vocabulary("vocab_size", "the program", "32000` for Llama 1 and 2, or another size with `--set vocab_size=…")},
+    {"vocab_size": vocabulary("vocab_size", "the program", "… (32000 for Llama 1 and 2)")},
     {"d_model": size("dim"), "n_layers": layers("n_layers"), "n_heads": size("n_heads")},
     {"n_kv_heads": size("n_kv_heads", same("n_heads")), "attention.bias": False, "attention.qkv": "separate"},
     feed_forward("gated", "silu", False), {"norm.type": "rmsnorm", "positions": "rope"},
