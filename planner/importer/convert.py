@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _NEVER_SPECS = (".toml", ".py", ".sh")
 _KEY = re.compile(r"""^["']?(name|model|extends)["']?\s*:""", re.MULTILINE)
+_ANY_KEY = re.compile(r"""^["']?[\w-]+["']?\s*:""", re.MULTILINE)
 
 
 def as_spec(source: Source, tell: Callable[[str], None] = lambda _: None) -> Source:
@@ -41,7 +42,7 @@ def is_config(source: Source) -> bool:
     try:
         config = parsed(source.text, source.file)
     except UnsupportedConfigError:
-        return json
+        return json or bool(_ANY_KEY.search(source.text) and not _KEY.search(source.text))
     if _is_spec(config):
         return False
     return format_of(Given(source.text, config)) is not None or (json and "model" not in config)

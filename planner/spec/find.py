@@ -56,7 +56,9 @@ def _named(path: str) -> tuple[list[str], list[Problem]]:
         return [STDIN], []
     if os.path.isdir(path):  # noqa: PTH112 - the path as the user wrote it is kept: "./specs" stays so
         files = _below(path)
-        return files, [] if files else [whole_file(path, "no-specs", f"contains no files ending in {' or '.join(SUFFIXES)}")]
+        others = sorted(glob.glob(f"{glob.escape(path)}/*.json"))  # noqa: PTH207 - as above
+        hint = f"name the file itself: {others[0]}" if others else ""
+        return files, [] if files else [whole_file(path, "no-specs", f"contains no files ending in {' or '.join(SUFFIXES)}", hint)]
     if glob.has_magic(path) and not os.path.lexists(path):
         files = []
         for match in sorted(set(_matches(path))):

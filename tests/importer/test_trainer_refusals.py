@@ -95,6 +95,10 @@ def test_a_config_json_whose_model_is_a_section_is_no_spec() -> None:
     assert is_config(Source("config.json", config))
     assert not is_config(Source("spec.json", json.dumps({"name": "x", "model": {"n_layers": 2}})))
     assert not is_config(Source("spec.json", json.dumps({"model": {"n_layers": 2}})))
+    # a file that cannot be parsed is judged by the keys in its text
+    assert is_config(Source("megatron.yaml", "MODEL_ARGS:\n  --num-layers: 2\n  --num-layers: 3\n"))
+    assert not is_config(Source("spec.yaml", "name: x\nmodle: {n_layers: 2\n"))
+    assert not is_config(Source("spec.yaml", ""))
 
 
 EXAMPLES: tuple[Config, ...] = (

@@ -113,6 +113,8 @@ def test_paths_that_match_nothing(folder: Path) -> None:
         "empty: error[no-specs]: contains no files ending in .yaml or .yml",
         "*.yaml: error[no-specs]: no files match",
     ]
+    (folder / "empty" / "config.json").write_text("{}", encoding="utf-8")
+    assert heads("empty") == ["empty: error[no-specs]: contains no files ending in .yaml or .yml; name the file itself: empty/config.json"]
 
 
 def test_a_thousand_folders_inside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
