@@ -56,7 +56,7 @@ def _spec(name: str, origin: str) -> str:
         return _template(origin).replace("name: NAME", f"name: {json.dumps(name)}")
     if not Path(origin).exists():
         if not catalogue.file_of(origin):
-            near = get_close_matches(origin, ORIGINS) or catalogue.meant(origin)
+            near = get_close_matches(origin, ORIGINS, cutoff=0.75) or catalogue.meant(origin)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise InitError(
                 f"{origin}: no such file or catalog model; --from accepts {', '.join(ORIGINS)}, a catalog model or a config.json{hint}"
