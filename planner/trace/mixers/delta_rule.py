@@ -22,7 +22,9 @@ def chunked_delta_rule(t: Tape, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, 
     dtype, width = q.dtype, q.shape[-1]
     chunks = ceil_div(n, CHUNK)
     if q.shape[2] != H:
-        q, k = (t.record("repeat_interleave", [part], [t.tensor((B, n, H, width), part.dtype)], by=chunked_delta_rule)[0] for part in (q, k))
+        q, k = (
+            t.record("repeat_interleave", [part], [t.tensor((B, n, H, width), part.dtype)], by=chunked_delta_rule)[0] for part in (q, k)
+        )
     q, k, v, beta, decay = (op.cast(t, part, "float32") for part in (q, k, v, beta, decay))
     q, k = l2_norm(t, q), l2_norm(t, k)
     q = op.mul_scalar(t, q)
