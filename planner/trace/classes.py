@@ -39,6 +39,7 @@ class ModelClass:
     half_tables: bool = False  # rotary cosines and sines of half the channels, by which each half is multiplied
     scores_chosen: bool = False  # the router's softmax is over the logits of the chosen experts, in their dtype
     clamps_gate: bool = False  # experts clamp gate and up: (up + 1) · gate · sigmoid(alpha · gate)
+    gelu_backward_in_parts: bool = False  # the derivative of GELU is written out operator by operator
     fused_gate_up: bool = False  # one projection returns gate and up
 
 
@@ -77,7 +78,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     ),
     "gptj": ModelClass(residual_dropout=True, scores_in_float32=True, stored_tables=True),
     "opt": ModelClass(residual_dropout=True, positions_per_sequence=True),
-    "bloom": ModelClass(residual_dropout=True, fused_attention=False),
+    "bloom": ModelClass(residual_dropout=True, fused_attention=False, gelu_backward_in_parts=True),
     "mpt": ModelClass(residual_dropout=True, fused_attention=False, boolean_mask=True),
 }
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from planner.spec.records import Norm
+from planner.spec.records import Activation, Norm
 from planner.trace import heads, masks, pytorch
 from planner.trace import primitives as op
 from planner.trace.classes import LayerNormKind
@@ -19,7 +19,7 @@ from planner.trace.implementation import Sublayer
 from planner.trace.losses import log_softmax, nll_loss
 from planner.trace.pytorch import PYTORCH
 from planner.trace.sizes import Size, exceeds_one
-from planner.trace.tape import Tape
+from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
 
 
@@ -99,6 +99,14 @@ def repeated(t: Tape, half: Tensor) -> Tensor:
     return t.record("repeat_interleave", [half], [made], by=repeated)[0]
 
 
+def activation(t: Tape, name: Activation, x: Tensor) -> Tensor:
+    """Apply the feed-forward's function. BLOOM's derivative of GELU has four temporary tensors (bloom_gelu_back)."""
+    if t.modules.gelu_backward_in_parts and name == "gelu_tanh":
+        saved = [Saved(x, "input")]
+        return t.record(name, [x], [op.like(t, x)], saved, backward_temporary=4 * x.bytes, by=activation)[0]
+    return pytorch.activation(t, name, x)
+
+
 def drop(t: Tape, x: Tensor) -> Tensor:
     """Apply dropout to the embedding and the residual branches, if the class does so."""
     return pytorch.drop(t, x) if t.modules.residual_dropout else x
@@ -132,6 +140,7 @@ TRANSFORMERS = replace(
     positions=positions,
     position_ids=position_ids,
     mask=masks.for_fused,
+    activation=activation,
     rotate=rotate,
     split_kv=heads.split_kv,
     attention=heads.one_operator,
