@@ -7,6 +7,8 @@ from typing import Literal
 
 from planner.spec.records import Model, ModelType
 
+# [1, H, n, n] with the causal mask; the same for each sequence; a row per head, [B, H, 1, n] or [1, H, 1, context] in float32, besides it.
+AlibiKind = Literal["square", "square_per_sequence", "row_per_sequence", "row_of_context"]
 LayerNormKind = Literal["fused", "input_in_float32", "by_parts", "weight_plus_one"]
 
 
@@ -26,7 +28,7 @@ class ModelClass:
     boolean_mask: bool = False  # eager attention fills scores by a Boolean mask that layers share
     mask_buffer: Literal["none", "layer", "model"] = "none"  # who stores a Boolean causal mask of context_length² elements
     positions_per_sequence: bool = False  # position ids and the indices of learned positions are made for each sequence
-    alibi_per_sequence: bool = False  # ALiBi's bias is made for each sequence
+    alibi: AlibiKind = "square"
     stored_tables: bool = False  # a buffer has cosines and sines; queries and keys, not yet transposed, each repeat their own
     joins_rotated: bool = False  # concatenates rotated channels with the rest, even if the rest is empty
     layer_norm: LayerNormKind = "fused"
@@ -64,9 +66,9 @@ CLASSES: dict[ModelType, ModelClass] = {
     "mixtral": ModelClass(),
     "qwen3_moe": ModelClass(),
     "deepseek_v3": ModelClass(),
-    "falcon": ModelClass(explicit_mask=True, grouped_heads=False, indexed_kv=True, softmax_in_float32=False, alibi_per_sequence=True),
+    "falcon": ModelClass(explicit_mask=True, grouped_heads=False, indexed_kv=True, softmax_in_float32=False, alibi="square_per_sequence"),
     "gpt_bigcode": ModelClass(residual_dropout=True, mask_buffer="model"),
-    "gpt_neo": ModelClass(residual_dropout=True, fused_attention=False, scores_in_float32=True, mask_buffer="layer"),
+    "gpt_neo": ModelClass(residual_dropout=True, position_ids=False, fused_attention=False, scores_in_float32=True, mask_buffer="layer"),
     "gpt_oss": ModelClass(
         fused_attention=False,
         subtracts_largest=True,
@@ -78,8 +80,10 @@ CLASSES: dict[ModelType, ModelClass] = {
     ),
     "gptj": ModelClass(residual_dropout=True, scores_in_float32=True, stored_tables=True),
     "opt": ModelClass(residual_dropout=True, positions_per_sequence=True),
-    "bloom": ModelClass(residual_dropout=True, fused_attention=False, gelu_backward_in_parts=True),
-    "mpt": ModelClass(residual_dropout=True, fused_attention=False, boolean_mask=True),
+    "bloom": ModelClass(
+        residual_dropout=True, position_ids=False, fused_attention=False, gelu_backward_in_parts=True, alibi="row_per_sequence"
+    ),
+    "mpt": ModelClass(residual_dropout=True, position_ids=False, fused_attention=False, boolean_mask=True, alibi="row_of_context"),
 }
 
 

@@ -60,8 +60,9 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
         q, k = op.cast(t, q, "float32"), op.cast(t, k, "float32")
     scores = op.mul_scalar(t, op.matmul_by_head(t, q, k, transposed=True))
     scores = op.softcap(t, scores) if terms.softcap else scores
-    scores = op.add(t, scores, terms.bias) if terms.bias else scores
-    scores = filled(t, scores, terms.mask) if terms.mask else scores
+    scores = op.add(t, scores, seen(t, terms.bias, scores)) if terms.bias else scores
+    if terms.mask:
+        scores = filled(t, scores, terms.mask) if terms.mask.dtype == "bool" else op.add(t, scores, terms.mask)
     if kind.subtracts_largest:
         probabilities = op.cast(t, softmax_with_sinks(t, scores, terms.sinks), dtype)
     else:
@@ -75,6 +76,11 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
     op.keep_alive(t, k, v)
     t.returned.append(probabilities)
     return joined
+
+
+def seen(t: Tape, bias: Tensor, scores: Tensor) -> Tensor:
+    """Return the bias of the keys that there are: a slice of ALiBi's row for the whole context."""
+    return op.split(t, bias, (*bias.shape[:-1], scores.shape[-1]))[0]
 
 
 def filled(t: Tape, scores: Tensor, mask: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ DEVICE_OVERHEAD = "the CUDA context, workspaces inside kernels (cuBLAS, attentio
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What attention does to its scores: a bias [.., n, n] to add, a Boolean mask to fill, soft-capping, and a sink per head."""
+    """What attention does to its scores: a bias to add, a mask besides it, soft-capping, and a sink per head."""
 
     bias: Tensor | None = None
     mask: Tensor | None = None

@@ -20,13 +20,15 @@ class PositionTables:
         layers = [layer for run in model.runs for layer in run.layers]
         rotary = dict.fromkeys(frequencies(t, layer) for layer in layers if layer.positions.type == "rope")
         heads = dict.fromkeys(layer.attention.n_heads for layer in layers if layer.attention and layer.positions.type == "alibi")
-        windows = dict.fromkeys(layer.attention.window if layer.attention else None for layer in layers if attends(layer))
+        self.one_mask = t.modules.mask_buffer == "layer"  # the buffers have the windows
+        windows = dict.fromkeys(self.window(layer) for layer in layers if attends(layer))
         with t.at("positions", "position"):
             if dtype := t.implementation.mask_buffer(t, "model"):
                 t.buffer("bias", (model.context_length, model.context_length), dtype)
             ids = t.implementation.position_ids(t, n)
             self.tables = {(dim, windowed): rotary_tables(t, n, dim) for dim, windowed in rotary}
-            self.biases = {H: alibi_bias(t, B if t.modules.alibi_per_sequence else 1, n, H) for H in heads}
+            self.alibi_in_rows = t.modules.alibi.startswith("row")
+            self.biases = {H: alibi(t, B, n, H) for H in heads}
             self.masks = {window: t.implementation.mask(t, B, n, window) for window in windows}
         self.keys_and_values: dict[tuple[Size, Size], tuple[Tensor, Tensor]] = {}  # of the latest layer with its own, by heads and width
         self.per_layer: Tensor | None = None
@@ -42,18 +44,23 @@ class PositionTables:
         cos, sin = (t.record("repeat_interleave", [table], [op.like(t, table)], by=PositionTables.rotary)[0] for table in tables)
         return cos, sin
 
+    def window(self, layer: Layer) -> Size | None:
+        """Return the window of the layer's mask; layers of one window share it."""
+        return layer.attention.window if layer.attention and not self.one_mask else None
+
     def of(self, layer: Layer) -> tuple[Tensor, ...]:
         """Return the tensors passed to a layer: those that all layers share, its mask, and keys and values of an earlier layer."""
         kind = layer.attention
         keys = self.keys_and_values[kind.n_kv_heads, kind.head_dim] if kind and kind.shared_kv else ()
-        mask = self.masks[layer.attention.window if layer.attention else None] if attends(layer) else None
+        mask = self.masks[self.window(layer)] if attends(layer) else None
         return (*self.shared, *([mask] if mask else []), *([self.per_layer] if self.per_layer else []), *keys)
 
     def scores(self, layer: Layer) -> Scores:
-        """Return the terms of a layer's scores: ALiBi's bias [1, H, n, n], or the mask [B, 1, n, n] that layers of one window share."""
-        mask = self.masks[layer.attention.window if layer.attention else None]
+        """Return the terms of a layer's scores: ALiBi's bias, the mask [B, 1, n, n] that layers of one window share, or both."""
+        mask = self.masks[self.window(layer)]
         if layer.attention and layer.positions.type == "alibi":
-            return Scores(self.biases[layer.attention.n_heads], mask if mask and mask.dtype == "bool" else None)
+            bias = self.biases[layer.attention.n_heads]
+            return Scores(bias, mask if self.alibi_in_rows else None)
         return Scores(mask)
 
 
@@ -88,6 +95,18 @@ def stored_tables(t: Tape, n: Size, rotary_dim: Size) -> tuple[Tensor, Tensor]:
     (wide,) = t.record("index", [], [t.tensor((n, rotary_dim), "float32", needs_grad=False)], by=stored_tables)
     cos, sin = op.split(t, op.cast(t, wide, t.precision.weights), *[(n, rotary_dim // 2)] * 2)
     return cos, sin
+
+
+def alibi(t: Tape, B: Size, n: Size, H: Size) -> Tensor:
+    """Return ALiBi's bias as the class makes it."""
+    match t.modules.alibi:
+        case "square" | "square_per_sequence" as kind:
+            return alibi_bias(t, 1 if kind == "square" else B, n, H)
+        case "row_per_sequence":
+            row = t.tensor((B, H, 1, n), t.precision.weights, needs_grad=False)
+        case "row_of_context":
+            row = t.tensor((1, H, 1, t.model.context_length), "float32", needs_grad=False)
+    return t.record("alibi", [], [row], by=alibi)[0]
 
 
 def alibi_bias(t: Tape, rows: Size, n: Size, H: Size) -> Tensor:
