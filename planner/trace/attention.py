@@ -13,7 +13,7 @@ from planner.trace.blocks import linear, norm
 from planner.trace.implementation import Scores
 from planner.trace.positions import PositionTables
 from planner.trace.routing import sigmoid
-from planner.trace.sizes import exceeds_one
+from planner.trace.sizes import Size, exceeds_one
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
@@ -62,23 +62,29 @@ def heads(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: 
     """Return queries [B, H, n, h], keys [B, K, n, h] and values [B, K, n, v], normalized and rotated."""
     B, n, _ = x.shape
     H, K, h = kind.n_heads, kind.n_kv_heads, kind.head_dim
-    q, k, v = projections(t, kind, x)
     qk_norm = replace(layer.norm, weight=True, bias=False)
-    if kind.qk_norm == "full_width":
-        joined = exceeds_one(K) if kind.qkv == "fused_per_head" else None
-        before = q, k
-        q, k = (norm(t, qk_norm, op.contiguous(t, part, joined), name) for part, name in ((q, "q_norm"), (k, "k_norm")))
-        op.keep_alive(t, *before)
-    q, k, v = q.view(B, H, n, h), k.view(B, K, n, h), v.view(B, K, n, v.shape[2] // K)
+
+    def normalized(part: Tensor, count: Size, name: str) -> Tensor:
+        """Return queries or keys [B, n, count·h] as [B, count, n, h], normalized if the layer does so."""
+        if kind.qk_norm == "full_width":
+            joined = exceeds_one(K) if kind.qkv == "fused_per_head" else None
+            part = norm(t, qk_norm, op.contiguous(t, part, joined), name)
+        part = part.view(B, count, n, h)
+        if kind.qk_norm in {"none", "full_width"} or (kind.shared_kv and name == "k_norm"):
+            return part
+        return norm(t, qk_norm, part, name, heads=count if kind.qk_norm == "per_head" else None)
+
+    if kind.qkv == "separate" and t.modules.normalizes_each and not kind.shared_kv:
+        q = normalized(linear(t, x, H * h, "q_proj", bias=kind.q_bias), H, "q_norm")
+        k = normalized(linear(t, x, K * h, "k_proj", bias=kind.k_bias), K, "k_norm")
+        v = linear(t, x, K * h, "v_proj", bias=kind.v_bias)
+    else:
+        before = projections(t, kind, x)
+        q, k, v = normalized(before[0], H, "q_norm"), normalized(before[1], K, "k_norm"), before[2]
+        op.keep_alive(t, *before[:2])
+    v = v.view(B, K, n, v.shape[2] // K)
     if kind.qkv != "separate":
         k, v = t.implementation.split_kv(t, k, v, H)
-    if kind.qk_norm in {"head_dim", "per_head"}:
-        before = q, k
-        per_head = kind.qk_norm == "per_head"
-        q = norm(t, qk_norm, q, "q_norm", heads=H if per_head else None)
-        if not kind.shared_kv:
-            k = norm(t, qk_norm, k, "k_norm", heads=K if per_head else None)
-        op.keep_alive(t, *before)
     if layer.positions.type == "rope":
         before = q, k
         tables = positions.rotary(t, layer)

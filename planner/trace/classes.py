@@ -39,51 +39,68 @@ class ModelClass:
     tables_per_window: bool = False  # layers with and without a window have their own frequencies, cosines and sines
     rotates_in_float32: bool = False  # casts queries and keys to float32 and back
     half_tables: bool = False  # rotary cosines and sines of half the channels, by which each half is multiplied
-    scores_chosen: bool = False  # the router's softmax is over the logits of the chosen experts, in their dtype
+    router: Literal["by_scoring", "float32", "compute"] = "by_scoring"  # its dtype; by scoring: float32 with a sigmoid, else compute
+    scores_chosen: Literal["none", "compute", "float32"] = "none"  # the router's softmax is over the logits of the chosen experts
     clamps_gate: bool = False  # experts clamp gate and up: (up + 1) · gate · sigmoid(alpha · gate)
     gelu_backward_in_parts: bool = False  # the derivative of GELU is written out operator by operator
+    normalizes_each: bool = False  # queries are normalized before keys are projected
     fused_gate_up: bool = False  # one projection returns gate and up
 
 
+AS_LLAMA: tuple[ModelType, ...] = (
+    "arcee", "bitnet", "cwm", "deepseek_v3", "exaone", "exaone4", "exaone_moe", "gemma", "gemma2", "glm4_moe_lite", "granite",
+    "hunyuan_v1_dense", "hyperclovax", "internlm3", "iquestcoder", "jais2", "llama", "ministral", "mistral", "mixtral", "qwen2",
+    "qwen2_moe", "smollm3", "solar_open", "youtu",
+)  # fmt: skip
+AS_QWEN3: tuple[ModelType, ...] = ("dots1", "olmoe", "qwen3", "qwen3_moe")
+
 CLASSES: dict[ModelType, ModelClass] = {
-    "gpt2": ModelClass(residual_dropout=True, position_ids=False, softmax_in_float32=False),
-    "gpt_neox": ModelClass(residual_dropout=True, joins_rotated=True),
-    "llama": ModelClass(),
-    "qwen2": ModelClass(),
-    "qwen3": ModelClass(),
-    "gemma2": ModelClass(),
-    "gemma3_text": ModelClass(tables_per_window=True),
+    **dict.fromkeys(AS_LLAMA, ModelClass()),
+    **dict.fromkeys(AS_QWEN3, ModelClass(normalizes_each=True)),
+    "afmoe": ModelClass(scales_in_float32=True, router="compute"),
+    "bloom": ModelClass(
+        residual_dropout=True, position_ids=False, fused_attention=False, gelu_backward_in_parts=True, alibi="row_per_sequence"
+    ),
     "cohere": ModelClass(layer_norm="by_parts", rotates_in_float32=True),
+    "cohere2": ModelClass(layer_norm="by_parts", rotates_in_float32=True),
+    "ernie4_5": ModelClass(tables_in_float32=True, tables_per_layer=True, rotates_in_float32=True),
+    "ernie4_5_moe": ModelClass(tables_in_float32=True, tables_per_layer=True, rotates_in_float32=True, router="float32"),
+    "falcon": ModelClass(explicit_mask=True, grouped_heads=False, indexed_kv=True, softmax_in_float32=False, alibi="square_per_sequence"),
+    "flex_olmo": ModelClass(scales_in_float32=True, tables_in_float32=True, normalizes_each=True),
+    "gemma3_text": ModelClass(tables_per_window=True),
     "glm": ModelClass(joins_rotated=True, tables_per_layer=True, fused_gate_up=True),
     "glm4": ModelClass(joins_rotated=True, tables_per_layer=True, fused_gate_up=True),
-    "nemotron": ModelClass(layer_norm="weight_plus_one", joins_rotated=True),
-    "olmo": ModelClass(layer_norm="input_in_float32", tables_in_float32=True),
-    "olmo2": ModelClass(scales_in_float32=True, tables_in_float32=True),
-    "olmo3": ModelClass(scales_in_float32=True, tables_in_float32=True, tables_per_window=True),
-    "flex_olmo": ModelClass(scales_in_float32=True, tables_in_float32=True),
-    "phi3": ModelClass(joins_rotated=True, fused_gate_up=True),
-    "starcoder2": ModelClass(residual_dropout=True),
-    "mixtral": ModelClass(),
-    "qwen3_moe": ModelClass(),
-    "deepseek_v3": ModelClass(),
-    "falcon": ModelClass(explicit_mask=True, grouped_heads=False, indexed_kv=True, softmax_in_float32=False, alibi="square_per_sequence"),
+    "glm4_moe": ModelClass(joins_rotated=True),
+    "gpt2": ModelClass(residual_dropout=True, position_ids=False, softmax_in_float32=False),
     "gpt_bigcode": ModelClass(residual_dropout=True, mask_buffer="model"),
     "gpt_neo": ModelClass(residual_dropout=True, position_ids=False, fused_attention=False, scores_in_float32=True, mask_buffer="layer"),
+    "gpt_neox": ModelClass(residual_dropout=True, joins_rotated=True),
     "gpt_oss": ModelClass(
         fused_attention=False,
         subtracts_largest=True,
         softmax_in_float32=False,
         scales_in_float32=True,
         half_tables=True,
-        scores_chosen=True,
+        scores_chosen="compute",
         clamps_gate=True,
     ),
     "gptj": ModelClass(residual_dropout=True, scores_in_float32=True, stored_tables=True),
-    "opt": ModelClass(residual_dropout=True, positions_per_sequence=True),
-    "bloom": ModelClass(
-        residual_dropout=True, position_ids=False, fused_attention=False, gelu_backward_in_parts=True, alibi="row_per_sequence"
-    ),
+    "granitemoe": ModelClass(scores_chosen="float32"),
+    "granitemoeshared": ModelClass(scores_chosen="float32", fused_gate_up=True),
+    "helium": ModelClass(scales_in_float32=True, casts_norm_weight=True, tables_per_layer=True),
+    "hunyuan_v1_moe": ModelClass(router="float32"),
+    "minimax_m2": ModelClass(joins_rotated=True, normalizes_each=True, router="compute"),
     "mpt": ModelClass(residual_dropout=True, position_ids=False, fused_attention=False, boolean_mask=True, alibi="row_of_context"),
+    "nemotron": ModelClass(layer_norm="weight_plus_one", joins_rotated=True),
+    "olmo": ModelClass(layer_norm="input_in_float32", tables_in_float32=True),
+    "olmo2": ModelClass(scales_in_float32=True, tables_in_float32=True, normalizes_each=True),
+    "olmo3": ModelClass(scales_in_float32=True, tables_in_float32=True, tables_per_window=True, normalizes_each=True),
+    "opt": ModelClass(residual_dropout=True, positions_per_sequence=True),
+    "phi": ModelClass(residual_dropout=True, joins_rotated=True),
+    "phi3": ModelClass(joins_rotated=True, fused_gate_up=True),
+    "seed_oss": ModelClass(residual_dropout=True),
+    "stablelm": ModelClass(residual_dropout=True, joins_rotated=True),
+    "starcoder2": ModelClass(residual_dropout=True),
 }
 
 

@@ -5,7 +5,6 @@ Read from transformers 5.24: models/mixtral, models/qwen3_moe and models/deepsee
 
 from __future__ import annotations
 
-from planner.spec.precision import Dtype
 from planner.spec.records import Experts, FeedForward
 from planner.trace import blocks, routing
 from planner.trace import primitives as op
@@ -38,24 +37,26 @@ def router(t: Tape, kind: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the weights and indices of each token's experts, both [tokens, k]."""
     count = kind.count + kind.empty
     with t.at("gate", "router"):
-        dtype: Dtype | None = "float32" if kind.scoring == "sigmoid" else None  # as DeepSeek-V3's router requires
-        w = t.weight("weight", (count, x.shape[1]), "router: experts · d", dtype=dtype)
+        sigmoid, asked = kind.scoring == "sigmoid", t.modules.router
+        wide = sigmoid if asked == "by_scoring" else asked == "float32"  # DeepSeek-V3's router requires float32
+        w = t.weight("weight", (count, x.shape[1]), "router: experts · d", dtype="float32" if wide else None)
         b = t.weight("bias", (count,), "bias: experts") if kind.router_bias else None
         if kind.correction_bias == "parameter":
             t.weight("e_score_correction_bias", (count,), "correction of the scores: experts")
         if kind.correction_bias == "buffer":
-            t.buffer("e_score_correction_bias", (count,), "float32")
-        if kind.scoring == "sigmoid":
-            scores = routing.sigmoid(t, op.linear(t, op.cast(t, x, "float32"), op.cast(t, w, "float32"), b))
+            t.buffer("e_score_correction_bias", (count,), w.dtype)
+        logits = op.linear(t, op.cast(t, x, "float32"), op.cast(t, w, "float32"), b) if wide else op.linear(t, x, w, b)
+        if sigmoid:
+            scores = routing.sigmoid(t, op.cast(t, logits, "float32") if asked == "compute" else logits)
             indices = routing.topk_indices(t, scores, kind.top_k)
             weights = routing.gather(t, scores, indices)
             weights = routing.normalize(t, weights) if kind.normalize else weights
             return op.mul_scalar(t, weights), indices
-        logits = op.linear(t, x, w, b)
-        if t.modules.scores_chosen:
-            chosen, indices = routing.topk(t, logits, kind.top_k)
+        if t.modules.scores_chosen != "none":
+            wide = t.modules.scores_chosen == "float32"
+            chosen, indices = routing.topk(t, op.cast(t, logits, "float32") if wide else logits, kind.top_k)
             with t.without_autocast():
-                return op.softmax(t, chosen), indices
+                return op.cast(t, op.softmax(t, chosen), x.dtype) if wide else op.softmax(t, chosen), indices
         scores = op.softmax(t, op.cast(t, logits, "float32"))
         weights, indices = routing.topk(t, scores, kind.top_k)
         weights = routing.normalize(t, weights) if kind.normalize else weights
