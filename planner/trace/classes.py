@@ -44,27 +44,30 @@ class ModelClass:
     clamps_gate: bool = False  # experts clamp gate and up: (up + 1) · gate · sigmoid(alpha · gate)
     gelu_backward_in_parts: bool = False  # the derivative of GELU is written out operator by operator
     normalizes_each: bool = False  # queries are normalized before keys are projected
+    shared_first: bool = False  # shared experts run before the router
+    complex_tables: bool = False  # one complex table instead of cosines and sines, by which pairs are multiplied in float32
     fused_gate_up: bool = False  # one projection returns gate and up
 
 
 AS_LLAMA: tuple[ModelType, ...] = (
     "arcee", "bitnet", "cwm", "deepseek_v3", "exaone", "exaone4", "exaone_moe", "gemma", "gemma2", "glm4_moe_lite", "granite",
     "hunyuan_v1_dense", "hyperclovax", "internlm3", "iquestcoder", "jais2", "llama", "ministral", "mistral", "mixtral", "qwen2",
-    "qwen2_moe", "smollm3", "solar_open", "youtu",
+    "smollm3", "solar_open", "youtu",
 )  # fmt: skip
 AS_QWEN3: tuple[ModelType, ...] = ("dots1", "olmoe", "qwen3", "qwen3_moe")
 
 CLASSES: dict[ModelType, ModelClass] = {
     **dict.fromkeys(AS_LLAMA, ModelClass()),
     **dict.fromkeys(AS_QWEN3, ModelClass(normalizes_each=True)),
-    "afmoe": ModelClass(scales_in_float32=True, router="compute"),
+    "afmoe": ModelClass(scales_in_float32=True, router="compute", shared_first=True),
     "bloom": ModelClass(
         residual_dropout=True, position_ids=False, fused_attention=False, gelu_backward_in_parts=True, alibi="row_per_sequence"
     ),
     "cohere": ModelClass(layer_norm="by_parts", rotates_in_float32=True),
     "cohere2": ModelClass(layer_norm="by_parts", rotates_in_float32=True),
     "ernie4_5": ModelClass(tables_in_float32=True, tables_per_layer=True, rotates_in_float32=True),
-    "ernie4_5_moe": ModelClass(tables_in_float32=True, tables_per_layer=True, rotates_in_float32=True, router="float32"),
+    "ernie4_5_moe": ModelClass(tables_in_float32=True, tables_per_layer=True, rotates_in_float32=True, router="float32", shared_first=True),
+    "deepseek_v2": ModelClass(router="float32", complex_tables=True),
     "falcon": ModelClass(explicit_mask=True, grouped_heads=False, indexed_kv=True, softmax_in_float32=False, alibi="square_per_sequence"),
     "flex_olmo": ModelClass(scales_in_float32=True, tables_in_float32=True, normalizes_each=True),
     "gemma3_text": ModelClass(tables_per_window=True),
@@ -88,7 +91,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     "granitemoe": ModelClass(scores_chosen="float32"),
     "granitemoeshared": ModelClass(scores_chosen="float32", fused_gate_up=True),
     "helium": ModelClass(scales_in_float32=True, casts_norm_weight=True, tables_per_layer=True),
-    "hunyuan_v1_moe": ModelClass(router="float32"),
+    "hunyuan_v1_moe": ModelClass(router="float32", shared_first=True),
     "minimax_m2": ModelClass(joins_rotated=True, normalizes_each=True, router="compute"),
     "mpt": ModelClass(residual_dropout=True, position_ids=False, fused_attention=False, boolean_mask=True, alibi="row_of_context"),
     "nemotron": ModelClass(layer_norm="weight_plus_one", joins_rotated=True),
@@ -98,6 +101,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     "opt": ModelClass(residual_dropout=True, positions_per_sequence=True),
     "phi": ModelClass(residual_dropout=True, joins_rotated=True),
     "phi3": ModelClass(joins_rotated=True, fused_gate_up=True),
+    "qwen2_moe": ModelClass(shared_first=True),
     "seed_oss": ModelClass(residual_dropout=True),
     "stablelm": ModelClass(residual_dropout=True, joins_rotated=True),
     "starcoder2": ModelClass(residual_dropout=True),

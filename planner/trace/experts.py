@@ -16,6 +16,7 @@ from planner.trace.tensor import Tensor
 def experts(t: Tape, kind: Experts, x: Tensor) -> Tensor:
     """Route each token of x [B, n, d] to ``top_k`` experts; return their weighted sum plus the shared experts' output."""
     B, n, d = x.shape
+    made = [shared(t, kind, kind.shared_d_ff, x)] if t.modules.shared_first and kind.shared_d_ff is not None else []
     with t.at("mlp", "experts"):
         flat = x.view(B * n, d)
         weights, indices = router(t, kind, flat)
@@ -24,7 +25,9 @@ def experts(t: Tape, kind: Experts, x: Tensor) -> Tensor:
         if kind.latent_dim is not None:
             routed = latent(t, routed, d, "latent_up")
         routed = routed.view(B, n, d)
-    return routed if kind.shared_d_ff is None else op.add(t, routed, shared(t, kind, kind.shared_d_ff, x))
+    if kind.shared_d_ff is not None and not made:
+        made = [shared(t, kind, kind.shared_d_ff, x)]
+    return op.add(t, routed, made[0]) if made else routed
 
 
 def latent(t: Tape, x: Tensor, outputs: Size, name: str) -> Tensor:

@@ -82,6 +82,9 @@ def rotary_tables(t: Tape, n: Size, rotary_dim: Size) -> tuple[Tensor, Tensor]:
     if t.implementation.constant_buffers:
         for name in ("inv_freq", "original_inv_freq"):
             t.buffer(name, (rotary_dim // 2,), "float32")
+    if t.modules.complex_tables:
+        (both,) = t.record("polar", [], [t.tensor((n, rotary_dim), "float32", needs_grad=False)], by=rotary_tables)
+        return both, both
     dtype = "float32" if t.modules.tables_in_float32 else t.precision.weights
     width = rotary_dim // 2 if t.modules.half_tables else rotary_dim
     tables = [t.tensor((n, width), dtype, needs_grad=False) for _ in range(2)]
