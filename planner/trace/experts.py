@@ -114,11 +114,10 @@ def projected(t: Tape, kind: Experts, x: Tensor, sorted_by: tuple[Tensor, Tensor
         return t.weight(name, shape, why, active=product(shape) * kind.top_k // (kind.count + kind.empty))
 
     w = weight(name, (kind.count, outputs, x.shape[1]), "experts · out · in")
-    made = routing.grouped_mm(t, x, w, ends, outputs)
-    if kind.bias:
-        b = weight(f"{name}_bias", (kind.count, outputs), "bias: experts · out")
-        made = op.add(t, made, routing.index_select(t, b, owners))
-    return made
+    if not kind.bias:
+        return routing.grouped_mm(t, x, w, ends, outputs)
+    bias = routing.index_select(t, weight(f"{name}_bias", (kind.count, outputs), "bias: experts · out"), owners)
+    return op.add(t, routing.grouped_mm(t, x, w, ends, outputs), bias)
 
 
 def shared(t: Tape, kind: Experts, d_ff: int, x: Tensor) -> Tensor:
