@@ -36,6 +36,7 @@ class Mamba2:
     conv_bias: bool = key("Bias of the convolution.", default=True)
     bias: bool = key("Bias of the input and output projections.", default=False)
     gated_norm: bool = key("Gated norm of d_inner before the output projection.", default=True)
+    chunk: int = key("Tokens per chunk of the scan.", "tokens", default=256, quiet=True, aliases="mamba_chunk_size")
 
 
 @record

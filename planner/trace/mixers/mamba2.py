@@ -1,11 +1,16 @@
-"""TODO"""
+"""Mamba-2: the state-space dual scan, as one kernel or as transformers' plain path.
+
+Read from transformers 5.24: models/bamba/modeling_bamba.py, whose functions falcon_h1, granitemoehybrid, mamba2 and nemotron_h share.
+"""
 
 from __future__ import annotations
 
 from planner.spec import records
 from planner.trace import primitives as op
+from planner.trace import pytorch
 from planner.trace.blocks import linear, norm
-from planner.trace.mixers.operators import convolution, scan
+from planner.trace.mixers.operators import convolution, exp, scan
+from planner.trace.mixers.state_space_dual import chunk_scan
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
@@ -16,12 +21,30 @@ def mamba2(t: Tape, kind: records.Mamba2, x: Tensor) -> Tensor:
     """Mamba-2: in (z, x, B, C, dt), convolution of x, B and C, state-space dual scan, gated norm, out."""
     B, n, d = x.shape
     inner, grouped = kind.d_inner, kind.n_groups * kind.d_state
+    plain = t.implementation.plain_mixers
     with t.at("mamba", "ssm"):
         both = linear(t, x, 2 * inner + 2 * grouped + kind.n_heads, "in_proj", bias=kind.bias)
+        a, skip, shift = (t.weight(name, (kind.n_heads,), f"{name}: heads") for name in ("A_log", "D", "dt_bias"))
+        rate = op.neg(t, exp(t, op.cast(t, a, "float32"))) if plain else a
         z, xbc, dt = op.split(t, both, (B, n, inner), (B, n, inner + 2 * grouped), (B, n, kind.n_heads))
         xbc = convolution(t, xbc, kind.d_conv, bias=kind.conv_bias)
-        a, skip, shift = (t.weight(name, (kind.n_heads,), f"{name}: heads") for name in ("A_log", "D", "dt_bias"))
-        y = scan(t, "chunk_scan", [xbc, dt, a, skip, shift], (B, n, inner))
+        if plain:
+            y = gated(t, kind, chunk_scan(t, kind, xbc, dt, (rate, skip, shift)), z)
+            op.keep_alive(t, both, xbc)
+            return linear(t, op.cast(t, y, x.dtype), d, "out_proj", bias=kind.bias)
+        y = scan(t, "chunk_scan", [xbc, dt, rate, skip, shift], (B, n, inner))
         y = op.multiply(t, y, op.pointwise(t, "silu", z))
         y = norm(t, RMS, y, "norm") if kind.gated_norm else y
         return linear(t, y, d, "out_proj", bias=kind.bias)
+
+
+def gated(t: Tape, kind: records.Mamba2, x: Tensor, z: Tensor) -> Tensor:
+    """Return x [B, n, inner] times SiLU of the gate, normalized in groups of heads; both in float32. Without a norm, the gate is not cast."""
+    if not kind.gated_norm:
+        return op.multiply(t, x, op.pointwise(t, "silu", z))
+    B, n, inner = x.shape
+    with t.at("norm", "norm"):
+        weight = t.weight("weight", (inner,), "scale of a norm")
+        y = op.multiply(t, op.cast(t, x, "float32"), op.pointwise(t, "silu", op.cast(t, z, "float32")))
+        _, normed = pytorch.divided_by_rms(t, y.view(B, n, kind.n_groups, inner // kind.n_groups))
+        return op.multiply(t, weight, op.cast(t, normed.view(B, n, inner), x.dtype))
