@@ -61,13 +61,14 @@ MINIMAX = decoder(
     131072, experts(**AS_WIDE),
     mixed(mixer_kinds(each("attn_type_list", {0: LINEAR, 1: FULL}, every(2, others=LINEAR, first=True))), "lightning_attention"),
     {"lightning_attention.n_heads": same("n_heads"), "lightning_attention.head_dim": same("head_dim"), "positions": MINIMAX_POSITIONS},
+    {"lightning_attention.block": size("block_size", 256)},
     own_kv_heads=True, only={"shared_intermediate_size": 0},
     ignored={
         SCALES: (
             "full_attn_alpha_factor full_attn_beta_factor linear_attn_alpha_factor linear_attn_beta_factor mlp_alpha_factor "
             f"mlp_beta_factor {FACTORS}"
         ),
-        RUNS: "block_size", UNREAD: "postnorm shared_moe_mode",
+        UNREAD: "postnorm shared_moe_mode",
     },
 )  # fmt: skip
 

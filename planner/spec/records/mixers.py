@@ -65,6 +65,7 @@ class LightningAttention:
 
     n_heads: int = key("Number of heads.", "heads", example=64)
     head_dim: int = key("Width of one head.", "channels", example=96)
+    block: int = key("Tokens per block.", "tokens", default=256, quiet=True)
 
 
 @record
