@@ -92,6 +92,8 @@ BASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         EAGER,
     ),
     "experts": (DENSE | {"n_layers": 2, "experts": EXPERTS}, {"optimizer": "muon"}),
+    "Adafactor of transformers": (DENSE | ROPE | {"n_layers": 1}, {"implementation": "transformers", "optimizer": "adafactor"}),
+    "paged": (DENSE | {"n_layers": 1, "extra": [{"name": "a", "shape": [100_000]}]}, {"optimizer": "ademamix"}),
     "latent attention": (DENSE | ROPE | {"n_layers": 2, "mixer": "latent_attention", "latent_attention": LATENT}, {}),
     "latent attention without positions": (
         DENSE

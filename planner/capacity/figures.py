@@ -92,7 +92,10 @@ class PhasePeak(Generic[Number]):
 
 @dataclass(frozen=True, slots=True)
 class LiveBytes(Generic[Number]):
-    """Allocated bytes between the phases of a step after the first; those after backward stay until the gradients are freed."""
+    """Allocated bytes between the phases of a step after the first; those after backward stay until the gradients are freed.
+
+    Of several accumulated passes, those of the last one, which starts with all gradients.
+    """
 
     start: Number
     after_forward: Number

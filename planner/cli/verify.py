@@ -88,7 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
                     rows += compare(spec, scenario, checks, config)
                 except (verify.CannotMeasureError, UnsupportedError) as error:
                     progress.clear()
-                    code = fail(f"{spec.path}, scenario {scenario.name}, {', '.join(checks)} cannot be measured: {error}")
+                    failed = error.checks if isinstance(error, verify.OptimizerError) else checks
+                    code = fail(f"{spec.path}, scenario {scenario.name}, {', '.join(failed)} cannot be measured: {error}")
     progress.clear()
     omits = {spec.name: spec.omits for spec in specs}
     if arguments.format == "text":

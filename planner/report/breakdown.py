@@ -112,8 +112,9 @@ def peak(plan: Plan) -> Section:
         "model buffers": memory.buffers_bytes,
         "reserve": plan.training.reserve_bytes,
     }
+    which = ", in the last pass" if plan.training.gradient_accumulation > 1 else ""
     notes = (
-        f"Allocated: {start} before forward, {forward} after it, {backward} after backward.",
+        f"Allocated{which}: {start} before forward, {forward} after it, {backward} after backward.",
         f"First step: {units.memory(memory.first_step_peak_bytes)} (optimizer state is allocated last).",
         *(f"Includes {units.exact(size)} bytes of {what}." for what, size in beside.items() if size),
     )

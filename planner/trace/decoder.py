@@ -10,7 +10,7 @@ from planner.trace import blocks
 from planner.trace import primitives as op
 from planner.trace.implementations import IMPLEMENTATIONS
 from planner.trace.layers import declare, decoder_layer, recomputed
-from planner.trace.losses import chunked_cross_entropy, loss
+from planner.trace.losses import chunked_cross_entropy, finished, loss
 from planner.trace.positions import PositionTables
 from planner.trace.prediction import predict
 from planner.trace.sizes import Size, product
@@ -132,9 +132,7 @@ def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | Non
         t.show("logits", logits)
     with t.at("loss", "logits"):
         if chunked:
-            made = chunked_cross_entropy(t, x, head, bias, targets)
-            op.keep_alive_until_step_end(made)
-            return made
+            return finished(t, chunked_cross_entropy(t, x, head, bias, targets))
         if t.model.logit_softcap:
             logits = op.softcap(t, logits)
         after = kind in {"cross_entropy", "cross_entropy_shifted"}
@@ -143,7 +141,7 @@ def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | Non
         made = loss(t, logits, targets)
         if not after:
             op.keep_alive(t, x)
-        return made
+        return finished(t, made, logits)
 
 
 def _tables(t: Tape, model: Model) -> tuple[Tensor, Tensor | None]:

@@ -10,17 +10,25 @@ from planner.trace.tape import Flops, Saved, Tape
 from planner.trace.tensor import Tensor
 
 
-def loss(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the loss of logits [B, n, V]. The training loop holds it until the step ends, and the logits under ``keep_logits``."""
-    made = of_kind(t, logits, targets)
+def finished(t: Tape, computed: Tensor, *output: Tensor) -> Tensor:
+    """Return the loss that the training loop holds until the step ends.
+
+    Programs divide that of one of several accumulated passes by their number, while the model's output (the logits) exists.
+    """
+    made = computed
+    if t.training.gradient_accumulation > 1:
+        made = op.mul_scalar(t, computed)
+        op.keep_alive(t, *output)
     op.keep_alive_until_step_end(made)
     if t.training.keep_logits:
-        op.keep_alive_until_step_end(logits)
+        of_transformers = t.training.loss == "default" and t.training.implementation.startswith("transformers")
+        for tensor in (*output, *([computed] if of_transformers else [])):  # the output of transformers has the loss as well
+            op.keep_alive_until_step_end(tensor)
     return made
 
 
-def of_kind(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the loss of the kind that ``training.loss`` sets. A chunked loss never has logits."""
+def loss(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the loss of logits [B, n, V], of the kind that ``training.loss`` sets. A chunked loss never has logits."""
     match t.training.loss:
         case "default":
             return t.implementation.default_loss(t, logits, targets)

@@ -12,6 +12,14 @@ class CannotMeasureError(Exception):
     """A comparison that is not possible here; the message gives the reason."""
 
 
+class OptimizerError(CannotMeasureError):
+    """An optimizer that cannot run here, and the checks that need it; the others can be made without it."""
+
+    def __init__(self, message: str, checks: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.checks = checks
+
+
 def torch_problem() -> str | None:
     """Return what is wrong with the installed PyTorch, or None."""
     try:

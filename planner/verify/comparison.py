@@ -10,8 +10,8 @@ from pathlib import Path
 
 from planner import capacity
 from planner.capacity.figures import FlopsCount, Plan
-from planner.spec.records import Scenario, Spec, Training
-from planner.verify import CannotMeasureError, from_config, huggingface, modules
+from planner.spec.records import Scenario, Spec
+from planner.verify import CannotMeasureError, OptimizerError, from_config, huggingface, modules
 from planner.verify.measured import CHECKPOINT, Check, Compared, Measured, pattern
 from planner.verify.real import measure_gpu, measure_loss, measure_optimizer
 from planner.verify.scaled_down import scaled_down
@@ -45,19 +45,36 @@ def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check] = ("paramete
     if "config" in wanted and config:
         name, theirs = from_config.parameters(config)
         yield _rows(plan, "transformers", "params")(f"total, {name}", plan.parameters.total, theirs)
-    if wanted & STEPS.keys():
-        measured = measure(plan.model, _measurable(plan.training, step="step" in wanted))
-        for check, rows in STEPS.items():
-            yield from rows(plan, measured) if check in wanted else ()
-    for check, rows_of in SCALED_DOWN.items():
-        yield from rows_of(_small(spec, scenario)) if check in wanted else ()
     if "device" in wanted:
         yield from compare_gpu(spec, scenario)
+    yield from _compare_steps(plan, wanted, lambda: _small(spec, scenario))
 
 
-def _measurable(training: Training, *, step: bool) -> Training:
-    """Replace the optimizer if it is not compared, since some cannot run on a fake GPU."""
-    return training if step or training.device == "cpu" else replace(training, optimizer="adamw")
+def _compare_steps(plan: Plan, wanted: set[Check], small: Callable[[], Plan]) -> Iterator[Compared]:
+    """Yield the rows of a step, and of a step of the scaled-down copy. If the optimizer cannot run here, the rows without it come first."""
+    missing: list[OptimizerError] = []
+    if wanted & STEPS.keys():
+        measured, missing = _measured(plan, wanted)
+        for check, rows in STEPS.items():
+            yield from rows(plan, measured) if check in wanted and not (missing and check == "step") else ()
+    for check, rows_of in SCALED_DOWN.items():
+        try:
+            yield from rows_of(small()) if check in wanted else ()
+        except OptimizerError as error:
+            missing.append(error)
+    if missing:
+        raise OptimizerError(str(missing[0]), tuple(check for check in NEED_OPTIMIZER if check in wanted))
+
+
+def _measured(plan: Plan, wanted: set[Check]) -> tuple[Measured, list[OptimizerError]]:
+    """Measure a step. Its optimizer is replaced if no check needs it, and if it cannot run here, which the error reports."""
+    other = replace(plan.training, optimizer="adamw")
+    if "step" not in wanted:
+        return measure(plan.model, other), []
+    try:
+        return measure(plan.model, plan.training), []
+    except OptimizerError as error:
+        return measure(plan.model, other), [error]
 
 
 def _small(spec: Spec, scenario: Scenario) -> Plan:
@@ -167,5 +184,6 @@ def compare_loss(plan: Plan) -> Iterator[Compared]:
     yield _rows(plan, "loss", "nats")("initial loss (scaled-down copy)", plan.initial_loss, measured.loss, LOSS_ALLOWED)
 
 
+NEED_OPTIMIZER: tuple[Check, ...] = ("step", "optimizer")
 STEPS: dict[Check, Callable[[Plan, Measured], Iterator[Compared]]] = {"kept": compare_saved, "flops": compare_flops, "step": compare_step}
 SCALED_DOWN: dict[Check, Callable[[Plan], Iterator[Compared]]] = {"optimizer": compare_optimizer, "loss": compare_loss}

@@ -23,8 +23,8 @@ from planner.capacity.parameters import parameters
 from planner.spec.precision import AVERAGES, GRADIENTS, RECIPES, separate_gradients
 from planner.spec.records import Model, Optimizer, OptimizerKernel, Training
 from planner.trace.decoder import trace
+from planner.verify import OptimizerError
 from planner.verify.measured import pattern
-from planner.verify.parts import UnbuildableError
 
 MATRIX = 2  # dimensions
 LEARNING_RATE = 1e-3
@@ -33,11 +33,11 @@ STEP_COUNTER = "step"  # one per weight; a tensor in some optimizers
 
 
 def third_party(module: str, package: str, optimizer: Optimizer) -> ModuleType:
-    """Import an optimizer's package. Raises ``UnbuildableError`` if it is not installed."""
+    """Import an optimizer's package. Raises ``OptimizerError`` if it is not installed."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise UnbuildableError(f"optimizer {optimizer} requires the package {package}, which is not installed") from error
+        raise OptimizerError(f"optimizer {optimizer} requires the package {package}, which is not installed") from error
 
 
 def muon_names(model: Model, training: Training) -> frozenset[str]:
@@ -62,7 +62,7 @@ def make(training: Training, named: Iterable[tuple[str, Tensor]], hidden: frozen
             matrices = [tensor for name, tensor in named if pattern(name) in hidden]
             others = [tensor for name, tensor in named if pattern(name) not in hidden]
             if any(tensor.dim() != MATRIX for tensor in matrices):
-                raise UnbuildableError("muon_experts each: torch.optim.Muon does not support stacked matrices of experts")
+                raise OptimizerError("muon_experts each: torch.optim.Muon does not support stacked matrices of experts")
             return [torch.optim.Muon(matrices, LEARNING_RATE), torch.optim.AdamW(others, LEARNING_RATE, foreach=foreach, fused=fused)]
         case "adafactor":
             return [adafactor(training, tensors)]
@@ -86,11 +86,11 @@ def in_few_bits(name: Optimizer, tensors: list[Tensor], *, paged: bool) -> torch
     fake = any(map(is_fake, tensors))
     if name in OF_TORCHAO:
         if fake:
-            raise UnbuildableError(f"optimizer {name} needs data: torch.compile builds its kernels")
+            raise OptimizerError(f"optimizer {name} needs data: torch.compile builds its kernels")
         package, kind = third_party("torchao.optim", "torchao", name), OF_TORCHAO[name]
     else:
         if fake and paged:
-            raise UnbuildableError(f"a paged optimizer {name} needs the unified memory of a GPU")
+            raise OptimizerError(f"a paged optimizer {name} needs the unified memory of a GPU")
         package, kind = third_party("bitsandbytes.optim", "bitsandbytes", name), f"{'Paged' if paged else ''}{OF_BITSANDBYTES[name]}"
     return getattr(package, kind)(tensors, LEARNING_RATE)  # type: ignore[no-any-return] # untyped
 

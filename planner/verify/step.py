@@ -152,6 +152,8 @@ class Step:
         """Return the loss, and the tensors that the program keeps until the step ends."""
         with autocast(self.training, self.device.type):
             loss, output = self.loss(self.module, self.ids, self.targets)
+            if self.training.gradient_accumulation > 1:
+                loss = loss / self.training.gradient_accumulation
         if not self.training.keep_logits:
             return loss, ()
         # Detached from the graph, which would keep alive tensors that PyTorch's engine frees.
