@@ -59,9 +59,9 @@ the largest difference is listed."""
 ABOUT_PYTHON = """\
 The functions have the names of the commands and return records. The examples on this page are run by the tests, in a checkout."""
 UNKNOWN = """\
-- Temporary memory of the updates of Adafactor, Muon and 8-bit AdamW; every result that omits it lists it. The peak may then be too low if
-  the optimizer's phase is the largest, e.g. with a small batch.
-- The first step of Lion: it is counted with all of Lion's state, part of which a first step has not allocated yet.
+- The first of several accumulated passes: bytes between the phases are those of the last one of a step, in which all gradients exist.
+- Temporary memory of the updates of torchao's optimizers, whose kernels torch.compile builds. Their state is from source, not measured.
+- Paged optimizer state of bitsandbytes, which is in unified memory: in the model states, but not in the peak.
 - Other kernels, drivers and releases. `planner verify SPEC --all` measures your installed PyTorch.
 - Model quality."""
 
