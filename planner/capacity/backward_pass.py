@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from planner.capacity.activations import saved_for_backward
 from planner.capacity.forward_pass import ForwardPass
@@ -28,6 +29,16 @@ class _Gradient:
     references: int = 1
 
 
+class Update(NamedTuple):
+    """The update of a weight in the backward pass: its temporary bytes, and those of each tensor of the state that it creates."""
+
+    temporary: Size
+    state: Sequence[Size]
+
+
+Updates = Mapping[Tensor, Update]  # by weight
+
+
 class BackwardPass(Visitor):
     """Visits operators from last to first. ``preallocated``: weights' gradients are allocated from the start.
 
@@ -35,8 +46,8 @@ class BackwardPass(Visitor):
     or 0 (a size): whether they are saved at all.
     """
 
-    def __init__(self, timeline: MemoryTimeline, *, preallocated: bool) -> None:
-        self.timeline, self.preallocated = timeline, preallocated
+    def __init__(self, timeline: MemoryTimeline, *, preallocated: bool, updates: Updates) -> None:
+        self.timeline, self.preallocated, self.updates = timeline, preallocated, updates
         self.gradients: dict[Tensor, _Gradient] = {}
         self.readers: dict[Tensor, int] = {}  # of weights: a gradient is final after the last one
         self.references: dict[Storage, int] = {}
@@ -136,8 +147,14 @@ class BackwardPass(Visitor):
             self.free_gradient(gradient)
         if tensor.leaf:
             self.readers[tensor.origin] -= 1
-            if self.preallocated and not self.readers[tensor.origin]:
+            if self.readers[tensor.origin]:
+                return
+            if self.preallocated:
                 self.free_gradient(self.gradients[tensor.origin])  # it is added to the preallocated one
+            if update := self.updates.get(tensor.origin):
+                self.timeline.add(sum(map(self.timeline.size, update.state)))
+                self.timeline.sample("backward", "update of a weight", update.temporary)
+                self.free_gradient(self.gradients[tensor.origin])
 
     def free_saved(self, tensors: Iterable[Tensor]) -> None:
         """Remove one reference to each saved storage; free it with the last."""

@@ -92,9 +92,11 @@ def state_tensors(weight: Weight[Size], training: Training) -> list[Size]:
     if optimizer == "muon":
         return [elements * moment] * (1 if muon_updates(weight, training) else 2)
     if optimizer in BITSANDBYTES:
-        return [size * (1 - _is_paged(elements, training)) for size in _buffers(elements, optimizer)] + _scales(elements, optimizer)
+        buffers = [size * (1 - _is_paged(elements, training)) for size in _buffers(elements, optimizer)]
+        own = [_is_quantized(elements) * _maps(training)] if training.optimizer_in_backward else []  # of an optimizer per weight
+        return [*buffers, *_scales(elements, optimizer), *own]
     if optimizer in TORCHAO:
-        return _subclasses(elements, TORCHAO[optimizer], moment)
+        return _subclasses(elements, _torchao(training), moment)
     return [elements * moment] * (MOMENTS[optimizer] + training.amsgrad)
 
 
@@ -107,11 +109,16 @@ def paged_bytes(weight: Weight[Size], training: Training) -> Size:
 
 
 def shared_bytes(weights: tuple[Weight[Size], ...], training: Training) -> Size:
-    """Return the bytes of the maps that all quantized tensors of bitsandbytes share: one of signed values, and one of second moments."""
-    kind = BITSANDBYTES.get(training.optimizer)
-    if kind is None or kind.bits != 8:  # noqa: PLR2004 - bits
+    """Return the bytes of the maps that all quantized tensors of bitsandbytes share."""
+    if training.optimizer_in_backward:
         return 0
-    return QUANTIZATION_MAP * len(kind.tensors) * maximum(*(_is_quantized(product(weight.shape)) for weight in weights))
+    return _maps(training) * maximum(*(_is_quantized(product(weight.shape)) for weight in weights))
+
+
+def _maps(training: Training) -> int:
+    """Return the bytes of the maps of an optimizer of bitsandbytes: one of signed values, and one of second moments."""
+    kind = BITSANDBYTES.get(training.optimizer)
+    return QUANTIZATION_MAP * len(kind.tensors) if kind and kind.bits == 8 else 0  # noqa: PLR2004 - bits
 
 
 def counts_steps(weight: Weight[Size], training: Training) -> bool:
@@ -124,7 +131,7 @@ def counts_steps(weight: Weight[Size], training: Training) -> bool:
 
 
 def of_transformers(training: Training) -> bool:
-    """Return whether Adafactor is transformers', which its Trainer runs, and not PyTorch's."""
+    """Return whether the Trainer of transformers creates the optimizer: it has an Adafactor of its own."""
     return training.implementation.startswith("transformers")
 
 
@@ -174,6 +181,12 @@ def _subclasses(elements: Size, kind: Subclass, moment: int) -> list[Size]:
     return [whole * elements * kind.bits // 8, whole * SCALE * blocks, whole * kind.map, (1 - whole) * elements * moment] * 2
 
 
+def _torchao(training: Training) -> Subclass:
+    """Return torchao's optimizer. The Trainer of transformers (trainer_optimizer.py) sets blocks of 256 in all of them."""
+    kind = TORCHAO[training.optimizer]
+    return kind._replace(block=256) if of_transformers(training) else kind
+
+
 def _is_quantized(elements: Size) -> Size:
     """Return 1 for a tensor whose moments are quantized, 0 for a smaller one."""
     return minimum(elements // SMALLEST_QUANTIZED, 1)
@@ -196,7 +209,7 @@ def described(training: Training, dtype: Dtype, *, routed: bool) -> tuple[str, i
         text = f"{_moments(moments)}, {small if bits == 8 else 'fp32'}{', paged' if training.paged else ''}"  # noqa: PLR2004 - bits
         return text, None if bits == 8 else 4 * moments  # noqa: PLR2004 - the same
     if optimizer in TORCHAO:
-        bits, block, _ = TORCHAO[optimizer]
+        bits, block, _ = _torchao(training)
         small = f"{SHORT_NAMES[dtype]} for tensors under {SMALLEST_QUANTIZED:,} elements or with a part of a block"
         return f"2 moments, {bits}-bit with an fp32 scale per {block}; {small}", None
     if optimizer == "adafactor":

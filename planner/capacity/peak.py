@@ -54,22 +54,26 @@ modules (tests/verify/test_random_shapes.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 
 from planner.capacity.activations import saved_for_backward
-from planner.capacity.backward_pass import BackwardPass
+from planner.capacity.backward_pass import BackwardPass, Updates
 from planner.capacity.forward_pass import ForwardPass
 from planner.capacity.timeline import MemoryTimeline
 from planner.trace.tape import Node
 
 
-def trace_memory(nodes: Sequence[Node], *, preallocated: bool = False, block: int = 1) -> MemoryTimeline:
+def trace_memory(
+    nodes: Sequence[Node], *, preallocated: bool = False, block: int = 1, updates: Updates = MappingProxyType({})
+) -> MemoryTimeline:
     """Return the memory timeline of one forward and one backward pass.
 
-    ``preallocated``: weights' gradients are allocated from the start. Each tensor uses a multiple of ``block`` bytes.
+    ``preallocated``: weights' gradients are allocated from the start. Each tensor uses a multiple of ``block`` bytes. ``updates`` are those
+    of weights that are updated in the backward pass.
     """
     timeline, times = MemoryTimeline(block), saved_for_backward(nodes).times
     ForwardPass(timeline, nodes, times, "forward").run(nodes)
     timeline.after_forward = timeline.bytes
-    BackwardPass(timeline, preallocated=preallocated).run(nodes, times)
+    BackwardPass(timeline, preallocated=preallocated, updates=updates).run(nodes, times)
     timeline.after_backward = timeline.bytes
     return timeline

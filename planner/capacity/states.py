@@ -44,16 +44,19 @@ def states(weights: tuple[Weight[Size], ...], training: Training) -> States:
     paged = sum(weight.copies * paged_bytes(weight, training) for weight in weights)
     allocated = sum(weight.copies * sum(state_tensors(weight, training)) for weight in weights)
     optimizer = allocated + paged + shared_bytes(weights, training)
+    gradients = ByteSum("gradients", training.gradient_dtype, plain.gradient, sums[2])
+    if training.optimizer_in_backward:
+        gradients = ByteSum("gradients", f"{training.gradient_dtype}, freed in the backward pass: only in the peak", 0, 0)
     routed = any(weight.component == "experts" for weight in weights)
     lines = [
         ByteSum("weights", SHORT_NAMES[recipe.weights], plain.weight, sums[0]),
         *([ByteSum("master weights", SHORT_NAMES[recipe.master], plain.master, sums[1])] if recipe.master else []),
-        ByteSum("gradients", training.gradient_dtype, plain.gradient, sums[2]),
+        gradients,
         ByteSum("optimizer", *described(training, recipe.moments, routed=routed), optimizer),
         *([ByteSum("average of weights", SHORT_NAMES[average], plain.average, sums[3])] if average else []),
     ]
     counters = STEP_COUNTER * sum(weight.copies for weight in weights if counts_steps(weight, training))
-    return States(tuple(lines), sums[0], sums[1], sums[2], optimizer, paged, sums[3], counters)
+    return States(tuple(lines), sums[0], sums[1], gradients.total_bytes, optimizer, paged, sums[3], counters)
 
 
 def tensors_of(weight: Weight[Size], training: Training, *, with_gradients: bool) -> tuple[list[Size], list[Size]]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 
+from planner.capacity.backward_pass import Update, Updates
 from planner.capacity.figures import PHASES, LiveBytes, Phase, PhasePeak, Weight
 from planner.capacity.peak import trace_memory
 from planner.capacity.states import States, tensors_of
 from planner.capacity.timeline import MemorySample
-from planner.capacity.update import not_modeled, update_temporaries
+from planner.capacity.update import alone, not_modeled, update_temporaries
 from planner.spec.precision import AVERAGES, BYTES, RECIPES, separate_gradients
 from planner.spec.records import Training
 from planner.trace.decoder import Trace
@@ -25,6 +27,7 @@ class Step:
     """Samples of both passes that may be the peak, and what is allocated throughout besides: without optimizer state in the first step."""
 
     samples: tuple[MemorySample, ...]
+    first_samples: tuple[MemorySample, ...]  # the same, but for optimizer state that the backward pass creates
     first: Size
     later: Size
     updates: tuple[MemorySample, ...]  # of a later step and of the first one, with all that is allocated
@@ -47,13 +50,17 @@ def step(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, 
     start = stateless + optimizer
     average = _average_temporary(weights, training)
     temporaries = update_temporaries(forward.stacks, weights, training, states.optimizer - states.paged + states.step_counters)
-    walked = trace_memory(forward.nodes, preallocated=preallocated, block=block)
+    walk = partial(trace_memory, forward.nodes, preallocated=preallocated, block=block)
+    walked = first = walk(updates=_updates_in_backward(forward, weights, training, creating=False))
+    if training.optimizer_in_backward:
+        first = walk(updates=_updates_in_backward(forward, weights, training, creating=True))
     updates = tuple(
         MemorySample("optimizer", f"{training.optimizer} step", [start + walked.after_backward + maximum(temporary, average)])
         for temporary in temporaries
     )
     live = LiveBytes(start, start + walked.after_forward, start + walked.after_backward)
-    return Step(tuple(_candidates(walked.samples)), stateless, start, updates, live)
+    samples = tuple(tuple(_candidates(timeline.samples)) for timeline in (walked, first))
+    return Step(samples[0], samples[1], stateless, start, updates, live)
 
 
 def not_counted(training: Training) -> tuple[str, ...]:
@@ -86,13 +93,14 @@ def _candidates(samples: Sequence[MemorySample]) -> Sequence[MemorySample]:
 
 def peaks(a_step: Step) -> tuple[tuple[PhasePeak[Size], ...], tuple[PhasePeak[Size], ...]]:
     """Return the peak of each phase, of a later step and of the first one."""
-    highest = [_highest([sample for sample in a_step.samples if sample.phase == phase]) for phase in PASSES]
-    later, first = (
-        (*(PhasePeak(phase, operator, maximum(*(throughout + size for size in sizes))) for phase, operator, sizes in highest),
-         PhasePeak(update.phase, update.operator, update.bytes))
-        for throughout, update in zip((a_step.later, a_step.first), a_step.updates, strict=True)
-    )  # fmt: skip
-    return later, first
+    later = _peaks(a_step.samples, a_step.later, a_step.updates[0])
+    return later, _peaks(a_step.first_samples, a_step.first, a_step.updates[1])
+
+
+def _peaks(samples: Sequence[MemorySample], throughout: Size, update: MemorySample) -> tuple[PhasePeak[Size], ...]:
+    highest = (_highest([sample for sample in samples if sample.phase == phase]) for phase in PASSES)
+    passes = (PhasePeak(phase, operator, maximum(*(throughout + size for size in sizes))) for phase, operator, sizes in highest)
+    return (*passes, PhasePeak(update.phase, update.operator, update.bytes))
 
 
 def _highest(samples: list[MemorySample]) -> tuple[Phase, str, list[Size]]:
@@ -101,6 +109,15 @@ def _highest(samples: list[MemorySample]) -> tuple[Phase, str, list[Size]]:
         (sample,) = _candidates(samples)
         return sample.phase, sample.operator, [sample.bytes]
     return samples[0].phase, "", undominated(sample.bytes for sample in samples)
+
+
+def _updates_in_backward(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, *, creating: bool) -> Updates:
+    """Return the updates of weights in the backward pass, which creates the state if it is the first one."""
+    if not training.optimizer_in_backward:
+        return {}
+    states = (tensors_of(weight, training, with_gradients=False)[1] if creating else () for weight in weights)
+    updates = (Update(alone(weight, training), state) for weight, state in zip(weights, states, strict=True))
+    return {stored.tensor.origin: update for stored, update in zip(forward.parameters, updates, strict=True)}
 
 
 def _average_temporary(weights: tuple[Weight[Size], ...], training: Training) -> Size:

@@ -50,7 +50,7 @@ Update = Callable[[Loop, Weight[Size], Training], None]
 def update_temporaries(stacks: Stacks, weights: tuple[Weight[Size], ...], training: Training, state: Size) -> tuple[Size, Size]:
     """Return the temporary bytes of the update: of a later step, and of the first one besides ``state``, all that it creates."""
     run = of_weight(training)
-    if run is None:
+    if run is None or training.optimizer_in_backward:
         return 0, 0
     if in_lists(training):
         every = sum(weight.params * ElementBytes.of(weight, training).moment for weight in weights)
@@ -68,6 +68,14 @@ def update_temporaries(stacks: Stacks, weights: tuple[Weight[Size], ...], traini
         loop.created = created + (loop.created - created) * (count - 1)
         _run(loop, run, weights[first:end], training, creates=creates)
     return loop.peak(state)
+
+
+def alone(weight: Weight[Size], training: Training) -> Size:
+    """Return the temporary bytes of the update of one weight by an optimizer of its own."""
+    loop, run = Loop(), of_weight(training)
+    if run:
+        run(loop, weight, training)
+    return loop.peak(0)[0]
 
 
 def _run(loop: Loop, run: Update, weights: Sequence[Weight[Size]], training: Training, *, creates: bool) -> None:

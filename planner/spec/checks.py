@@ -237,6 +237,19 @@ def tokens_and_steps(settings: Settings, model: Settings) -> Problems:
             yield settings.problem("tokens", "tokens-steps", message, "keep one of tokens and steps")
 
 
+def optimizer_in_backward(settings: Settings, _: Settings) -> Problems:
+    """Gradients can be used at once only if nothing else waits for them: other passes, scaling, copies in another dtype."""
+    if not settings.get("optimizer_in_backward"):
+        return
+    for name, allowed in (("gradient_accumulation", (1,)), ("precision", ("fp32", "bf16-autocast", "bf16"))):
+        if settings.get(name) not in allowed:
+            message = f"optimizer_in_backward requires {name} {' or '.join(map(str, allowed))}, not {settings.get(name)}"
+            yield settings.problem("optimizer_in_backward", "optimizer-in-backward", message, f"remove it, or write {name}: {allowed[0]}")
+    if settings.get("optimizer") == "muon":
+        message = "optimizer_in_backward is not supported with optimizer muon"
+        yield settings.problem("optimizer_in_backward", "optimizer-in-backward", message, "remove it, or write another optimizer")
+
+
 def kernels(settings: Settings, _: Document) -> Problems:
     """Attention has no kernel of every name on every device, nor for every dtype."""
     kernel, precision = settings.get("attention_kernel"), settings.get("precision")
@@ -285,5 +298,5 @@ _DOCUMENT = (*part_checks.DOCUMENT, n_layers, run_positions, scenario_names, wai
 _NORM = key_checks(Norm, "norm.")
 _LAYER = (*key_checks(Layer), gated_d_ff, gate_bias, parallel_placement, rotary_dim, *part_checks.LAYER)
 _ATTENTION = (heads_divide_width, kv_heads_divide_heads, fused_bias, fused_per_head, *part_checks.ATTENTION)
-_TRAINING = (*key_checks(Training), sequence_in_context, gradient_dtype, tokens_and_steps)
+_TRAINING = (*key_checks(Training), sequence_in_context, gradient_dtype, tokens_and_steps, optimizer_in_backward)
 _WITH_MODEL = (kernels, capped_scores, capped_logits, muon_experts, count_prediction)

@@ -123,16 +123,23 @@ class Trainer:
         if separate_gradients(training):
             gradients = getattr(torch, GRADIENTS[training.gradient_dtype])
             self.main_gradients = {weight: torch.zeros_like(weight, dtype=gradients) for weight in self.names}
-        self.optimizers = make(training, [(name, self.masters.get(weight, weight)) for weight, name in self.names.items()], hidden)
+        named = [(name, self.masters.get(weight, weight)) for weight, name in self.names.items()]
+        self.in_backward: dict[Tensor, torch.optim.Optimizer] = {}
+        if training.optimizer_in_backward:
+            self.in_backward = {weight: made for name, weight in named for made in make(training, [(name, weight)], hidden)}
+        self.optimizers = list(self.in_backward.values()) or make(training, named, hidden)
 
     def initial_tensors(self) -> tuple[Tensor, ...]:
         """Return the tensors that exist from the start: master weights, their gradients, EMA weights."""
         return (*self.masters.values(), *self.main_gradients.values(), *self.average)
 
     def arrived(self, weight: Tensor) -> None:
-        """Collect a weight's gradient when the backward pass has computed it."""
+        """Collect a weight's gradient when the backward pass has computed it, or update the weight by it."""
         if weight in self.main_gradients and weight.grad is not None:
             self.main_gradients[weight].add_(weight.grad)
+            weight.grad = None
+        if weight in self.in_backward:
+            self.in_backward[weight].step()
             weight.grad = None
 
     def step(self) -> None:

@@ -86,6 +86,42 @@ def test_the_divided_loss_of_accumulated_passes(plan_model: PlanModel, implement
     assert [max(ours["forward"], ours["loss"]), ours["backward"]] == [phase.bytes for phase in found.phases[:2]]
 
 
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"recompute": "full"},
+        {"optimizer_kernel": "for-loop", "precision": "bf16"},
+        {"optimizer": "adafactor", "precision": "bf16"},
+        pytest.param({"optimizer": "adamw-8bit", "precision": "bf16"}, marks=needs("bitsandbytes")),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("model", [GPT, LLAMA], ids=["tied", "untied"])
+def test_updates_in_the_backward_pass(plan_model: PlanModel, model: dict[str, Any], training: dict[str, Any]) -> None:
+    plan = plan_model(model, batch_size=1, sequence_length=8, optimizer_in_backward=True, **training)
+    found, memory = measure(plan.model, plan.training), plan.memory
+    ours = [next(phase.peak_bytes for phase in phases if phase.phase == "backward") for phases in (memory.phases, memory.first_step_phases)]
+    assert ours == [found.phases[1].bytes, found.first_phases[1].bytes]
+    assert [memory.live.start, memory.live.after_backward] == [found.start_bytes, found.after_backward_bytes]
+    assert memory.gradients_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ("gradient_accumulation: 2", "requires gradient_accumulation 1, not 2"),
+        ("precision: bf16-master", "requires precision fp32 or bf16-autocast or bf16, not bf16-master"),
+        ("optimizer: muon", "is not supported with optimizer muon"),
+    ],
+)
+def test_updates_in_the_backward_pass_are_refused(setting: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = tmp_path / "spec.yaml"
+    model = "name: x\nmodel: {vocab_size: 64, context_length: 16, d_model: 16, n_layers: 1, n_heads: 2}\n"
+    spec.write_text(f"{model}training: {{optimizer_in_backward: true, {setting}}}\n", encoding="utf-8")
+    assert cli.main(["validate", str(spec)]) == 1
+    assert f"optimizer_in_backward {reason}" in capsys.readouterr().err
+
+
 # Elements per state tensor, from torchao 0.18: _AdamBase._new_buffer quantizes whole blocks from 4,096 elements on; OptimState8bit.zeros,
 # OptimState4bit.zeros and OptimStateFp8.zeros store codes, a float32 scale per block, and a float32 map of 256 or 16 values.
 @pytest.mark.parametrize(

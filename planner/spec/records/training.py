@@ -94,6 +94,8 @@ class Training:
         aliases="use_cache")
     optimizer_kernel: OptimizerKernel = key("Implementation of the optimizer: one kernel (fused), lists of tensors (foreach), or tensor "
         "by tensor (for-loop).", default="fused", only="optimizer: adamw or adam", aliases="fused foreach fused_optimizer")
+    optimizer_in_backward: bool = key("The backward pass updates each weight as soon as it has its gradient, and then frees the gradient, "
+        "with an optimizer per weight, as torchtune does.", default=False, quiet=True, aliases="optimizer_in_bwd")
     ema: Ema = key("Data type of an EMA (moving average) copy of the weights, column average_bytes; none: no EMA.", default="none")
     reserve_bytes: int = key("Extra memory added to the peak, e.g. for the CUDA context, kernel workspaces and fragmentation.", "bytes",
         default=0, least=0, example=1073741824)
