@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WORKFLOW := $(VENV)/init/.github/workflows/model-capacity.yml
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint unit sweep verify bench hostile readme docs catalogue composites pins format clean
+.PHONY: help run test lint unit sweep measure verify bench hostile readme docs catalogue composites pins format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -32,6 +32,10 @@ unit: $(VENV)/dev ## run only the tests
 sweep: $(VENV)/dev ## draw many more random specs than the tests do, and change every key of every model type
 	SHAPES=2000 SEEDS=0:200 $(BIN)/pytest tests/test_random_specs.py tests/verify/test_random_shapes.py
 	CHANGES=all $(BIN)/pytest tests/importer/test_changed_keys.py tests/importer/test_composites.py
+
+measure: $(VENV)/dev ## measure training steps of every class of transformers for docs/trust.md; takes about 20 minutes
+	$(BIN)/python tools/measure.py
+	$(BIN)/python tools/docs.py
 
 verify: $(VENV)/dev ## compare every spec's parameters with PyTorch
 	$(BIN)/planner verify specs/*.yaml

@@ -26,6 +26,7 @@ from planner.spec.records import Scenario, Spec  # noqa: E402
 from planner.trace.decoder import trace  # noqa: E402
 from planner.trace.sizes import text  # noqa: E402
 from planner.trace.tape import Operation, operations  # noqa: E402
+from tools.classes import class_accuracy  # noqa: E402
 from tools.formats import format_reference, with_programs  # noqa: E402
 from tools.tables import WRITTEN, table  # noqa: E402
 
@@ -227,6 +228,7 @@ def trust() -> Iterator[str]:
     yield from EQUAL.splitlines()
     yield ""
     yield from table(("model", "steps", "equal", "peak equal", "largest difference of a peak"), _by_family(), "lrrrr")
+    yield from class_accuracy()
     yield from ("", "## Published models", "")
     equal, total = _published()
     yield f"{equal} of {total} specs in `specs/` have exactly as many parameters as were published or as the released weights hold. Each"

@@ -10,6 +10,7 @@ from textwrap import fill
 from planner.capacity.figures import Plan
 from planner.explore import optimal
 from planner.report import markdown, omitted, quantity, settings, units
+from planner.report.accuracy import accuracy
 from planner.report.columns import FIGURES
 from planner.report.overview import title
 from planner.report.terminal import GAP, PLAIN, Style, shorten, table
@@ -124,7 +125,7 @@ def _width(rows: Sequence[Sequence[str]]) -> int:
 def _notes(plans: Sequence[Plan]) -> Iterator[str]:
     conventions = ", ".join(sorted({plan.flops.chosen.convention for plan in plans}))
     yield f"In parentheses: change from {printable(title(plans[0]))}. GiB is 2³⁰ bytes; FLOPs convention: {conventions}. {omitted.UNPADDED}"
-    yield from map(printable, omitted.lines((plan.name, plan.omits) for plan in plans))
+    yield from map(printable, omitted.of_plans(plans))
     for fit in optimal.FITS:
         yield f"{fit.name}: {fit.source}."
 
@@ -139,7 +140,15 @@ def as_markdown(plans: Sequence[Plan]) -> str:
 def as_json(plans: Sequence[Plan]) -> str:
     """Return the comparison as JSON, numbers exact."""
     made = {
-        "candidates": [{"model": plan.name, "scenario": plan.scenario, "not_counted": plan.not_counted} for plan in plans],
+        "candidates": [
+            {
+                "model": plan.name,
+                "scenario": plan.scenario,
+                "not_counted": plan.not_counted,
+                "accuracy": accuracy(plan.model, plan.training).text,
+            }
+            for plan in plans
+        ],
         "lines": [asdict(line) for line in lines(plans)],
         "sources": {fit.name: fit.source for fit in optimal.FITS},
     }

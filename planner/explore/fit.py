@@ -106,7 +106,7 @@ def text(spec: Spec, scenario: str, memory: Amount, found: Sequence[Fit], remedi
     ways = (
         ["", "The current settings do not fit. These changes do:", "", *(f"  {describe(one)}" for one in remedies), ""] if remedies else []
     )
-    notes = (fill(printable(note), _WIDTH) for note in (*omitted.lines([(spec.name, spec.omits)]), omitted.UNPADDED))
+    notes = (fill(printable(note), _WIDTH) for note in (*omitted.of_specs([spec], scenario), omitted.UNPADDED))
     return "\n".join([head, *ways, "Largest values that fit, other settings unchanged:", "", *lines, "", *map(_reason, found), *notes, ""])
 
 

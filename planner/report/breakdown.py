@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.capacity.figures import COMPONENTS, ByteSum, Plan
+from planner.report import accuracy as measured
 from planner.report import settings, units
 from planner.spec.records import Spec
 from planner.trace.classes import modeled_class
@@ -220,6 +221,11 @@ def _copies(copies: int) -> str:
 def waivers(spec: Spec) -> Section:
     """List the budgets that the model may exceed, why, and for how long."""
     return Section("Waivers", notes=tuple(f"{one.budget}, until {one.until}: {one.reason}" for one in spec.waivers))
+
+
+def accuracy(plan: Plan) -> Section:
+    """State what was measured of the plan's implementation, class and setting."""
+    return Section("Accuracy", notes=(measured.accuracy(plan.model, plan.training).text,))
 
 
 def not_counted(plan: Plan) -> Section:

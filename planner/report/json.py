@@ -12,6 +12,7 @@ from typing import TypeAlias
 from planner.capacity.explain import Explanation
 from planner.capacity.figures import Plan
 from planner.report import units
+from planner.report.accuracy import accuracy
 from planner.report.columns import COLUMNS, GROUPS, METHODS
 from planner.spec.language import Schema, inlined, properties
 from planner.spec.nodes import Node
@@ -47,6 +48,7 @@ def _plan(plan: Plan, spec: Json) -> dict[str, Json]:
         "flops": plain(plan.flops.by_convention),
         "shapes": plain(plan.shapes),
         "not_counted": plain(plan.not_counted),
+        "accuracy": accuracy(plan.model, plan.training).text,
         "spec": spec,
     }
 

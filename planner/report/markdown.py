@@ -39,7 +39,7 @@ def _plans(plans: Sequence[Plan]) -> Iterator[str]:
         yield ""
     for plan in plans:
         yield f"## {escape(plan.name)}, scenario {escape(plan.scenario)}"
-        for make in (breakdown.parameters, *breakdown.TRAINING, breakdown.not_counted):
+        for make in (breakdown.parameters, *breakdown.TRAINING, breakdown.accuracy, breakdown.not_counted):
             yield from _section(make(plan), "###")
         yield ""
 
@@ -75,7 +75,7 @@ def _lines(models: Sequence[Planned]) -> Iterator[str]:
     yield ""
     yield from table(_HEADINGS, _ALIGN, [_overview(plan) for model in models for plan in model.plans])
     yield ""
-    left_out = omitted.lines((model.spec.name, model.spec.omits) for model in models)
+    left_out = omitted.of_plans([plan for model in models for plan in model.plans])
     yield from (f"{escape(note)}  " for note in (*left_out, omitted.UNPADDED))
     for model in models:
         yield ""
@@ -113,7 +113,7 @@ def _details(model: Planned) -> Iterator[str]:
     for plan in model.plans:
         yield from ("", f"### Scenario {escape(plan.scenario)}")
         yield from _section(breakdown.training_settings(spec, plan), "####")
-        for make in (*breakdown.TRAINING, breakdown.not_counted):
+        for make in (*breakdown.TRAINING, breakdown.accuracy, breakdown.not_counted):
             yield from _section(make(plan), "####")
 
 

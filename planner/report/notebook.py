@@ -22,7 +22,7 @@ def _html(plans: Sequence[Plan]) -> Iterator[str]:
 
     if len(plans) > 1:
         yield page.models_table(plans)
-    yield from (f"<p>{text(note)}" for note in (*omitted.lines((plan.name, plan.omits) for plan in plans), omitted.UNPADDED))
+    yield from (f"<p>{text(note)}" for note in (*omitted.of_plans(plans), omitted.UNPADDED))
     for plan in plans:
         known, facts = FormulaList(), sections.Facts(plan)
         shown, formulas = known.linked("".join(sections.model([facts], known)), links=False)

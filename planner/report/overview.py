@@ -37,6 +37,6 @@ def text(plans: Sequence[Plan], style: Style = PLAIN, width: int | None = None) 
     rows = ((title(plan), *cells(plan, _SUMMARY)) for plan in plans)
     conventions = ", ".join(sorted({plan.flops.chosen.convention for plan in plans}))
     notes = f"GiB is 2³⁰ bytes. A multiply-add is 2 FLOPs; convention: {conventions}."
-    left_out = (printable(line) for line in omitted.lines((plan.name, plan.omits) for plan in plans))
+    left_out = (printable(line) for line in omitted.of_plans(plans))
     wrapped = (line if width is None else fill(line, width) for line in left_out)
     return "\n".join([*table(headings, "lrrrrr", rows, style, width), "", *wrapped, notes, omitted.UNPADDED, ""])

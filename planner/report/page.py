@@ -10,6 +10,7 @@ from pathlib import Path
 from planner.capacity.figures import Plan
 from planner.capacity.symbols import ByStructure
 from planner.report import breakdown, omitted, overview, units
+from planner.report.accuracy import accuracy
 from planner.report.columns import OVERVIEW
 from planner.report.html import sections
 from planner.report.html.formula_list import DETAILS, Detail, FormulaList
@@ -58,7 +59,7 @@ def _page(models: Sequence[Planned], body: str, shapes: Mapping[str, int], formu
     yield "batch size B and sequence length n. Names with a dotted underline link to their formula.\n"
     plans = [plan for model in models for plan in model.plans]
     yield models_table(plans, [f"#m{number}" for number, model in enumerate(models, 1) for _ in model.plans])
-    left_out = omitted.lines((model.spec.name, model.spec.omits) for model in models)
+    left_out = omitted.of_plans(plans)
     yield from (f"<p>{text(note)}\n" for note in (*left_out, omitted.UNPADDED))
     yield body
     yield "<h2 id=conventions>What the FLOPs conventions count</h2><ul>"
@@ -67,6 +68,8 @@ def _page(models: Sequence[Planned], body: str, shapes: Mapping[str, int], formu
     yield "</ul><h2>Not included</h2><ul>"
     yield from (f"<li>{text(note)}\n" for note in dict.fromkeys(note for plan in plans for note in plan.not_counted))
     yield "</ul>"
+    measured = dict.fromkeys(accuracy(plan.model, plan.training).text for plan in plans)
+    yield f"<h2>Accuracy</h2><ul>{''.join(f'<li>{text(one)}' for one in measured)}</ul>"
     if shapes:
         yield "<h2>Shapes</h2><p>In symbols, whose values are listed under each model's name.\n"
         yield from (f"<h3 id=s{number}>Shapes {number}</h3><ol>{modules}</ol>\n" for modules, number in shapes.items())

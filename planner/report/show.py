@@ -33,6 +33,7 @@ def tree(spec: Spec, plan: Plan, extra: Sequence[Section] = (), style: Style = P
         breakdown.conventions(plan),
         breakdown.expectations(plan),
         *extra,
+        breakdown.accuracy(plan),
         breakdown.not_counted(plan),
         breakdown.waivers(spec),
     )

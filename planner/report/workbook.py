@@ -187,7 +187,7 @@ def _fill(book: _Book, models: Sequence[Planned]) -> None:
         _write_capacity(cells)
         component_row = _write_components(cells, component_row)
         budget_row = _write_budgets(book, row, budget_row)
-    left_out = omitted.lines((model.spec.name, model.spec.omits) for model in models)
+    left_out = omitted.of_plans([plan for model in models for plan in model.plans])
     _write_columns(book.sheets["Columns"], names, (*_NOTES, *left_out))
     if budget_row == 1:
         book.sheets["Budgets"].write_string(1, 0, "planner.yaml has no budgets for these models")

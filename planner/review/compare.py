@@ -76,7 +76,7 @@ def compare(base: Snapshot, head: Snapshot, terms: Terms) -> Review:
 def _left_out(models: Iterable[ReviewedModel], head: Snapshot) -> Iterator[str]:
     """Yield what the figures of the models that a review shows leave out."""
     shown = [model.name for model in models if model.status != "unchanged" and model.name in head.specs]
-    yield from omitted.lines((name, head.specs[name].omits) for name in shown)
+    yield from omitted.of_specs([head.specs[name] for name in shown])
     if shown:
         yield omitted.UNPADDED
 

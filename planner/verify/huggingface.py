@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from planner.spec.records import Model, Training
@@ -20,24 +20,35 @@ ATTENTION = {"transformers": "sdpa", "transformers-eager": "eager"}
 
 def build(model: Model, training: Training, device: torch.device, dtype: torch.dtype) -> nn.Module:
     """Return transformers' module for the model. Raises ``CannotMeasureError``, also if transformers is not installed."""
-    import torch
-
     if training.recompute == "selective":
         raise CannotMeasureError("implementation transformers does not support recompute: selective; use full or none")
     try:
         import transformers
-        from transformers.initialization import no_init_weights
     except ImportError as error:
         raise CannotMeasureError(f"transformers cannot be imported ({error}); pip install transformers") from error
     family = family_of(model)
     config = getattr(transformers, family.config)(**family.keys(model, float(training.dropout)))
+    return module_of(config, getattr(transformers, family.model), training, device, dtype)
+
+
+def module_of(
+    config: Any,  # noqa: ANN401 - a configuration of transformers, which has no types here
+    make: Callable[[Any], nn.Module],
+    training: Training,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> nn.Module:
+    """Return a module of transformers, ready to train with the training's attention and recomputation."""
+    import torch
+    from transformers.initialization import no_init_weights
+
     config._attn_implementation = ATTENTION.get(training.implementation, "sdpa")  # noqa: SLF001 - the config's only setting for it
     config.use_cache = training.kv_cache
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
         with torch.device(device), no_init_weights():
-            module: nn.Module = getattr(transformers, family.model)(config)
+            module = make(config)
     finally:
         torch.set_default_dtype(before)
     module.tie_weights()  # type: ignore[operator] # a method of transformers' models

@@ -26,10 +26,10 @@ from torch.nn import functional as F  # noqa: N812 - the name that every PyTorch
 from torch.utils.checkpoint import checkpoint
 
 from planner.spec.records import Attention, FeedForward, Layer, Model, Training
+from planner.trace.plain import beyond_plain_modules
 from planner.verify.parts import ACTIVATIONS, Module, UnbuildableError, alibi_bias, make_norm, rotary_tables, rotate, sinusoids, softcap
 
 BUILT = ("pytorch", "pytorch-eager")
-SWITCHES = ("sinks", "output_norm", "keys_as_values", "shared_kv", "differential")  # of attention, which must be off
 SCORES_CAP, LOGITS_CAP = 50.0, 30.0  # Gemma 2's; no size depends on them
 Tables = dict[tuple[str, int], tuple[Tensor, ...]]  # ("rope", rotary_dim): cosines and sines; ("alibi", n_heads): the bias
 INIT_STD = 0.02  # GPT-2's; small enough that the initial loss is near ln V
@@ -51,24 +51,10 @@ def feed_forward_of(layer: Layer) -> FeedForward:
 
 def check_buildable(model: Model) -> None:
     """Raise UnbuildableError for the first part of the spec that these modules do not have."""
-    layers = [layer for run in model.runs for layer in run.layers]
-    attentions = [attention_of(layer) for layer in layers]
-    parts = {
-        "embedding_dim": model.embedding_dim is not None,
-        "per_layer_embedding": model.per_layer_embedding is not None,
-        "extra": bool(model.extra) or any(layer.extra for layer in layers),
-        "norm.placement: after_residual": any(layer.norm_placement == "after_residual" for layer in layers),
-        "feed_forward.hidden_norm": any(feed_forward_of(layer).hidden_norm for layer in layers),
-        "feed_forward.type: rwkv": any(feed_forward_of(layer).channel_mix for layer in layers),
-        "attention.window": any(kind.window is not None for kind in attentions),
-        "attention.output_gate": any(kind.output_gate != "none" for kind in attentions),
-        "attention.v_head_dim": any(kind.v_head_dim not in {None, kind.head_dim} for kind in attentions),
-        "attention.qk_norm: per_head": any(kind.qk_norm == "per_head" for kind in attentions),
-        **{f"attention.{name}": any(getattr(kind, name) for kind in attentions) for name in SWITCHES},
-    }
-    for name, asked in parts.items():
-        if asked:
-            raise UnbuildableError(f"planner verify cannot build {name}")
+    for layer in (layer for run in model.runs for layer in run.layers):
+        attention_of(layer), feed_forward_of(layer)
+    for name in beyond_plain_modules(model):
+        raise UnbuildableError(f"planner verify cannot build {name}")
 
 
 class SelfAttention(Module):

@@ -27,6 +27,8 @@ from planner.verify.parts import UnbuildableError
 
 LOSS = "loss"  # the path of operators outside of all modules, or in the model itself
 MICRO_BATCHES = 2  # measured per step: those after the second are like it, since all gradients exist from the start
+# From a model, training settings and a device: modules, and our names for theirs.
+Builder = Callable[[Model, Training, torch.device], tuple[nn.Module, Callable[[str], str]]]
 # Computes the gradients of its inputs in the forward pass, together with the loss.
 MAKES_GRADIENTS = "torch_nn._linear_cross_entropy_batch_chunked.default"
 
@@ -108,19 +110,20 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def measure(model: Model, training: Training) -> Measured:
+def measure(model: Model, training: Training, builder: Builder | None = None) -> Measured:
     """Train the model for two steps and return the bytes and FLOPs measured in PyTorch.
 
-    The training's device selects the CPU's kernels on real tensors, or a fake GPU, at any size, on tensors without data.
+    The training's device selects the CPU's kernels on real tensors, or a fake GPU, at any size, on tensors without data. ``builder``
+    returns the modules to measure, by default those of the implementation.
     Raises ``UnbuildableError``, also for inputs that PyTorch's kernels reject, and ``FakeCudaUnavailableError``.
     """
     if training.device == "cpu":
         with quiet():
-            return Step(model, training, "cpu").measure()
+            return Step(model, training, "cpu", builder).measure()
     running = huggingface.simulated_runtime() if training.implementation.startswith("transformers") else nullcontext()
     with quiet(), running, fake_cuda.cuda(training.device, training.attention_kernel):
         try:
-            return Step(model, training, "cuda").measure()
+            return Step(model, training, "cuda", builder).measure()
         except RuntimeError as error:  # e.g. a grouped product whose rows are not a multiple of 16 bytes
             raise UnbuildableError(f"PyTorch does not run it: {error}") from error
 
@@ -136,9 +139,9 @@ def build(model: Model, training: Training, device: torch.device) -> tuple[nn.Mo
 class Step:
     """A model with its inputs and its optimizer."""
 
-    def __init__(self, model: Model, training: Training, device: Literal["cuda", "cpu"]) -> None:
+    def __init__(self, model: Model, training: Training, device: Literal["cuda", "cpu"], builder: Builder | None = None) -> None:
         self.device, self.training = torch.device(device), training
-        self.module, self.names = build(model, training, self.device)
+        self.module, self.names = (builder or build)(model, training, self.device)
         self.loss = loss_of(training)
         shape = (training.batch_size, training.sequence_length)
         self.ids, self.targets = (torch.zeros(shape, dtype=torch.long, device=self.device) for _ in range(2))

@@ -1,0 +1,111 @@
+"""How far a plan's implementation, class and setting were measured: one line per plan.
+
+``measured.csv`` has the differences between plans and measured steps of a small model of each class of transformers, written by
+``tools/measure.py``: the largest of each group of figures in percent of what PyTorch measured, or the reason why a step was not measured.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from planner.spec.precision import RECIPES
+from planner.spec.records import Implementation, Model, Precision, Training
+from planner.trace.classes import modeled_class
+from planner.trace.plain import beyond_plain_modules
+
+TABLE = Path(__file__).parent / "measured.csv"
+GROUPS = ("params", "saved", "allocated", "flops", "peak")
+COLUMNS = ("model_type", "attention", "precision", "recompute", "window", *GROUPS, "reason")
+ATTENTION: dict[str, Implementation] = {"sdpa": "transformers", "eager": "transformers-eager"}
+PRECISIONS: tuple[Precision, ...] = ("bf16", "bf16-autocast", "fp32")
+LABELS = {"params": "parameters", "saved": "saved bytes", "allocated": "allocated bytes", "flops": "FLOPs", "peak": "peak"}
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """What is known of a plan's differences from PyTorch. ``equal``: whether all figures but the peak are measured and equal."""
+
+    text: str
+    equal: bool
+
+
+def accuracy(model: Model, training: Training) -> Accuracy:
+    """Return what was measured of the training's implementation, the model's class and the setting."""
+    if training.implementation.startswith("transformers"):
+        return _of_class(model, training)
+    if not training.implementation.startswith("pytorch"):
+        return Accuracy(f"not measured: implementation {training.implementation} is modeled from its source", equal=False)
+    if missing := beyond_plain_modules(model):
+        return Accuracy(f"not measured: no plain PyTorch modules exist for {', '.join(missing)}", equal=False)
+    return Accuracy(
+        "models of these plain PyTorch modules were measured: parameters, saved and allocated bytes, and FLOPs equal", equal=True
+    )
+
+
+def notes(plans: Iterable[tuple[str, Model, Training]]) -> tuple[str, ...]:
+    """Return a line for each statement about models, by name, whose measurement differs or is missing."""
+    names: dict[str, dict[str, None]] = {}
+    for name, model, training in plans:
+        known = accuracy(model, training)
+        if not known.equal:
+            names.setdefault(known.text, {})[name] = None
+    return tuple(f"Accuracy of {', '.join(of)}: {text}." for text, of in names.items())
+
+
+def has_windows(model: Model, n: float) -> bool:
+    """Whether a layer's window is shorter than n tokens."""
+    return any(layer.attention is not None and (layer.attention.window or n) < n for run in model.runs for layer in run.layers)
+
+
+def _of_class(model: Model, training: Training) -> Accuracy:
+    if model.model_type is None and beyond_plain_modules(model):
+        return Accuracy("not measured: model.model_type is not set", equal=False)
+    kind = model.model_type or modeled_class(model)
+    named = f"class {kind}" if model.model_type else f"class {kind}, which stands for a model without model.model_type,"
+    attention = next(name for name, implementation in ATTENTION.items() if implementation == training.implementation)
+    precision = _measured_as(training.precision)
+    window = "w" if has_windows(model, training.sequence_length) else ""
+    rows = [
+        row for row in rows_of(kind) if (row["attention"], row["precision"], row["recompute"]) == (attention, precision, training.recompute)
+    ]
+    row = next((row for row in rows if row["window"] == window), rows[0] if rows else None)
+    if row is None:
+        return Accuracy(f"{named} was not measured in this setting", equal=False)
+    parts = [attention, precision, *(["recompute: full"] if row["recompute"] == "full" else []), *(["window < n"] if row["window"] else [])]
+    setting = ", ".join(parts)
+    if row["reason"]:
+        return Accuracy(f"{named} was not measured with {setting}; {row['reason']}", equal=False)
+    return Accuracy(f"a small model of {named} was measured on a simulated A100 ({setting}): {in_words(row)}", equal=is_equal(row))
+
+
+def is_equal(row: Mapping[str, str]) -> bool:
+    """Whether all figures of a row but the peak are equal."""
+    return not row["reason"] and all(row[group] == "0" for group in GROUPS if group != "peak")
+
+
+def in_words(row: Mapping[str, str]) -> str:
+    """Return the differences of a row in words."""
+    equal = [label for group, label in LABELS.items() if row[group] == "0"]
+    differing = [
+        f"{label} {off.lstrip('+-')} % too {'low' if off.startswith('-') else 'high'}"
+        for group, label in LABELS.items()
+        if (off := row[group]) != "0"
+    ]
+    return ", ".join([*([f"{' and '.join(filter(None, (', '.join(equal[:-1]), equal[-1])))} equal"] if equal else []), *differing])
+
+
+def _measured_as(precision: Precision) -> Precision:
+    """Return the measured precision with the same kind of weights."""
+    recipe = RECIPES[precision]
+    return "bf16-autocast" if recipe.autocast else "fp32" if recipe.weights == "float32" else "bf16"
+
+
+@cache
+def rows_of(model_type: str) -> tuple[dict[str, str], ...]:
+    """Return the rows of a class."""
+    lines = TABLE.read_text(encoding="utf-8").splitlines()
+    return tuple(csv.DictReader(line for number, line in enumerate(lines) if number == 0 or line.startswith(f"{model_type},")))
