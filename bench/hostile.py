@@ -35,8 +35,7 @@ from planner.cli.commands import COMMANDS  # noqa: E402
 from tests import trainer_configs  # noqa: E402
 from tests.hostile_words import WORDS  # noqa: E402
 
-SECONDS, BYTES = 2, 200 << 20
-KILLED_AFTER = 10  # seconds of CPU time
+SECONDS, KILLED_AFTER, BYTES = 2, 10, 200 << 20  # of CPU time and of memory
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 COMMAND = re.compile(r"^\s*::|##\[|##vso\[|##teamcity\[", re.MULTILINE)
 
@@ -240,7 +239,7 @@ def main() -> int:
         found.update(wrong := judge(one, outcome))
         if wrong:
             line = ascii(shlex.join(["planner", *one.arguments]))[:160]
-            print(f"case {number}, {one.kind}: {', '.join(wrong)}: {line}, {outcome.seconds:.1f} s, {outcome.memory >> 20} MB")
+            print(f"case {number}, {one.kind}: {', '.join(wrong)}: {line}, {outcome.seconds:.1f} s, {outcome.memory >> 20} MB", flush=True)
         if arguments.case is not None:
             print(*(f"{name}\n{content!r}" for name, content in one.files.items()), ascii(one.arguments), outcome, sep="\n\n")
     print(f"{arguments.cases} cases of seed {arguments.seed}:", ", ".join(f"{n} {what}" for what, n in found.items()) or "nothing found")

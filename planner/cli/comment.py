@@ -8,6 +8,7 @@ BITBUCKET_TOKEN or SYSTEM_ACCESSTOKEN. Without a pull request, nothing is posted
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from pathlib import Path
@@ -38,6 +39,12 @@ def _id(text: str) -> str:
     return text
 
 
+def _read(path: Path) -> str:
+    if path.exists() and not path.is_file():  # a pipe could be waited for forever
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    return path.read_text(encoding="utf-8")
+
+
 def run(arguments: argparse.Namespace) -> int:
     import json
 
@@ -48,8 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.when != "always" and arguments.review is None:
         return fail(f"comment: --when {arguments.when} requires --review")
     try:
-        report = arguments.file.read_text(encoding="utf-8")
-        new = arguments.when == "always" or wanted(arguments.when, json.loads(arguments.review.read_text(encoding="utf-8")))
+        report = _read(arguments.file)
+        new = arguments.when == "always" or wanted(arguments.when, json.loads(_read(arguments.review)))
     except (ValueError, TypeError, KeyError, RecursionError):
         return fail("comment: the files are not those of planner diff")
     try:

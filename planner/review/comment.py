@@ -14,6 +14,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from planner.review.forges import Comment, Forge, ForgeError, Json, Run, without_html
 
 WHEN = ("always", "on-change", "on-finding")
+_SECRET = {"Authorization", "PRIVATE-TOKEN"}
 _SECONDS = 60
 _PAGES = 100
 _SHOWN = 300  # characters of a forge's message
@@ -112,8 +113,8 @@ def _refused(forge: Forge, method: str, error: HTTPError) -> str:
         text = error.read(10 * _SHOWN).decode(errors="replace")
     except (OSError, HTTPException):
         text = ""
-    for secret in forge.headers.values():
-        text = text.replace(secret.removeprefix("Bearer "), "***")
+    for name in _SECRET & forge.headers.keys():
+        text = text.replace(forge.headers[name].removeprefix("Bearer "), "***")
     hint = {
         401: f"; check {forge.variable}",
         403: f"; {forge.variable} must be allowed to comment",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -276,6 +277,12 @@ def test_a_file_that_is_no_review_exits_with_2(review: bytes, post: Post, tmp_pa
     file = tmp_path / "review.json"
     file.write_bytes(review)
     assert post("gitlab", "--when", "on-change", "--review", str(file))[0] == 2
+
+
+def test_a_pipe_is_not_waited_for(post: Post, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    code, out = post("gitlab", "--when", "on-change", "--review", str(tmp_path / "pipe"))
+    assert (code, "is not a regular file" in out) == (2, True)
 
 
 def test_a_review_without_html_is_not_longer_and_has_its_links() -> None:
