@@ -40,8 +40,9 @@ def compare(base: Snapshot, head: Snapshot, terms: Terms) -> Review:
     """Compare the head with the base."""
     unreadable = {problem.place.file for problem in head.problems}
     renamed = _renamed(base, head)
-    policy_edits = policy.edits(terms.base_policy, terms.policy) if terms.base_policy else ()
-    policy_changed = terms.base_policy is None or bool(policy_edits)
+    broken = policy.POLICY in unreadable
+    policy_edits = policy.edits(terms.base_policy, terms.policy) if terms.base_policy and not broken else ()
+    policy_changed = terms.base_policy is None or broken or bool(policy_edits)
     models, checked = [], []
     for name in sorted({*base.specs, *head.specs, *(model for model, _ in base.saved)} - set(renamed.values())):
         old = base.specs.get(renamed.get(name, name))

@@ -46,7 +46,7 @@ def findings(
         remedies = sum(one.rule.startswith("budget:") for one in found) < REMEDIES
         these, states = _under(replace(model, base=None), policy, today, remedies=remedies)
         if base_policy is not None and base_policy.written is not None:
-            hidden, own = _hidden(model, base_policy, today, these)
+            hidden, own = _hidden(model, base_policy, today, these, remedies=remedies)
             these, states = [*these, *hidden], [*states, *own]
         statuses |= {(one.model, one.scenario, one.budget): one for one in states}
         found += [*these, *_claims(model, from_root), *_unknown_waivers(model, policy, from_root)]
@@ -67,20 +67,29 @@ def _under(model: CheckedModel, policy: Policy, today: date, *, remedies: bool) 
     return [*found, *(_waived(finding, spec, today) for finding in _labels(model, policy))], statuses
 
 
-def _hidden(model: CheckedModel, base_policy: Policy, today: date, reported: Iterable[Finding]) -> tuple[list[Finding], list[BudgetStatus]]:
+def _hidden(
+    model: CheckedModel, base_policy: Policy, today: date, reported: Iterable[Finding], *, remedies: bool
+) -> tuple[list[Finding], list[BudgetStatus]]:
     """Return the findings under the policy of the base that are missing or less severe under the policy of the head."""
     known = {(one.rule, one.scenario, one.severity) for one in reported}
+    whole = replace(model, planned=replace(model.planned, plans=(*model.planned.plans, *filter(None, model.removed.values()))))
+    hidden = [one for one in _under(whole, base_policy, today, remedies=False)[0] if not _is_known(one, known)]
+    if hidden and remedies:
+        broken = tuple(budget for budget in base_policy.budgets if f"budget:{budget.name}" in {one.rule for one in hidden})
+        ways = _under(whole, replace(base_policy, budgets=broken), today, remedies=True)[0]
+        hidden = [one for one in ways if not _is_known(one, known)]
     found, states = [], []
-    plans = (*model.planned.plans, *filter(None, model.removed.values()))
-    for one in _under(replace(model, planned=replace(model.planned, plans=plans)), base_policy, today, remedies=False)[0]:
-        if any((one.rule, one.scenario, severity) in known for severity in _SEVERITIES[: _SEVERITIES.index(one.severity) + 1]):
-            continue
+    for one in hidden:
         severity = base_policy.change_severity if one.severity == "error" else one.severity
         message = f"{one.message}; allowed only {_because(one, model, base_policy)}"
         found.append(replace(one, rule=POLICY_CHANGE, severity=severity, message=message, hint=_SEPARATELY))
         if one.rule.startswith("budget:") and one.scenario not in model.removed:
             states.append(BudgetStatus(one.model, one.scenario, one.rule.removeprefix("budget:"), severity))
     return [*found, *_dropped(model, base_policy, {one.scenario for one in found})], states
+
+
+def _is_known(one: Finding, known: Collection[tuple[str, str, Severity]]) -> bool:
+    return any((one.rule, one.scenario, severity) in known for severity in _SEVERITIES[: _SEVERITIES.index(one.severity) + 1])
 
 
 def _because(finding: Finding, model: CheckedModel, base_policy: Policy) -> str:
@@ -131,7 +140,7 @@ def _exceeded(model: CheckedModel, plan: Plan, budget: Budget, *, remedies: bool
         worth = _worth(limit, was)
         if worth is None or not isinstance(value, int) or (value >= worth if limit.kind == "min" else value <= worth):
             continue
-        figure, wanted = budget.figure, remedies and limit.kind != "min"
+        figure, wanted = budget.figure, remedies and limit.kind != "min" and plan.scenario not in model.removed
         ways = find_remedies(model.planned.spec, plan.scenario, figure, worth, device=limit.kind == "max") if wanted else ()
         none = "no change of the training settings fits" if wanted and not ways and CLAIMABLE[figure].unit == "bytes" else ""
         yield Finding(

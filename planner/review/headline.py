@@ -26,7 +26,7 @@ class Step:
 def headline(review: Review) -> str:
     """Return one sentence: what the changes add and remove over all models, and the budgets that are broken.
 
-    Parameters are counted once per model, other metrics once per scenario.
+    Parameters are counted once per model, other metrics once per scenario that has both sides. Other scenarios are counted.
     """
     figures = _figures(review)
     changed, new, removed = (
@@ -38,6 +38,7 @@ def headline(review: Review) -> str:
         *([f"removes {shrunk[0]} from {shrunk[1]}"] if shrunk else []),
         *_whole(new, "new model", 1, figures),
         *_whole(removed, "removed model", -1, figures),
+        *_scenarios(changed),
         *_others(review, [model for model in changed if not any(_differences(model, figure) for figure in figures)]),
         *([f"{_count(len(review.policy_edits), 'change')} of {POLICY}"] if review.policy_edits else []),
         *_budgets(review),
@@ -54,7 +55,8 @@ def _figures(review: Review) -> Sequence[str]:
 
 def _differences(model: ReviewedModel, figure: str) -> list[int]:
     """Return by how much a metric of a model changed in its scenarios; parameters, which scenarios share, only once."""
-    found = [by for row in model.rows if (by := _difference(row, figure))]
+    whole = model.status in ("new", "removed")
+    found = [by for row in model.rows if (whole or row.status not in ("new", "removed")) and (by := _difference(row, figure))]
     return found[:1] if FIGURES[figure].unit == "parameters" else found
 
 
@@ -85,8 +87,17 @@ def _whole(models: Sequence[ReviewedModel], noun: str, sign: int, figures: Seque
         yield _count(len(models), noun) + (f" with {moved[0]}" if moved else "")
 
 
+def _scenarios(models: Iterable[ReviewedModel]) -> Iterator[str]:
+    """Yield how many scenarios models gained and lost."""
+    for status, verb, where in (("new", "adds", "to"), ("removed", "removes", "from")):
+        counts = [number for model in models if (number := sum(row.status == status for row in model.rows))]
+        if counts:
+            yield f"{verb} {_count(sum(counts), 'scenario')} {where} {_count(len(counts), 'model')}"
+
+
 def _others(review: Review, models: Sequence[ReviewedModel]) -> Iterator[str]:
     """Yield what happened to the models of which no metric of the headline changed."""
+    models = [model for model in models if not any(row.status in ("new", "removed") for row in model.rows)]
     elsewhere = sum(any(row.changes for row in model.rows) for model in models)
     renamed = sum(model.status == "renamed" for model in models)
     unreadable = sum(model.status == "unreadable" for model in review.models)
@@ -116,16 +127,19 @@ def next_steps(review: Review) -> tuple[Step, ...]:
     """Return what one would do about the findings that fail the review, a step per file; empty if there are none."""
     paths = {model.name: model.path for model in review.models}
     waivable: dict[str, dict[str, None]] = {}
+    suggested = set()
     for one in review.findings:
         if one.severity == "error":
-            budgets = waivable.setdefault(paths.get(one.model, one.place.file), {})
+            file = paths.get(one.model, one.place.file)
+            budgets = waivable.setdefault(file, {})
+            suggested |= {file} if one.remedies or one.hint else set()
             if one.rule.startswith("budget:") or one.rule == SIZE_LABEL:
                 budgets[one.rule.removeprefix("budget:")] = None
-    steps = [_step(file, budgets) for file, budgets in list(waivable.items())[:_FILES]]
+    steps = [_step(f"Fix {file}{' as suggested' if file in suggested else ''}", budgets) for file, budgets in [*waivable.items()][:_FILES]]
     more = [Step(f"Fix {_count(len(waivable) - _FILES, 'more file')}.")] if len(waivable) > _FILES else []
     return (*steps, *more, Step("Check again with", "planner diff")) if steps else ()
 
 
-def _step(file: str, budgets: Iterable[str]) -> Step:
+def _step(fix: str, budgets: Iterable[str]) -> Step:
     waivers = ", ".join(f"{{budget: {name}, reason: WHY, until: YYYY-MM-DD}}" for name in budgets)
-    return Step(f"Fix {file} as suggested, or add to it", f"waivers: [{waivers}]") if waivers else Step(f"Fix {file} as suggested.")
+    return Step(f"{fix}, or add to it", f"waivers: [{waivers}]") if waivers else Step(f"{fix}.")

@@ -97,7 +97,9 @@ def _size(text: str) -> int:
 def _head(review: Review) -> Iterator[str]:
     first, summary = headline(review), wording.summary(review)
     yield from ("## Model capacity", "", f"**{escape(first)}**", "")
-    counted = filter(None, (summary if first != summary else "", wording.verdict(review), f"Compared with {review.base}."))
+    counted = filter(
+        None, (summary if first != summary and review.changed else "", wording.verdict(review), f"Compared with {review.base}.")
+    )
     yield escape(" ".join(counted))
     if steps := next_steps(review):
         yield from ("", "**Next:**", *(f"- {escape(one.what)}{one.code and f' <code>{escape(one.code)}</code>'}" for one in steps))

@@ -27,7 +27,8 @@ def text(review: Review, style: Style = PLAIN) -> str:
 def _lines(review: Review, style: Style) -> Iterator[str]:
     first, summary = headline(review), wording.summary(review)
     yield from [style.bold(printable(first))] if first != summary else []
-    yield printable(f"Against {review.base}: {summary} {wording.verdict(review)}".rstrip())
+    counted = [] if first != summary and not review.changed else [summary]  # the headline has it
+    yield printable(" ".join(filter(None, (f"Against {review.base}:", *counted, wording.verdict(review)))).removesuffix(":"))
     statuses = wording.budget_statuses(review)
     for model in review.changed:
         yield ""

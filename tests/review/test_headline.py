@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -69,6 +70,13 @@ def test_new_and_removed_models_are_apart_from_changes() -> None:
     )
 
 
+def test_scenarios_that_come_and_go_change_no_parameters_of_a_model() -> None:
+    figures = {"params_total": B, "peak_bytes": GIB}
+    long, short = ReviewedScenario("long", "new", None, figures), ReviewedScenario("short", "removed", figures, None)
+    assert of(model("a", long, short), model("b", long)) == "Adds 2 scenarios to 2 models; removes 1 scenario from 1 model."
+    assert of(model("a", row(peak_bytes=(GIB, 2 * GIB)), long)) == "Adds 1.000 GiB of peak to 1 model; adds 1 scenario to 1 model."
+
+
 def test_other_metrics_have_their_turn_if_parameters_and_peak_are_equal() -> None:
     assert of(model("a", row(train_flops=(10**18, 3 * 10**18)))) == "Adds 2.000 EFLOP of train FLOPs to 1 model."
     both = of(model("a", row(peak_bytes=(GIB, 2 * GIB))), model("b", row(activations_bytes=(1, 2))))
@@ -107,21 +115,20 @@ WAIVER = "{{budget: {}, reason: WHY, until: YYYY-MM-DD}}"
 
 def test_next_steps_name_the_file_and_the_waiver_of_each_model() -> None:
     assert steps(finding("budget:x"), finding("budget:y"), finding("budget:x"), finding("expect", name="b")) == [
-        f"Fix specs/a.yaml as suggested, or add to it waivers: [{WAIVER.format('x')}, {WAIVER.format('y')}]",
-        "Fix specs/b.yaml as suggested.",
+        f"Fix specs/a.yaml, or add to it waivers: [{WAIVER.format('x')}, {WAIVER.format('y')}]",
+        "Fix specs/b.yaml.",
         "Check again with planner diff",
     ]
 
 
 def test_a_waiver_belongs_to_the_model_even_if_the_line_is_in_a_file_that_it_extends() -> None:
-    assert steps(finding("size_label", "specs/base.yaml"))[0].startswith(
-        "Fix specs/a.yaml as suggested, or add to it waivers: [{budget: size_label,"
-    )
+    assert steps(finding("size_label", "specs/base.yaml"))[0].startswith("Fix specs/a.yaml, or add to it waivers: [{budget: size_label,")
+    assert steps(replace(finding("budget:x"), hint="use less"))[0].startswith("Fix specs/a.yaml as suggested, or add")
 
 
 def test_next_steps_name_few_files_and_none_if_nothing_fails() -> None:
     assert steps(*(finding("budget:x", name=name) for name in "abcde"))[3:] == ["Fix 2 more files.", "Check again with planner diff"]
-    assert steps(finding("unknown-key", "specs/broken.yaml", ""))[0] == "Fix specs/broken.yaml as suggested."
+    assert steps(finding("unknown-key", "specs/broken.yaml", ""))[0] == "Fix specs/broken.yaml."
     assert steps(finding("budget:x", severity="waived"), finding("size_label", severity="warning")) == []
 
 

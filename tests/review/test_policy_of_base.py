@@ -58,6 +58,23 @@ def test_the_base_decides_how_severe_that_is(repo: Repo) -> None:
     assert [one["severity"] for one in repo.review("--base", base)["findings"]] == ["warning"]
 
 
+def test_a_policy_with_errors_is_a_finding_and_no_edit(repo: Repo) -> None:
+    base = on_branch(repo, POLICY + "budgts: 1\n")
+    repo.write(spec(n_layers="3"))
+    review = repo.review("--base", base)
+    assert review["policy_edits"] == []
+    assert sorted(one["rule"] for one in review["findings"]) == ["policy_change", "unknown-key"]
+
+
+def test_what_only_the_change_allows_has_remedies(repo: Repo) -> None:
+    repo.write(POLICY.replace("params_total, max: 150k", "peak_bytes, max: 4MB"), "planner.yaml")
+    base = repo.commit()
+    (repo.root / "planner.yaml").unlink()
+    repo.write(spec(batch_size="64"))
+    (finding,) = repo.review("--base", base)["findings"]
+    assert (finding["rule"], bool(finding["remedies"])) == ("policy_change", True)
+
+
 def test_a_waiver_allows_it_in_view_of_all(repo: Repo) -> None:
     base = on_branch(repo, POLICY.replace("150k", "1.5M"))
     repo.write(spec(n_layers="3") + "waivers: [{budget: cap, reason: agreed, until: 2027-01-31}]\n")
@@ -69,7 +86,7 @@ def test_a_policy_that_changes_alone_or_becomes_stricter_is_no_finding(repo: Rep
     base = on_branch(repo, POLICY.replace("150k", "1.5M"))
     assert repo.review("--base", base)["findings"] == []
     code, out, _ = repo.run("diff", "--base", base, "--exit-code")
-    assert (code, "No changes of models: the only model matches the base. 1 change of planner.yaml." in out) == (1, True)
+    assert (code, "No changes of models: the only model matches the base; 1 change of planner.yaml." in out) == (1, True)
     repo.write(POLICY.replace("150k", "140k"), "planner.yaml")
     repo.write(spec(n_layers="3"))
     assert [one["rule"] for one in repo.review("--base", base)["findings"]] == ["budget:cap"]
