@@ -160,13 +160,15 @@ def positive(c: Reading, name: str, value: Any) -> int:
     """Return a positive integer."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise c.refusal(f"`{name}: {show(value)}` is not a positive integer")
+    if value >= 2**53:  # above the sizes of a spec
+        raise c.refusal(f"`{name}: {show(value)}` exceeds 2^53 - 1")
     return value
 
 
 def _layers(c: Reading, name: str, value: Any) -> int:
-    if positive(c, name, value) > MAX_LAYERS:
+    if isinstance(value, int) and value > MAX_LAYERS:
         raise c.refusal(f"`{name}: {show(value)}` exceeds {MAX_LAYERS:,} layers")
-    return int(value)
+    return positive(c, name, value)
 
 
 def _count(c: Reading, name: str, value: Any) -> int:

@@ -56,15 +56,16 @@ def escape(text: str) -> str:
 
 def table(headings: Sequence[str], align: str, rows: Iterable[Sequence[str]], total: Sequence[str] = ()) -> Iterator[str]:
     """Yield the lines of a table of raw text, unpadded, so that a diff shows only the rows that changed."""
-    yield _row(map(escape, headings))
-    yield _row("--:" if side == "r" else "---" for side in align)
+    yield line_of(map(escape, headings))
+    yield line_of("--:" if side == "r" else "---" for side in align)
     for row in rows:
-        yield _row(map(escape, row))
+        yield line_of(map(escape, row))
     if total:
-        yield _row(f"**{escape(cell)}**" if cell else "" for cell in total)
+        yield line_of(f"**{escape(cell)}**" if cell else "" for cell in total)
 
 
-def _row(cells: Iterable[str]) -> str:
+def line_of(cells: Iterable[str]) -> str:
+    """Return a row of a table."""
     return f"| {' | '.join(cells)} |"
 
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from planner.report import quantity, units
 from planner.report.columns import FIGURES, OVERVIEW
-from planner.report.markdown import escape
+from planner.report.markdown import escape, line_of
 from planner.report.overview import label
 from planner.review import wording
 from planner.review.headline import headline, next_steps
@@ -75,7 +75,7 @@ def markdown(review: Review, blob: str = "", limit: int = LIMIT) -> str:
     unchanged = space.fit(_unchanged(review), str, "lists of unchanged models")
     sections = [
         "\n".join(head),
-        _section("Findings", [_line(("", "finding", "where")), _line(("---",) * 3), *findings] if findings else []),
+        _section("Findings", [line_of(("", "finding", "where")), line_of(("---",) * 3), *findings] if findings else []),
         _section("Changes", [*_HEADING, *rows] if rows else []),
         _section(f"Changes of {POLICY}", policy),
         _section("Why", why, gap="\n\n"),
@@ -110,7 +110,7 @@ def _section(title: str, parts: Sequence[str], gap: str = "\n") -> str:
 
 
 def _finding(finding: Finding, blob: str) -> str:
-    return _line((_MARKS[finding.severity], "<br>".join(map(escape, wording.sentences(finding))), _place(finding.place, blob)))
+    return line_of((_MARKS[finding.severity], "<br>".join(map(escape, wording.sentences(finding))), _place(finding.place, blob)))
 
 
 def _overview(model: ReviewedModel, row: ReviewedScenario, figures: Sequence[str], statuses: wording.BudgetStatuses) -> str:
@@ -121,7 +121,7 @@ def _overview(model: ReviewedModel, row: ReviewedScenario, figures: Sequence[str
     for budget, state in statuses.get((model.name, row.scenario), ()):
         by_state.setdefault(state, []).append(escape(budget))
     budgets = "<br>".join(f"{_MARKS[state]} {', '.join(names)}" for state, names in by_state.items())
-    return "\n".join(map(_line, [(name, "", "", budgets), *_metrics(row, figures)]))
+    return "\n".join(map(line_of, [(name, "", "", budgets), *_metrics(row, figures)]))
 
 
 def _metrics(row: ReviewedScenario, figures: Sequence[str]) -> Iterator[tuple[str, str, str, str]]:
@@ -175,18 +175,18 @@ def _details(model: ReviewedModel) -> Iterator[str]:
 
 def _figures(row: ReviewedScenario) -> Iterator[str]:
     if row.before is None or row.after is None:
-        yield _line(("metric", row.status, "exact value"))
-        yield _line(("---", "--:", "--:"))
+        yield line_of(("metric", row.status, "exact value"))
+        yield line_of(("---", "--:", "--:"))
         for name, value in (row.after or row.before or {}).items():
             if value and name in FIGURES:
-                yield _line((name, _whole(quantity.rounded(FIGURES[name], value)), units.exact(value)))
+                yield line_of((name, _whole(quantity.rounded(FIGURES[name], value)), units.exact(value)))
         return
-    yield _line(("metric", "before", "after", "change", "cause"))
-    yield _line(("---", "--:", "--:", "--:", "---"))
+    yield line_of(("metric", "before", "after", "change", "cause"))
+    yield line_of(("---", "--:", "--:", "--:", "---"))
     for change in row.changes:
         before, after = quantity.pair(FIGURES[change.figure], change.before, change.after)
         moved = wording.moved_by(change)
-        yield _line((change.figure, *map(_whole, (before, after, wording.change(change), moved))))
+        yield line_of((change.figure, *map(_whole, (before, after, wording.change(change), moved))))
 
 
 def _notes(review: Review) -> Iterator[str]:
@@ -213,10 +213,6 @@ def _missing(missing: dict[str, int]) -> str:
 def _whole(text: str) -> str:
     """Keep a number, its unit and the arrow behind it on one line."""
     return _UNIT.sub("\N{NO-BREAK SPACE}", text)
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _place(place: Place, blob: str) -> str:

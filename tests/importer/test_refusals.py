@@ -55,6 +55,7 @@ def without(config: Config, key: str) -> Config:
         (LLAMA | {"hidden_size": None}, "`hidden_size` is missing"),
         (LLAMA | {"num_hidden_layers": 10**30}, "exceeds 10,000 layers"),
         (LLAMA | {"hidden_size": True}, "`hidden_size: True` is not a positive integer"),
+        (LLAMA | {"hidden_size": 10**400}, "`hidden_size: 100000000000000000...0000000000000000000` exceeds 2^53 - 1"),
         (LLAMA | {"hidden_size": 48.0}, "`hidden_size: 48.0` is not a positive integer"),
         (LLAMA | {"intermediate_size": [80, 80, 80]}, "`intermediate_size: [80, 80, 80]` is not a positive integer"),
         (LLAMA | {"attention_bias": "yes"}, "`attention_bias: 'yes'` is neither true nor false"),

@@ -105,11 +105,12 @@ EXAMPLES: tuple[Config, ...] = (
     NEOX, LLAMA_IN_NEOX, {"model": OLMO2, "optimizer": {"name": "adamw"}}, olmo_core(64, 2, 64, {"n_heads": 2}), NANOTRON,
     LEVANTER | {"model": {"type": "mixtral"}, "vocab_size": 97}, LLAMA3, DEEPSEEK,
     MISTRAL | {"moe": {"num_experts": 8, "num_experts_per_tok": 2}},
-    {"model": {"name": "llama3", "flavor": "8B", "converters": []}, "training": {"seq_len": 8, "dtype": "float32"}},
+    {"model": {"name": "llama3", "flavor": "8B", "converters": []}, "training": {"seq_len": 8, "dtype": "float32"},
+     "activation_checkpoint": {"mode": "full"}},
 )  # fmt: skip
 
 
-HOSTILE: tuple[Any, ...] = (None, True, 0, -1, 1.5, 10**30, "", "wide", [], ["a"], [1], {}, {"a": 1}, {"name": 1})
+HOSTILE: tuple[Any, ...] = (None, True, 0, -1, 1.5, 10**30, 10**400, "", "wide", [], ["a"], [1], {}, {"a": 1}, {"name": 1})
 
 
 def changed(config: Config, value: object) -> list[Config]:

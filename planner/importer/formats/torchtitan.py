@@ -131,7 +131,10 @@ def _read(given: Given) -> Imported:
         raise UnsupportedConfigError(f"torchtitan config: {name} has no flavor {show(flavor)}; it has {', '.join(FLAVORS[name])}")
     sizes = {key: leaves(value) for key, value in FLAVORS[name][base].items()}
     sections = {key: leaves(value) for key, value in given.config.items()}
-    sections["activation_checkpoint"] = {"mode": "selective", **(sections.get("activation_checkpoint") or {})}  # its default
+    checkpoint = sections.get("activation_checkpoint") or {}
+    if not isinstance(checkpoint, dict):
+        raise UnsupportedConfigError(f"torchtitan config: `activation_checkpoint: {show(checkpoint)}` is not a section")
+    sections["activation_checkpoint"] = {"mode": "selective", **checkpoint}  # its default
     return read(_ROWS[name], {**sizes, **sections}, f"torchtitan's {name} {flavor}")
 
 
