@@ -65,6 +65,8 @@ class _Collector(Visitor):
     def checkpoint(self, node: Checkpoint) -> None:
         for tensor in node.inputs:
             self.save(tensor, node.path, "input of a checkpointed region", node.component)
+        for tensor in node.outputs_saved:
+            self.save(tensor, tensor.storage.path, "output saved in a checkpointed region", tensor.storage.component)
 
     def repeat(self, node: Repeat) -> None:
         self.go(node.body)

@@ -189,7 +189,7 @@ class BackwardPass(Visitor):
         references = _reference_counts(node.body)
         with self.within(references, inside):
             self.go(reversed(node.body[end:]))
-            ForwardPass(self.timeline, node.body, inside, "backward").run_again(node.again)
+            ForwardPass(self.timeline, node.body, inside, "backward").run_again(node.again, node.outputs_saved)
             self.recomputed = not node.whole
             self.go(reversed(node.body[first:end]))
             self.recomputed = False

@@ -79,7 +79,7 @@ def total(nodes: Iterable[Node], count: Literal["forward", "full", "causal", "ba
 
 def recomputed(nodes: Iterable[Node]) -> Size:
     """Sum the FLOPs that the backward pass recomputes."""
-    return sum(copies * total(node.again, "forward") for node, copies in visit(nodes) if isinstance(node, Checkpoint))
+    return sum(copies * total(node.recomputed, "forward") for node, copies in visit(nodes) if isinstance(node, Checkpoint))
 
 
 def _by_component(nodes: Iterable[Node]) -> dict[Component, Size]:

@@ -29,6 +29,7 @@ class ForwardPass(Visitor):
         self.entering: Storage | None = None
         self.saved_outside: Size = 0
         self.once: list[tuple[int, Size]] = []
+        self.allocated: set[Storage] = set()  # from the start: outputs that a recomputed region has saved
         # How many operators have yet to read a storage, by 1 or 0 (a size): whether they read this one of a tensor's possible storages.
         self.readers: dict[Storage, dict[Size, int]] = {}
         for node, _ in visit(nodes):
@@ -42,8 +43,9 @@ class ForwardPass(Visitor):
         self.go(nodes)
         self.timeline.add(-self.until_the_end)
 
-    def run_again(self, nodes: Sequence[Node]) -> None:
-        """Recompute a checkpointed region. When it stops, everything but saved tensors is freed."""
+    def run_again(self, nodes: Sequence[Node], outputs_saved: Iterable[Tensor]) -> None:
+        """Recompute a checkpointed region, except for saved outputs. When it stops, everything but saved tensors is freed."""
+        self.allocated = {tensor.storage for tensor in outputs_saved}
         self.go(nodes)
         for storage, size in self.storages.items():
             self.timeline.add(self.timeline.size(storage.bytes) * self.saved.get(storage, 0) - size)
@@ -53,7 +55,7 @@ class ForwardPass(Visitor):
         read = {storage for tensor in node.inputs for storage, _ in tensor.parts}
         for storage in dict.fromkeys(tensor.storage for tensor in node.outputs if tensor.storage not in read):
             self.storages[storage] = self.timeline.size(storage.bytes)
-            self.timeline.add(self.storages[storage])
+            self.timeline.add(0 if storage in self.allocated else self.storages[storage])
             if storage.until_forward_ends:
                 self.until_the_end = self.until_the_end + self.storages[storage] * (1 - self.saved.get(storage, 0))
         if node.outputs:  # else it marks the end of a variable's scope

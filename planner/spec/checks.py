@@ -263,13 +263,14 @@ def kernels(settings: Settings, _: Document) -> Problems:
 def capped_scores(settings: Settings, document: Document) -> Problems:
     """Fused attention cannot cap the scores."""
     implementation = settings.get("implementation")
-    if implementation not in FUSED:
+    if implementation not in (*FUSED, "torchtitan"):
         return
+    eager = f"{implementation}-eager" if implementation in FUSED else "pytorch-eager"
     for layer in (layer for group in document.groups for layer in group.layers):
         if attends(layer) and layer.get_or_none("attention.logit_softcap") is not None:
             section, key = (settings, "implementation") if settings.written("implementation") else (layer, "attention.logit_softcap")
             message = f"the fused attention of implementation {implementation} cannot cap the scores (attention.logit_softcap)"
-            yield section.problem(key, "softcap", message, f"write training.implementation: {implementation}-eager")
+            yield section.problem(key, "softcap", message, f"write training.implementation: {eager}")
 
 
 def capped_logits(settings: Settings, document: Document) -> Problems:

@@ -54,8 +54,8 @@ def heads_mixed(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
     def attend(q: Tensor, k: Tensor, v: Tensor, _bias: Tensor | None = None) -> Tensor:
         return t.implementation.attention(t, q, k, v, terms)
 
-    again, whole = t.training.recompute == "selective", t.implementation.recomputes_whole
-    return op.merge_heads(t, t.checkpoint(attend, *inputs, whole=whole) if again else attend(*inputs))
+    whole = t.implementation.recomputes_whole
+    return op.merge_heads(t, t.checkpoint(attend, *inputs, whole=whole) if t.recomputes_attention else attend(*inputs))
 
 
 def heads(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -86,11 +86,13 @@ def heads(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: 
     if kind.qkv != "separate":
         k, v = t.implementation.split_kv(t, k, v, H)
     if layer.positions.type == "rope":
-        before = q, k
+        unrotated = q, k
         tables = positions.rotary(t, layer)
-        q = t.implementation.rotate(t, q, tables)
-        if not kind.shared_kv:
-            k = t.implementation.rotate(t, k, tables)
+        if t.implementation.rotate_both and not kind.shared_kv:
+            q, k = t.implementation.rotate_both(t, q, k, tables)
+        else:
+            q = t.implementation.rotate(t, q, tables)
+            k = k if kind.shared_kv else t.implementation.rotate(t, k, tables)
         op.keep_alive(t, *before)
     if kind.shared_kv:
         k, v = positions.keys_and_values[K, h]

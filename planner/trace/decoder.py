@@ -135,7 +135,7 @@ def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | Non
             return finished(t, chunked_cross_entropy(t, x, head, bias, targets))
         if t.model.logit_softcap:
             logits = op.softcap(t, logits)
-        after = kind in {"cross_entropy", "cross_entropy_shifted"}
+        after = kind in {"cross_entropy", "cross_entropy_shifted"} or (kind == "default" and t.implementation.loss_outside)
         if after:
             op.keep_alive(t, x)
         made = loss(t, logits, targets)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -12,7 +12,7 @@ from planner.trace.sizes import Size
 from planner.trace.tensor import Tensor
 
 if TYPE_CHECKING:
-    from planner.trace.tape import Tape
+    from planner.trace.tape import Node, Tape
 
 Sublayer: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -59,8 +59,20 @@ class Implementation:
     cross_entropy: Callable[[Tape, Tensor, Tensor], Tensor]
     # Return the stack's default loss.
     default_loss: Callable[[Tape, Tensor, Tensor], Tensor]
-    # Whether recomputation runs whole checkpointed regions, or stops at the last saved tensor.
+    # Whether recomputation runs whole checkpointed regions before they run backward.
     recomputes_whole: bool = False
+    # Whether recomputation stops at the last saved tensor.
+    stops_early: bool = True
+    # Return the outputs that selective recomputation of a layer saves, of its operators. None: it recomputes the inside of attention.
+    saved_outputs: Callable[[Sequence[Node]], tuple[Tensor, ...]] | None = None
+    # Rotate queries and keys together. None: one after the other.
+    rotate_both: Callable[[Tape, Tensor, Tensor, tuple[Tensor, Tensor]], tuple[Tensor, Tensor]] | None = None
+    # Return the tables of n positions for a number of rotated channels. None: cosines and sines.
+    rotary_tables: Callable[[Tape, Size, Size], tuple[Tensor, Tensor]] | None = None
+    # Kernels of fused attention in order of preference. Empty: PyTorch's own order.
+    attention_kernels: tuple[str, ...] = ()
+    # Whether the loss is computed outside the model, whose last hidden states are freed by then.
+    loss_outside: bool = False
     # Return the dtype of the causal mask of context_length² elements that each layer, or the model, stores in a buffer, if any.
     mask_buffer: Callable[[Tape, Literal["layer", "model"]], Dtype | None] = lambda _t, _owner: None
     # Whether fused attention gets a mask instead of a flag if the sequence is at least as long as the layer's window.

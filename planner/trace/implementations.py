@@ -6,6 +6,7 @@ from planner.spec import records
 from planner.trace.implementation import Implementation
 from planner.trace.megatron import MEGATRON
 from planner.trace.pytorch import PYTORCH, PYTORCH_EAGER
+from planner.trace.torchtitan import TORCHTITAN
 from planner.trace.transformers import TRANSFORMERS, TRANSFORMERS_EAGER
 
 IMPLEMENTATIONS: dict[records.Implementation, Implementation] = {
@@ -14,4 +15,5 @@ IMPLEMENTATIONS: dict[records.Implementation, Implementation] = {
     "transformers": TRANSFORMERS,
     "transformers-eager": TRANSFORMERS_EAGER,
     "megatron": MEGATRON,
+    "torchtitan": TORCHTITAN,
 }

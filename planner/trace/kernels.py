@@ -83,8 +83,8 @@ def kernel(t: Tape, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, *, 
         possible["efficient"] = "efficient_attention"
     if half and same and bias is None and head_dim <= FLASH_WIDEST_HEAD:
         possible["flash"] = "flash_attention"
-    automatic = ["cudnn", "flash", "efficient", "math"] if t.training.device == "h100" else ["flash", "efficient", "math"]
-    for name in automatic if forced == "auto" else [forced]:
+    automatic = ("cudnn", "flash", "efficient", "math") if t.training.device == "h100" else ("flash", "efficient", "math")
+    for name in (t.implementation.attention_kernels or automatic) if forced == "auto" else (forced,):
         if name in possible:
             return possible[name]
     raise UnsupportedError(f"the {forced} attention kernel does not support these inputs; choose one of: {', '.join(possible)}")

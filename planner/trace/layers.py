@@ -67,10 +67,11 @@ def decoder_layer(t: Tape, layer: Layer, positions: PositionTables, x: Tensor) -
 
 
 def recomputed(t: Tape, body: Sublayer, x: Tensor, *tables: Tensor) -> Tensor:
-    """Run a layer. Full recomputation saves only its input and the tables that layers share."""
-    if t.training.recompute != "full":
+    """Run a layer. Full recomputation saves only its input and the tables that layers share, selective recomputation outputs too."""
+    selective = t.training.recompute == "selective"
+    if t.training.recompute == "none" or (selective and t.recomputes_attention):
         return body(x)
-    return t.checkpoint(lambda x, *_: body(x), x, *tables, whole=t.implementation.recomputes_whole)
+    return t.checkpoint(lambda x, *_: body(x), x, *tables, whole=t.implementation.recomputes_whole, selective=selective)
 
 
 def with_layer_input(t: Tape, layer: Layer, x: Tensor, inputs: Tensor) -> Tensor:

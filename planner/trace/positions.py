@@ -26,7 +26,8 @@ class PositionTables:
             if dtype := t.implementation.mask_buffer(t, "model"):
                 t.buffer("bias", (model.context_length, model.context_length), dtype)
             ids = t.implementation.position_ids(t, n)
-            self.tables = {(dim, windowed): rotary_tables(t, n, dim) for dim, windowed in rotary}
+            make = t.implementation.rotary_tables or rotary_tables
+            self.tables = {(dim, windowed): make(t, n, dim) for dim, windowed in rotary}
             self.alibi_in_rows = t.modules.alibi.startswith("row")
             self.biases = {H: alibi(t, B, n, H) for H in heads}
             self.masks = {window: t.implementation.mask(t, B, n, window) for window in windows}

@@ -118,8 +118,9 @@ class Checkpoint:
     """A checkpointed region: it saves only ``inputs``, and the backward pass recomputes its operations from them.
 
     ``whole``: all operations are recomputed before any of them runs backward, as in Megatron-LM (core/tensor_parallel/random.py) and
-    PyTorch's reentrant checkpoint. Otherwise as in PyTorch's non-reentrant one, which starts when the first saved tensor is read and stops
-    as soon as the last one is recomputed.
+    PyTorch's reentrant checkpoint. Otherwise as in PyTorch's non-reentrant one, which starts when the first saved tensor is read and, if it
+    ``stops_early``, stops as soon as the last one is recomputed. ``outputs_saved`` are outputs of operators inside that it saves too, so
+    that these operators are not recomputed (create_selective_checkpoint_contexts).
     """
 
     inputs: tuple[Tensor, ...]
@@ -127,25 +128,32 @@ class Checkpoint:
     path: str
     component: str
     whole: bool
+    stops_early: bool = True
+    outputs_saved: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()  # its body has them
 
     @property
     def saved_tensors(self) -> tuple[Tensor, ...]:
         """The tensors that it saves for backward."""
-        return self.inputs
+        return (*self.inputs, *self.outputs_saved)
 
     @property
     def again(self) -> tuple[Node, ...]:
-        """The operations that the backward pass recomputes: all, or with PyTorch's early stop those up to the last saved tensor.
+        """The operations that the backward pass recomputes or reads: all, or with PyTorch's early stop those up to the last saved tensor.
 
         Operators pack saved inputs before their kernel runs, so the last kernel is skipped if it saves only inputs.
         """
-        if self.whole:
+        if self.whole or not self.stops_early:
             return self.body
         last = max(number for number, node in enumerate(self.body) if node.saved_tensors)
         made = {storage for tensor in self.body[last].outputs for storage, _ in tensor.parts}
         saves_output = any(storage in made for tensor in self.body[last].saved_tensors for storage, _ in tensor.parts)
         return self.body[: last + saves_output]
+
+    @property
+    def recomputed(self) -> tuple[Node, ...]:
+        """The operations that run once more in the backward pass."""
+        return tuple(node for node in self.again if not set(node.outputs) & set(self.outputs_saved))
 
 
 Node: TypeAlias = "Operation | Repeat | Checkpoint"
@@ -266,6 +274,11 @@ class Tape:
         """The device whose kernels are modeled."""
         return "cpu" if self.training.device == "cpu" else "cuda"
 
+    @property
+    def recomputes_attention(self) -> bool:
+        """Whether the inside of attention is recomputed alone."""
+        return self.training.recompute == "selective" and not self.implementation.saved_outputs
+
     @contextmanager
     def at(self, name: str, component: str | None = None) -> Iterator[None]:
         """Set the path and the component of the operations inside."""
@@ -372,11 +385,17 @@ class Tape:
         self.nodes.append(Repeat(count, tuple(nodes), Carry(x, inside, made, last)))
         return last
 
-    def checkpoint(self, body: Callable[..., Tensor], *inputs: Tensor, whole: bool) -> Tensor:
-        """Trace ``body`` as a checkpointed region that saves only ``inputs``. A region that saves nothing is not checkpointed."""
+    def checkpoint(self, body: Callable[..., Tensor], *inputs: Tensor, whole: bool, selective: bool = False) -> Tensor:
+        """Trace ``body`` as a checkpointed region that saves only ``inputs``. A region that saves nothing is not checkpointed.
+
+        ``selective``: it also saves the outputs that the implementation selects.
+        """
         outer, self.nodes = self.nodes, []
         result = body(*inputs)
         nodes, self.nodes = self.nodes, outer
         saves = any(node.saved_tensors for node in nodes)
-        self.nodes += [Checkpoint(inputs, tuple(nodes), self.path, self.component, whole)] if saves else nodes
+        select = self.implementation.saved_outputs
+        outputs = select(nodes) if selective and select else ()
+        region = Checkpoint(inputs, tuple(nodes), self.path, self.component, whole, self.implementation.stops_early, outputs)
+        self.nodes += [region] if saves else nodes
         return result

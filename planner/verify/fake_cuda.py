@@ -91,9 +91,9 @@ def native_kernels() -> Iterator[None]:
 class FusedAttention(TorchFunctionMode):
     """Runs ``F.scaled_dot_product_attention`` by the kernel that a GPU selects, or by the one that is forced (``auto``: none)."""
 
-    def __init__(self, generation: Generation, forced: AttentionKernel) -> None:
+    def __init__(self, order: tuple[AttentionKernel, ...], forced: AttentionKernel) -> None:
         super().__init__()
-        self.generation, self.forced = generation, forced
+        self.order, self.forced = order, forced
 
     def __torch_function__(
         self, func: Callable[..., object], _types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -104,7 +104,7 @@ class FusedAttention(TorchFunctionMode):
     def kernel(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> AttentionKernel:
         """Return the kernel that runs for q (B, H, n, h), k and v (B, K, n, h).
 
-        By PyTorch 2.13's ``sdp_utils``: of the kernels that support the inputs, the first in the generation's order runs. Raises
+        By PyTorch 2.13's ``sdp_utils``: of the kernels that support the inputs, the first in order runs. Raises
         ``CannotMeasureError`` if the selected kernel does not support them.
         """
         width, same = q.shape[-1], v.shape[-1] == q.shape[-1]
@@ -119,7 +119,7 @@ class FusedAttention(TorchFunctionMode):
             if not supports[self.forced]:
                 raise CannotMeasureError(f"attention kernel {self.forced} does not support {q.dtype} heads of width {width} here")
             return self.forced
-        return next(name for name in ORDER[self.generation] if supports[name])
+        return next(name for name in self.order if supports[name])
 
     def attend(
         self,
@@ -196,8 +196,10 @@ class MissingOperators(TorchDispatchMode):  # type: ignore[no-untyped-call] # un
 
 
 @contextmanager
-def cuda(generation: Generation = "a100", forced: AttentionKernel = "auto") -> Iterator[None]:
-    """Use fake tensors inside the context; ``device="cuda"`` is a fake GPU of this generation."""
+def cuda(
+    generation: Generation = "a100", forced: AttentionKernel = "auto", order: tuple[AttentionKernel, ...] | None = None
+) -> Iterator[None]:
+    """Use fake tensors inside the context; ``device="cuda"`` is a fake GPU of this generation. ``order``: of its attention kernels."""
     with ExitStack() as stack:
         if not HAS_CUDA:
             stack.enter_context(device_guard())
@@ -209,5 +211,5 @@ def cuda(generation: Generation = "a100", forced: AttentionKernel = "auto") -> I
         stack.enter_context(mock.patch("torch.cuda.synchronize"))  # bitsandbytes' optimizers wait for their kernels
         stack.enter_context(FakeTensorMode())
         stack.enter_context(MissingOperators())  # type: ignore[no-untyped-call] # untyped in torch
-        stack.enter_context(FusedAttention(generation, forced))
+        stack.enter_context(FusedAttention(order or ORDER[generation], forced))
         yield

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name that every PyTorch program gives it
 
 from planner.spec.records import Training
-from planner.verify import CannotMeasureError
+from planner.verify import CannotMeasureError, torchtitan
 from planner.verify.modules import CausalLM
 
 # From a module, ids and targets: the loss, and the model's output, which a program may keep until the step ends.
@@ -67,7 +67,8 @@ def loss_of(training: Training) -> LossFunction:
     """Return the function of the training's loss. Raises ``CannotMeasureError`` if the implementation does not support it."""
     of_transformers = training.implementation.startswith("transformers")
     if training.loss == "default":
-        return default_of_transformers if of_transformers else default_of_modules
+        of_modules = torchtitan.loss if training.implementation == "torchtitan" else default_of_modules
+        return default_of_transformers if of_transformers else of_modules
     if of_transformers and training.loss.startswith("linear"):
         raise CannotMeasureError(
             f"loss {training.loss} is not supported with implementation {training.implementation}, whose classes return logits"

@@ -16,12 +16,11 @@ from torch.utils._pytree import tree_leaves
 
 from planner.spec.precision import RECIPES
 from planner.spec.records import Model, Training
-from planner.verify import fake_cuda, huggingface
+from planner.verify import fake_cuda, huggingface, modules, torchtitan
 from planner.verify.allocations import AllocationTracker, dtype_name
 from planner.verify.engine import backward
 from planner.verify.losses import loss_of
 from planner.verify.measured import CHECKPOINT, Measured, Phase, SavedStorage
-from planner.verify.modules import CausalLM
 from planner.verify.optimizers import Trainer, muon_names
 from planner.verify.parts import UnbuildableError
 
@@ -120,8 +119,9 @@ def measure(model: Model, training: Training, builder: Builder | None = None) ->
     if training.device == "cpu":
         with quiet():
             return Step(model, training, "cpu", builder).measure()
+    order = torchtitan.KERNELS if training.implementation == "torchtitan" else None
     running = huggingface.simulated_runtime() if training.implementation.startswith("transformers") else nullcontext()
-    with quiet(), running, fake_cuda.cuda(training.device, training.attention_kernel):
+    with quiet(), running, fake_cuda.cuda(training.device, training.attention_kernel, order):
         try:
             return Step(model, training, "cuda", builder).measure()
         except RuntimeError as error:  # e.g. a grouped product whose rows are not a multiple of 16 bytes
@@ -133,7 +133,7 @@ def build(model: Model, training: Training, device: torch.device) -> tuple[nn.Mo
     dtype = dtype_of_weights(training)
     if training.implementation.startswith("transformers"):
         return huggingface.build(model, training, device, dtype), lambda name: huggingface.our_name(name, model)
-    return CausalLM(model, training, device, dtype), str
+    return (torchtitan if training.implementation == "torchtitan" else modules).CausalLM(model, training, device, dtype), str
 
 
 class Step:

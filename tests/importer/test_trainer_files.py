@@ -179,9 +179,25 @@ def test_the_training_half_of_torchtitan_is_read() -> None:
     )
     assert imported.training == {
         "sequence_length": 8192, "batch_size": 1, "precision": "bf16-autocast", "recompute": "full", "optimizer": "adamw",
-        "optimizer_kernel": "foreach",
+        "optimizer_kernel": "foreach", "implementation": "torchtitan",
     }  # fmt: skip
-    assert any("`activation_checkpoint.mode: 'selective'` is not modeled" in note for note in torchtitan("llama3", "8B").notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "recompute", "noted"),
+    [
+        ("llama3", "", None, True),  # by default every second layer
+        ("llama3", 'mode = "none"', None, False),
+        ("llama3", 'selective_ac_option = "op"', "selective", False),
+        ("llama3", 'mode = "selective"\nselective_ac_option = "1"', "full", False),
+        ("qwen3", 'mode = "selective"\nselective_ac_option = "op"', None, True),  # the operators of its modules are not modeled
+        ("llama3", 'mode = "memory_budget"', None, True),
+    ],
+)
+def test_the_recomputation_of_torchtitan_is_read(name: str, given: str, recompute: str | None, noted: bool) -> None:
+    imported = torchtitan(name, "8B", f"[activation_checkpoint]\n{given}\n")
+    assert imported.training.get("recompute") == recompute
+    assert any("`activation_checkpoint.mode: " in note and "is not modeled" in note for note in imported.notes) == noted
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,29 @@ def _precision(c: Reading) -> str:
     return "bf16" if c.of(_STORED) == "bf16" else "bf16-autocast" if c.of(_COMPUTED) == "bf16" else "fp32"
 
 
+_MODE, _OPTION = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
+
+
+def _recompute(c: Reading) -> str | None:
+    """Return the recomputation: of all layers, of the operators that are not saved, or of none. The mode is always there."""
+    mode, option = c.value(_MODE), str(c.value(_OPTION) or 2)
+    if mode == "full" or (mode == "selective" and option in {"0", "1"}):
+        return "full"
+    if mode == "selective" and option == "op" and c.row.settings.get("training.implementation") == "torchtitan":
+        return "selective"
+    if mode == "selective":
+        c.notes.append(f"`{_MODE}: 'selective'` with `selective_ac_option: {show(option)}` is not modeled; {RECOMPUTES_NOTHING}")
+    elif mode != "none":
+        c.notes.append(f"`{_MODE}: {show(mode)}` is not modeled; {RECOMPUTES_NOTHING}")
+    return None
+
+
 _TRAINING = row(
     {"context_length": size("training.seq_len", 2048), "training.sequence_length": same("context_length")},
     training_tokens("training.steps", "training.global_batch_size"),
     {"training.batch_size": size("training.local_batch_size training.batch_size", 8)},
     {"training.precision": code(_precision, *_FP8, _STORED, _COMPUTED)},
-    recompute("activation_checkpoint.mode", ["full"]), optimizer("optimizer.name"),
+    {"training.recompute": code(_recompute, _MODE, _OPTION)}, optimizer("optimizer.name"),
     {"training.optimizer_kernel": choice("optimizer.implementation", {"fused": None, "foreach": "foreach", "for-loop": "for-loop"}, None)},
     only={
         "model.norm_type": ("rmsnorm", "fused_rmsnorm", "compiled_rmsnorm"), "training.enable_cpu_offload": False,
@@ -46,7 +63,7 @@ _TRAINING = row(
         RUNS: (
             "training.mixed_precision_reduce training.gc_freq training.gc_debug training.compile training.deterministic training.seed "
             + " ".join(f"activation_checkpoint.{one}" for one in (
-                "selective_ac_option", "per_op_sac_force_recompute_mm_shapes_by_fqns", "early_stop", "memory_budget", "preserve_rng_state",
+                "per_op_sac_force_recompute_mm_shapes_by_fqns", "early_stop", "memory_budget", "preserve_rng_state",
                 "determinism_check", "debug", "visualize_memory_budget_pareto"))
             + " compile debug comm experimental quantize float8 mx"
         ),
@@ -64,17 +81,17 @@ _TRAINING = row(
             "training.dataloader.prefetch_factor"
         ),
     },
-    notes=(
-        "the sizes are those of the flavor in torchtitan 0.2.2",
-        "torchtitan's own kernels are not modeled; activations are those of PyTorch's modules",
-    ),
+    notes=("the sizes are those of the flavor in torchtitan 0.2.2",),
 )  # fmt: skip
 
+_OTHER_MODULES = row(notes=("torchtitan's own modules are not modeled; activations are those of PyTorch's modules",))
 _BUFFER = {"experts.correction_bias": "buffer"}  # with which the router balances the experts
 _ROWS: Mapping[str, Row] = {
-    "llama3": row(Row(LLAMA.settings, LLAMA.only, LLAMA.ignored), _TRAINING),
-    "qwen3": row(MISTRAL, where(HAS_EXPERTS, {"experts.d_ff": size("moe_inter_dim", 768), **_BUFFER}), HEAD_NORM, _TRAINING),
-    "deepseek_v3": row(DEEPSEEK, _BUFFER, _TRAINING),
+    "llama3": row(Row(LLAMA.settings, LLAMA.only, LLAMA.ignored), {"training.implementation": "torchtitan"}, _TRAINING),
+    "qwen3": row(
+        MISTRAL, where(HAS_EXPERTS, {"experts.d_ff": size("moe_inter_dim", 768), **_BUFFER}), HEAD_NORM, _TRAINING, _OTHER_MODULES
+    ),
+    "deepseek_v3": row(DEEPSEEK, _BUFFER, _TRAINING, _OTHER_MODULES),
 }
 
 

@@ -19,7 +19,7 @@ Device = Literal["a100", "h100", "cpu"]
 Loss = Literal["default", "cross_entropy", "cross_entropy_shifted", "linear_cross_entropy", "linear_cross_entropy_chunked"]
 Ema = Literal["none", "fp32", "bf16"]
 OptimizerKernel = Literal["fused", "foreach", "for-loop"]
-Implementation = Literal["pytorch", "pytorch-eager", "transformers", "transformers-eager", "megatron"]
+Implementation = Literal["pytorch", "pytorch-eager", "transformers", "transformers-eager", "megatron", "torchtitan"]
 MuonExperts = Literal["adamw", "each"]
 FlopsConvention = Literal["matmul", "matmul-causal", "6nd", "6nd-kaplan", "palm", "hardware"]
 FUSED = ("pytorch", "transformers")  # implementations whose attention is one kernel
@@ -71,12 +71,15 @@ class Training:
     dropout: Fraction = key("Dropout probability, from 0 to below 1; at 0 no masks are saved.", default=Fraction(0), least=0, below=1,
         example=0.1, aliases="resid_pdrop embd_pdrop attn_pdrop hidden_dropout attention_dropout")
     recompute: Recompute = key("Activation recomputation (checkpointing): none, only the inside of attention (selective), or every layer "
-        "(full).", default="none", aliases="gradient_checkpointing activation_checkpointing checkpointing recompute_granularity "
-        "recomputation", values={"full": "true yes on all block blocks checkpoint checkpointing activation gradient-checkpointing uniform",
+        "(full). Under implementation torchtitan, selective recomputes every layer, but saves the outputs of fused attention and of every "
+        "other matrix product.", default="none",
+        aliases="gradient_checkpointing activation_checkpointing checkpointing recompute_granularity recomputation",
+        values={"full": "true yes on all block blocks checkpoint checkpointing activation gradient-checkpointing uniform",
         "none": "false no off"})
     implementation: Implementation = key("Modeled implementation: PyTorch modules with fused attention (pytorch) or with matmul, softmax, "
-        "matmul (pytorch-eager); the modules of Hugging Face transformers 5 with either (transformers, transformers-eager); or the fused "
-        "stack of Korthikanti et al. 2022 (megatron).", default="pytorch", aliases="attn_implementation backend attention_implementation",
+        "matmul (pytorch-eager); the modules of Hugging Face transformers 5 with either (transformers, transformers-eager); the fused "
+        "stack of Korthikanti et al. 2022 (megatron); or Llama 3's modules in torchtitan 0.2, not compiled (torchtitan).",
+        default="pytorch", aliases="attn_implementation backend attention_implementation",
         values={"pytorch": "torch sdpa flash flash-attention flash_attention_2", "pytorch-eager": "eager math",
         "transformers": "hf huggingface hugging-face"})
     device: Device = key("Target device class: A100, H100 or CPU.", default="a100", aliases="gpu accelerator hardware",
