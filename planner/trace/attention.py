@@ -79,9 +79,9 @@ def heads(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: 
         k = normalized(linear(t, x, K * h, "k_proj", bias=kind.k_bias), K, "k_norm")
         v = linear(t, x, K * h, "v_proj", bias=kind.v_bias)
     else:
-        before = projections(t, kind, x)
-        q, k, v = normalized(before[0], H, "q_norm"), normalized(before[1], K, "k_norm"), before[2]
-        op.keep_alive(t, *before[:2])
+        made = projections(t, kind, x)
+        q, k, v = normalized(made[0], H, "q_norm"), normalized(made[1], K, "k_norm"), made[2]
+        op.keep_alive(t, *made[:2])
     v = v.view(B, K, n, v.shape[2] // K)
     if kind.qkv != "separate":
         k, v = t.implementation.split_kv(t, k, v, H)
@@ -93,7 +93,7 @@ def heads(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: 
         else:
             q = t.implementation.rotate(t, q, tables)
             k = k if kind.shared_kv else t.implementation.rotate(t, k, tables)
-        op.keep_alive(t, *before)
+        op.keep_alive(t, *unrotated)
     if kind.shared_kv:
         k, v = positions.keys_and_values[K, h]
     else:
