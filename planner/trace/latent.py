@@ -29,13 +29,13 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, positions: Po
             q = blocks.linear(t, source, H * h, "q_b_proj", bias=False)
         q_nope, q_rope = op.split(t, q, (B, H, n, kind.nope_dim), (B, H, n, kind.rope_dim))
         compressed = blocks.linear(t, x, kind.kv_rank + kind.rope_dim, "kv_a_proj_with_mqa", bias=kind.bias)
-        kv, k_rope = op.split(t, compressed, (B, n, kind.kv_rank), (B, 1, n, kind.rope_dim))
-        kv = blocks.norm(t, norm, kv, "kv_a_layernorm")
+        narrow, k_rope = op.split(t, compressed, (B, n, kind.kv_rank), (B, 1, n, kind.rope_dim))
+        narrow = blocks.norm(t, norm, narrow, "kv_a_layernorm")
         if layer.positions.type == "rope":
             tables = positions.rotary(t, layer)
             q_rope, k_rope = (rotate_pairs(t, part, tables) for part in (q_rope, k_rope))
         queries = op.cat(t, q_nope, q_rope)
-        kv = blocks.linear(t, kv, H * (kind.nope_dim + kind.v_dim), "kv_b_proj", bias=False)
+        kv = blocks.linear(t, narrow, H * (kind.nope_dim + kind.v_dim), "kv_b_proj", bias=False)
         k_nope, v = op.split(t, kv, (B, H, n, kind.nope_dim), (B, H, n, kind.v_dim))
         keys = op.fill(t, k_nope, k_rope, (B, H, n, h))
         queries.by_head = keys.by_head = True
@@ -47,6 +47,7 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, positions: Po
         with t.limited_to(seen):
             mixed = heads_mixed(t, queries, keys, v, positions.scores(layer))
         out = blocks.linear(t, t.show("heads joined", mixed), d, "o_proj", bias=kind.bias)
+        op.keep_alive(t, x, q, compressed, narrow, q_rope, k_rope, queries, keys, v)
         return t.implementation.drop(t, out)
 
 
