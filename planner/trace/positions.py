@@ -94,10 +94,11 @@ def rotary_tables(t: Tape, n: Size, rotary_dim: Size) -> tuple[Tensor, Tensor]:
 
 
 def stored_tables(t: Tape, n: Size, rotary_dim: Size) -> tuple[Tensor, Tensor]:
-    """Return halves [n, rotary_dim / 2] of rows that are selected from a buffer of all positions and cast to the weights' dtype."""
+    """Return halves [n, rotary_dim / 2] of rows that are selected from a buffer of all positions and, in most classes, cast."""
     t.buffer("embed_positions", (t.model.context_length, rotary_dim), "float32")
     (wide,) = t.record("index", [], [t.tensor((n, rotary_dim), "float32", needs_grad=False)], by=stored_tables)
-    cos, sin = op.split(t, op.cast(t, wide, t.precision.weights), *[(n, rotary_dim // 2)] * 2)
+    rows = wide if t.modules.tables_in_float32 else op.cast(t, wide, t.precision.weights)
+    cos, sin = op.split(t, rows, *[(n, rotary_dim // 2)] * 2)
     return cos, sin
 
 
