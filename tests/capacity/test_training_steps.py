@@ -9,7 +9,8 @@ from tests.capacity.training_steps import cases, model, training
 
 # All peaks are exact but these seven, which lie inside recomputed layers on the CPU.
 LOOSER = {
-    "4fb4609c": 0.0007, "0989c734": 0.0007, "d1a31898": 0.0004, "3205aede": 0.0004,  # experts
+    # experts: the measurement's dispatch mode makes IndexBackward copy its zeros, which PyTorch's engine alone fills in place
+    "4fb4609c": 0.0007, "0989c734": 0.0007, "d1a31898": 0.0004, "3205aede": 0.0004,
     "d42973b3": 0.0004, "a2acbc13": 0.0004, "b94f4e6e": 0.0004,
 }  # fmt: skip
 CASES = cases()
