@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from planner.importer.engine import Reading
 from planner.importer.keys import Source, alike, code, positive, size
-from planner.importer.named import COMPILED, DATA, DEVICES, KERNELS, PAGED, PARTIAL, RUNS, STATES, TUNES, is_on
+from planner.importer.named import COMPILED, DATA, DEVICES, KERNELS, PARTIAL, RUNS, TUNES, is_on
 from planner.importer.reader import show
 
 # With the kernel of PyTorch's optimizer; None where there is no choice.
 _OPTIMIZERS: dict[str, tuple[str, str | None]] = {
     "adamw_torch": ("adamw", "foreach"), "adamw_torch_fused": ("adamw", "fused"), "adamw_hf": ("adamw", "foreach"),
-    "adamw_bnb_8bit": ("adamw-8bit", None), "adamw_8bit": ("adamw-8bit", None), "paged_adamw_8bit": ("adamw-8bit", None),
     "adafactor": ("adafactor", None), "sgd": ("sgd", None), "muon": ("muon", None),
+    "adamw_bnb_8bit": ("adamw-8bit", None), "adamw_8bit": ("adamw-8bit", None), "lion_32bit": ("lion-32bit", None),
+    "lion_8bit": ("lion-8bit", None), "ademamix": ("ademamix", None), "ademamix_8bit": ("ademamix-8bit", None),
+    "adamw_torch_8bit": ("adamw-8bit-torchao", None), "adamw_torch_4bit": ("adamw-4bit", None),
 }  # fmt: skip
-# bitsandbytes' states have 32 bits whatever the weights are; those of the spec language follow the weights.
-_FLOAT32_STATES: dict[str, tuple[str, str | None]] = {
-    "paged_adamw_32bit": ("adamw", None), "lion_32bit": ("lion", None), "paged_lion_32bit": ("lion", None),
+_PAGED: dict[str, tuple[str, str | None]] = {
+    "paged_adamw_8bit": ("adamw-8bit", None), "paged_adamw_32bit": ("adamw-32bit", None), "paged_lion_32bit": ("lion-32bit", None),
+    "paged_lion_8bit": ("lion-8bit", None), "paged_ademamix_32bit": ("ademamix", None), "paged_ademamix_8bit": ("ademamix-8bit", None),
 }  # fmt: skip
 
 _FUSED = ("auto", "sdpa", "fa2", "flash_attention_2")  # attention without a matrix of scores
@@ -75,21 +77,23 @@ def steps() -> dict[str, Source]:
 
 
 def optimizer(name: str) -> dict[str, Source]:
-    """Return the optimizer under the key ``name``, and its kernel."""
+    """Return the optimizer under the key ``name``, its kernel, and whether its state is paged."""
+
+    def given(c: Reading) -> object:
+        found = c.found(name)
+        return found[1] if found else c.own("adamw_torch_fused")
 
     def chosen(c: Reading) -> tuple[str, str | None]:
-        found = c.found(name)
-        given = found[1] if found else c.own("adamw_torch_fused")
-        known = _OPTIMIZERS | _FLOAT32_STATES
-        if isinstance(given, str) and given in _FLOAT32_STATES and c["training.precision"] == "bf16":
-            raise c.refusal(f"`{name}: {show(given)}`: {STATES} over bfloat16 weights")
-        if not isinstance(given, str) or given not in known:
-            raise c.unsupported(name, given, known)
-        if given.startswith("paged"):
-            c.omits.append(f"{PAGED} ({given})")
-        return known[given]
+        known, value = _OPTIMIZERS | _PAGED, given(c)
+        if not isinstance(value, str) or value not in known:
+            raise c.unsupported(name, value, known)
+        return known[value]
 
-    return {"training.optimizer": code(lambda c: chosen(c)[0], name), "training.optimizer_kernel": code(lambda c: chosen(c)[1], name)}
+    return {
+        "training.optimizer": code(lambda c: chosen(c)[0], name),
+        "training.optimizer_kernel": code(lambda c: chosen(c)[1], name),
+        "training.paged": code(lambda c: given(c) in _PAGED or None, name),
+    }
 
 
 def attention(name: str, *others: str, eager: object = "eager") -> dict[str, Source]:

@@ -31,7 +31,6 @@ DEVICES = "division among devices, offloading, and the data types that come with
 OFFLOADED = "offloading of activations to the host"
 COMPILED = "compilation"
 TOKENS = "embedding rows of added tokens"
-PAGED = "paging of optimizer states to the host; they are counted on the device"
 AUTOCAST = "autocast over bfloat16 weights, which computes some operators, such as layer norm, in float32"
 LENGTH = "the length of the longest sample, which the file does not limit; the sequence length is the catalog's"
 CHUNKED = "a loss computed in chunks; the logits are counted as the implementation holds them"

@@ -122,14 +122,15 @@ def refusal(text: str, **changed: object) -> str:
     [
         (AXOLOTL, "llama-3.1-8b", {
             "batch_size": 1, "sequence_length": 8192, "gradient_accumulation": 8, "precision": "bf16", "optimizer": "adamw-8bit",
-            "recompute": "full", "implementation": "transformers",
+            "paged": True, "recompute": "full", "implementation": "transformers",
         }),
         (LLAMA_FACTORY, "llama-3-8b", {
             "batch_size": 1, "sequence_length": 2048, "gradient_accumulation": 2, "precision": "bf16-autocast", "optimizer": "adamw",
             "optimizer_kernel": "fused", "recompute": "full", "implementation": "transformers",
         }),
         (TORCHTUNE, "llama-3.2-1b", {
-            "batch_size": 4, "gradient_accumulation": 1, "precision": "bf16", "optimizer": "adamw-8bit", "implementation": "pytorch",
+            "batch_size": 4, "gradient_accumulation": 1, "precision": "bf16", "optimizer": "adamw-8bit", "paged": True,
+            "implementation": "pytorch",
         }),
         (TRL, "qwen2.5-0.5b", {
             "batch_size": 8, "sequence_length": 1024, "gradient_accumulation": 1, "precision": "bf16-autocast", "optimizer": "adamw",
@@ -208,6 +209,23 @@ def test_autocast_over_bfloat16_weights_is_stated() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "changed", "training"),
+    [
+        (AXOLOTL, {"optimizer": "paged_adamw_32bit"}, {"optimizer": "adamw-32bit", "paged": True}),
+        (AXOLOTL, {"optimizer": "lion_8bit"}, {"optimizer": "lion-8bit", "paged": None}),
+        (AXOLOTL, {"optimizer": "adamw_torch_4bit"}, {"optimizer": "adamw-4bit", "paged": None}),
+        (LLAMA_FACTORY, {"optim": "paged_ademamix_8bit"}, {"optimizer": "ademamix-8bit", "paged": True}),
+        (LLAMA_FACTORY, {"use_muon": True, "optim": "paged_adamw_8bit"}, {"optimizer": "muon", "paged": None}),
+        (TORCHTUNE, {"optimizer_in_bwd": True}, {"optimizer": "adamw-8bit", "paged": True, "optimizer_in_backward": True}),
+        (TORCHTUNE, {"optimizer": {"_component_": "torchao.optim.AdamW4bit"}}, {"optimizer": "adamw-4bit", "optimizer_kernel": None}),
+    ],
+)
+def test_optimizers(text: str, changed: dict[str, Any], training: dict[str, Any]) -> None:
+    imported = read(text, **changed)
+    assert {key: imported.training.get(key) for key in training} == training
+
+
+@pytest.mark.parametrize(
     ("text", "changed", "reason"),
     [
         (AXOLOTL, {"adapter": "lora"}, "`adapter: 'lora'`: adapters are not planned yet; the model alone: planner show llama-3.1-8b"),
@@ -215,7 +233,6 @@ def test_autocast_over_bfloat16_weights_is_stated() -> None:
         (AXOLOTL, {"unfrozen_parameters": ["^lm_head"]}, "training of a part of the weights is not planned yet"),
         (AXOLOTL, {"rl": "dpo"}, "`rl: 'dpo'`: only training on the next token is planned"),
         (AXOLOTL, {"fp16": True}, "`fp16`: gradient scaling of float16 weights is not planned"),
-        (AXOLOTL, {"optimizer": "paged_adamw_32bit"}, "the states of this optimizer are not planned over bfloat16 weights"),
         (AXOLOTL, {"optimizer": "galore_adamw"}, "`optimizer: 'galore_adamw'` is not supported"),
         (AXOLOTL, {"base_model": "a/b"}, "the catalog has no 'a/b', and nothing is downloaded; import its config.json"),
         (AXOLOTL, {"extra_hidden_layers": 2}, "unsupported key `extra_hidden_layers: 2`"),
@@ -224,7 +241,6 @@ def test_autocast_over_bfloat16_weights_is_stated() -> None:
         (LLAMA_FACTORY, {"stage": "dpo"}, "`stage: 'dpo'`: only training on the next token is planned"),
         (LLAMA_FACTORY, {"do_train": False}, "`do_train` is not on, so that nothing is trained"),
         (LLAMA_FACTORY, {"use_galore": True}, "the states of this optimizer are not planned"),
-        (TORCHTUNE, {"optimizer_in_bwd": True}, "gradients that are freed during the backward pass are not planned"),
         (TORCHTUNE, {"dtype": "fp16"}, "`dtype: 'fp16'` is not supported"),
         (TORCHTUNE, {"model": {"_component_": "torchtune.models.llama3_2.lora_llama3_2_1b", "lora_rank": 8}}, "adapters are not planned"),
         (TORCHTUNE, {"model": {"_component_": "torchtune.models.llama3_2.llama3_2_1b", "tie": 1}}, "`model.tie`: changes of the published"),

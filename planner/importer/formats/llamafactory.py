@@ -53,6 +53,7 @@ LLAMA_FACTORY = program(
     {
         "training.optimizer": when(flag("use_muon"), "muon", optimizer("optim")["training.optimizer"]),
         "training.optimizer_kernel": when(flag("use_muon"), None, optimizer("optim")["training.optimizer_kernel"]),
+        "training.paged": when(flag("use_muon"), None, optimizer("optim")["training.paged"]),
     },
     {"training.recompute": code(_recompute, "disable_gradient_checkpointing")},
     attention("flash_attn", eager="disabled"),

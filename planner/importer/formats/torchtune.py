@@ -27,7 +27,11 @@ _BUILDERS = {
     "qwen2.qwen2_7b": "Qwen/Qwen2-7B",
 }  # fmt: skip
 _SIZED = {"qwen2_5": "Qwen/Qwen2.5", "qwen3": "Qwen/Qwen3"}  # builders qwen3_1_7b_base and qwen3_1_7b_instruct: Qwen/Qwen3-1.7B
-_CHOICES = {"torch.optim.AdamW": "adamw", "torch.optim.Adam": "adam", "bitsandbytes.optim.AdamW8bit": "adamw-8bit"}
+_CHOICES = {
+    "torch.optim.AdamW": "adamw", "torch.optim.Adam": "adam", "bitsandbytes.optim.AdamW8bit": "adamw-8bit",
+    "bitsandbytes.optim.PagedAdamW8bit": "adamw-8bit", "torchao.optim.AdamW8bit": "adamw-8bit-torchao",
+    "torchao.optim.AdamW4bit": "adamw-4bit",
+}  # fmt: skip
 _PAGED = "bitsandbytes.optim.PagedAdamW8bit"
 
 
@@ -63,11 +67,8 @@ def _optimizer(c: Reading) -> str:
     given = c.value("optimizer._component_")
     if given is None:
         raise c.refusal("`optimizer._component_` is missing, so that nothing is trained")
-    if given == _PAGED:
-        c.omits.append(f"{PAGED} ({given})")
-        return "adamw-8bit"
     if not isinstance(given, str) or given not in _CHOICES:
-        raise c.unsupported("optimizer._component_", given, (*_CHOICES, _PAGED))
+        raise c.unsupported("optimizer._component_", given, _CHOICES)
     return _CHOICES[given]
 
 
@@ -98,11 +99,12 @@ TORCHTUNE = program(
     {
         "training.optimizer": code(_optimizer, "optimizer._component_"),
         "training.optimizer_kernel": code(_kernel, "optimizer.fused", "optimizer._component_"),
+        "training.paged": code(lambda c: c.value("optimizer._component_") == _PAGED or None, "optimizer._component_"),
+        "training.optimizer_in_backward": when(flag("optimizer_in_bwd"), True),
     },
     {"training.recompute": when(flag("enable_activation_checkpointing"), "full"), "training.implementation": "pytorch"},
     {"notes.loss": code(_loss, "loss._component_"), "notes.packing": code(_packed, "dataset.packed")},
     refused={
-        "gradients that are freed during the backward pass are not planned": "optimizer_in_bwd",
         OBJECTIVE: "teacher_model teacher_checkpointer ref_checkpointer reward_and_value_model grpo_samples",
         QUANTIZED: "quantizer",
         CHANGED: "resize_token_embeddings",
