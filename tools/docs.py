@@ -61,7 +61,7 @@ ABOUT_PYTHON = """\
 The functions have the names of the commands and return records. The examples on this page are run by the tests, in a checkout."""
 UNKNOWN = """\
 - The first of several accumulated passes: bytes between the phases are those of the last one of a step, in which all gradients exist.
-- Temporary memory of the updates of torchao's optimizers, whose kernels torch.compile builds. Their state is from source, not measured.
+- Temporary memory of the updates of torchao's optimizers, whose kernels torch.compile builds.
 - Paged optimizer state of bitsandbytes, which is in unified memory: in the model states, but not in the peak.
 - Other kernels, drivers and releases. `planner verify SPEC --all` measures your installed PyTorch.
 - Model quality."""

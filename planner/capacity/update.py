@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from planner.capacity.figures import Weight
-from planner.capacity.optimizers import TORCHAO, ElementBytes, muon_updates, of_transformers, shared_bytes
+from planner.capacity.optimizers import BITSANDBYTES, TORCHAO, ElementBytes, muon_updates, of_transformers, shared_bytes
 from planner.capacity.states import tensors_of
 from planner.spec.precision import RECIPES, separate_gradients
 from planner.spec.records import Optimizer, OptimizerKernel, Training
@@ -124,7 +124,9 @@ def not_modeled(training: Training) -> tuple[str, ...]:
     """Return the temporary memory of updates that the peak omits."""
     lines = []
     if training.optimizer in TORCHAO:
-        lines.append(f"temporary memory of the update of {training.optimizer}, which torch.compile builds (from source, not measured)")
+        lines.append(f"temporary memory of the update of {training.optimizer}, which torch.compile builds")
+    if training.optimizer in BITSANDBYTES and training.device == "cpu":
+        lines.append(f"temporary memory of the update of {training.optimizer} on a CPU")
     if RECIPES[training.precision].master and not separate_gradients(training) and not copies_gradients(training):
         lines.append("float32 copies of the gradients that an unfused update makes")
     return tuple(lines)

@@ -122,8 +122,9 @@ def test_updates_in_the_backward_pass_are_refused(setting: str, reason: str, tmp
     assert f"optimizer_in_backward {reason}" in capsys.readouterr().err
 
 
-# Elements per state tensor, from torchao 0.18: _AdamBase._new_buffer quantizes whole blocks from 4,096 elements on; OptimState8bit.zeros,
-# OptimState4bit.zeros and OptimStateFp8.zeros store codes, a float32 scale per block, and a float32 map of 256 or 16 values.
+# Bytes of a state tensor of so many elements. torchao 0.18: _AdamBase._new_buffer quantizes whole blocks from 4,096 elements on;
+# OptimState8bit.zeros, OptimState4bit.zeros and OptimStateFp8.zeros store codes, a float32 scale per block, and a float32 map of 256 or
+# 16 values. A real step of each has the same bytes.
 @pytest.mark.parametrize(
     ("optimizer", "of_4096", "of_4224"),
     [

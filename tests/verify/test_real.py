@@ -18,7 +18,8 @@ from planner.verify.real import measure_loss, measure_optimizer
 
 LAYER = Layer(Attention(4, 4, 16), FeedForward(96))
 SMALL = Model(250, 250, 40, 64, 2, (Run(2, (LAYER,)),))
-NEEDS = {"lion": "lion_pytorch", "adamw-8bit": "bitsandbytes"}
+BITSANDBYTES = ("adamw-8bit", "adamw-32bit", "lion-8bit", "lion-32bit", "ademamix", "ademamix-8bit")
+NEEDS = {"lion": "lion_pytorch", **dict.fromkeys(BITSANDBYTES, "bitsandbytes")}
 PRECISIONS: tuple[tuple[Precision, GradientDtype], ...] = (
     ("fp32", "fp32"),
     ("bf16-autocast", "fp32"),
@@ -29,7 +30,7 @@ PRECISIONS: tuple[tuple[Precision, GradientDtype], ...] = (
 
 
 @pytest.mark.parametrize(("precision", "gradient_dtype"), PRECISIONS)
-@pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd", "sgd-momentum", "adafactor", "muon", "lion", "adamw-8bit"])
+@pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd", "sgd-momentum", "adafactor", "muon", "lion", *BITSANDBYTES])
 def test_the_state_of_a_real_optimizer_equals_the_plan(optimizer: Optimizer, precision: Precision, gradient_dtype: GradientDtype) -> None:
     if optimizer in NEEDS and importlib.util.find_spec(NEEDS[optimizer]) is None:
         pytest.skip(f"{NEEDS[optimizer]} is not installed")
