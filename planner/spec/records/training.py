@@ -54,9 +54,9 @@ class Training:
         "fp16-master (fp16 or fp32); other precisions determine it.",
         default="fp32", derived="fp32, under fp16-master fp16", aliases="grad_dtype gradient_precision",
         values={"bf16": "bfloat16 torch.bfloat16", "fp16": "float16 torch.float16 half", "fp32": "float32 torch.float32 float"})
-    optimizer: Optimizer = key("Optimizer, which determines the state per parameter. Names with 8bit or 32bit and ademamix are bitsandbytes', those "
-        "with torchao, 4bit or fp8 torchao's; adafactor is PyTorch's, under transformers that of its Trainer.", default="adamw",
-        aliases="optim optimiser",
+    optimizer: Optimizer = key("Optimizer, which determines the state per parameter. Names with 8bit or 32bit and ademamix are of "
+        "bitsandbytes, those with torchao, 4bit or fp8 of torchao; adafactor is PyTorch's, under transformers that of its Trainer.",
+        default="adamw", aliases="optim optimiser",
         values={"adamw": "adam-w adamw_torch adamw_torch_fused adamw-fused",
         "adamw-8bit": "adamw8bit adam8bit adam-8bit adamw_8bit adamw_bnb_8bit 8bit-adam",
         "sgd-momentum": "momentum sgd_momentum sgdm nesterov", "adamw-32bit": "adamw_bnb paged_adamw_32bit",
