@@ -13,6 +13,7 @@ EXAMPLES = (("planner schema > spec.schema.json", "the JSON Schema, for editors"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "of",
+        metavar="{spec,policy,csv}",
         choices=("spec", "policy", "csv"),
         nargs="?",
         default="spec",

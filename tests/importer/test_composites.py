@@ -202,8 +202,17 @@ def test_a_composite_without_its_text_part_is_refused(missing: str) -> None:
 
 
 def test_an_outer_size_that_the_text_part_does_not_have_is_refused() -> None:
-    with pytest.raises(UnsupportedConfigError, match=r"`vocab_size: 99` and `text_config.vocab_size: 32000` disagree"):
+    with pytest.raises(
+        UnsupportedConfigError,
+        match=r"`vocab_size: 99` and `text_config.vocab_size: 32000` disagree; make them equal with planner import --set vocab_size=…",
+    ):
         read_huggingface({"model_type": "llava", "vocab_size": 99, "text_config": {"model_type": "llama"}})
+
+
+def test_a_projector_that_has_a_configuration_is_named_once() -> None:
+    config = {"model_type": "granite_speech", "projector_config": {"hidden_size": 8}, "encoder_config": {"hidden_size": 8}}
+    (omitted,) = read_huggingface({**config, "text_config": {"model_type": "granite"}}).omits
+    assert sorted(omitted.split(" and ")) == ["encoder", "projector"]
 
 
 @pytest.mark.filterwarnings("ignore")  # transformers' own

@@ -118,7 +118,8 @@ def _check_agreement(config: Config, text: Config, row: Row, name: str, path: st
         above, value = config.get(key), text.get(key)
         if above is not None and value is not None and above != value:
             raise UnsupportedConfigError(
-                f"{name} config: `{key}: {show(above)}` and `{path}.{key}: {show(value)}` disagree; remove one of them"
+                f"{name} config: `{key}: {show(above)}` and `{path}.{key}: {show(value)}` disagree; make them equal "
+                f"with planner import --set {key}=… or --set {path}.{key}=…"
             )
 
 
@@ -156,5 +157,5 @@ def other_parts(config: Config, path: str = "") -> tuple[str, ...]:
 
 def _parts(keys: Iterable[str]) -> tuple[str, ...]:
     kinds = (key.removesuffix("_config").replace("_", " ") for key in keys)
-    named = [f"{kind} tower" if kind in ("vision", "audio") else kind for kind in kinds]
+    named = [f"{kind} tower" if kind in ("vision", "audio") else kind for kind in kinds if kind != "projector"]
     return (f"{', '.join(named)} and projector" if named else "projector of images or sound",)
