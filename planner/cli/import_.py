@@ -6,9 +6,9 @@ assignments, a shell script, a command line, or a list of arguments. docs/format
 Programs: Hugging Face, Megatron-LM, torchtitan, nanotron, levanter, OLMo-core, OLMo, axolotl, torchtune, LLaMA-Factory, TRL, DeepSeek,
 Meta and Mistral, GPT-NeoX, LitGPT and nanoGPT.
 
-Unrecognized keys are listed. An unsupported setting that could change the counts is an
-error (exit code 1); the importer never guesses. If model.safetensors.index.json is in the same folder, its total size is compared with
-the imported parameters, and a difference exits with 1. planner run, show and validate also accept a config.json directly.
+Unrecognized keys are listed. An unsupported setting that could change the counts is an error (exit code 1); the importer never guesses.
+If model.safetensors.index.json is in the same folder, its total size is compared with the imported parameters, and a difference exits
+with 1. Commands that accept a spec also accept such a file directly.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("spec", metavar="SPEC", help="spec file")
+    parser.add_argument("spec", metavar="SPEC", help="spec file or catalog model")
     parser.add_argument(
         "--set",
         metavar="KEY=VALUES",
