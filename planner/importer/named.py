@@ -32,7 +32,7 @@ OFFLOADED = "offloading of activations to the host"
 COMPILED = "compilation"
 TOKENS = "embedding rows of added tokens"
 AUTOCAST = "autocast over bfloat16 weights, which computes some operators, such as layer norm, in float32"
-LENGTH = "the length of the longest sample, which the file does not limit; the sequence length is the catalog's"
+LENGTH = "samples longer than the catalog's sequence length, since the file sets no limit"
 CHUNKED = "a loss computed in chunks; the logits are counted as the implementation holds them"
 
 # Notes.
