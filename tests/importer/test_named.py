@@ -259,10 +259,10 @@ def test_what_is_refused(text: str, changed: dict[str, Any], reason: str) -> Non
     [
         (AXOLOTL, {"fsdp_config": {"x": 1}, "tensor_parallel_size": 2}, "one device without them (fsdp_config, tensor_parallel_size)"),
         (AXOLOTL, {"liger_rms_norm": True}, "kernels other than the implementation's (liger_rms_norm)"),
-        (TORCHTUNE, {}, "the sequence length is the catalog's"),
+        (TORCHTUNE, {}, "samples longer than the catalog's sequence length"),
         (TORCHTUNE, {"compile": True}, "compilation (compile)"),
         (TRL, {}, "a loss computed in chunks"),
-        (TRL, {"max_length": None}, "the sequence length is the catalog's"),
+        (TRL, {"max_length": None}, "samples longer than the catalog's sequence length"),
         (TRL, {"attn_implementation": "flex_attention"}, "kernels other than the implementation's (attn_implementation: flex_attention)"),
         (TRL, {"model_name_or_path": "google/gemma-3-4b-it"}, "vision tower and projector"),
     ],
