@@ -63,6 +63,8 @@ UNKNOWN = """\
 - The first of several accumulated passes: bytes between the phases are those of the last one of a step, in which all gradients exist.
 - Temporary memory of the updates of torchao's optimizers, whose kernels torch.compile builds.
 - Paged optimizer state of bitsandbytes, which is in unified memory: in the model states, but not in the peak.
+- torchtitan itself. `implementation: torchtitan` equals Llama 3's modules built again from the source of torchtitan 0.2.2 and run on fake
+  tensors (`tests/verify/test_torchtitan.py`). Its compiled blocks and FSDP were not measured.
 - Other kernels, drivers and releases. `planner verify SPEC --all` measures your installed PyTorch.
 - Model quality."""
 

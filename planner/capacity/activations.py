@@ -13,6 +13,7 @@ OWN_LINES = ("inputs", "logits", "loss")
 """Components outside the model, with their own lines."""
 EARLY_GRADIENTS = "gradients"
 """Component of gradients that a fused loss computes in the forward pass: saved, but not activations."""
+OUTPUT_IN_REGION = "output saved in a checkpointed region"
 
 
 @dataclass(slots=True)
@@ -66,7 +67,7 @@ class _Collector(Visitor):
         for tensor in node.inputs:
             self.save(tensor, node.path, "input of a checkpointed region", node.component)
         for tensor in node.outputs_saved:
-            self.save(tensor, tensor.storage.path, "output saved in a checkpointed region", tensor.storage.component)
+            self.save(tensor, tensor.storage.path, OUTPUT_IN_REGION, tensor.storage.component)
 
     def repeat(self, node: Repeat) -> None:
         self.go(node.body)

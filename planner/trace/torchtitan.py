@@ -44,12 +44,12 @@ def turned(t: Tape, x: Tensor, table: Tensor) -> Tensor:
 def cross_entropy(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
     """Return the sum of the cross entropies of float32 logits, divided by the number of tokens, a tensor."""
     with t.at("", "loss"):
-        (tokens,) = t.record("number of tokens", [], [t.tensor((), "float32", needs_grad=False)], by=cross_entropy)
+        tokens, made = t.tensor((), "float32", needs_grad=False), t.tensor((), "float32")
+    t.record("number of tokens", [], [tokens], by=cross_entropy)
     wide = op.cast(t, logits.view(logits.shape[0] * logits.shape[1], logits.shape[2]), "float32")
     total = nll_loss(t, log_softmax(t, wide), targets)
     op.keep_alive(t, wide)
-    with t.at("", "loss"):
-        (made,) = t.record("divide", [total, tokens], [t.tensor((), "float32")], [Saved(tokens, "number of tokens")], by=cross_entropy)
+    t.record("divide", [total, tokens], [made], [Saved(tokens, "number of tokens")], by=cross_entropy)
     op.keep_alive(t, logits)
     return made
 

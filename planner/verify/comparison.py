@@ -9,6 +9,7 @@ from math import prod
 from pathlib import Path
 
 from planner import capacity
+from planner.capacity.activations import OUTPUT_IN_REGION
 from planner.capacity.figures import FlopsCount, Plan
 from planner.spec.records import Scenario, Spec
 from planner.verify import CannotMeasureError, OptimizerError, from_config, huggingface, modules
@@ -119,10 +120,12 @@ def compare_saved(plan: Plan, measured: Measured) -> Iterator[Compared]:
     yield row("saved for backward", plan.memory.activations_bytes, measured.saved_bytes)
     ours: Counter[tuple[str, str]] = Counter()
     for kept in plan.memory.kept:
-        ours[pattern(kept.path), kind(kept.dtype)] += kept.bytes_each * kept.copies
+        path = "model.layers.N" if kept.what == OUTPUT_IN_REGION else pattern(kept.path)
+        ours[path, kind(kept.dtype)] += kept.bytes_each * kept.copies
     theirs: Counter[tuple[str, str]] = Counter()
     for saved in measured.kept:
-        # The model itself calls the checkpoint of a whole layer, so PyTorch saves under "model" what the plan lists under the layer.
+        # The model itself calls the checkpoint of a whole layer, so PyTorch saves under "model" what the plan lists under the layer and,
+        # as outputs of operators, under its modules.
         whole_layer = saved.path == "model" and saved.function == CHECKPOINT
         theirs["model.layers.N" if whole_layer else pattern(saved.path), kind(saved.dtype)] += saved.bytes
     for path, dtype in sorted(ours.keys() | theirs.keys()):

@@ -15,6 +15,7 @@ from planner.spec.records import Spec
 pytest.importorskip("torch", reason="the extra torch is not installed")
 
 from planner.verify import CannotMeasureError
+from planner.verify.comparison import compare
 from planner.verify.step import measure
 from tests.verify.steps import measured, planned
 
@@ -52,6 +53,13 @@ def test_a_step_in_another_setting_is_exact(tmp_path: Path, changed: dict[str, o
     spec = loaded(tmp_path, WIDE, recompute="selective", **changed)
     plan = planner.plan(spec)
     assert planned(plan) == measured(plan, measure(spec.model, plan.training))
+
+
+def test_outputs_saved_in_a_layer_are_compared_with_those_of_the_layer(tmp_path: Path) -> None:
+    spec = loaded(tmp_path, WIDE, recompute="selective")
+    rows = list(compare(spec, spec.scenarios[0], ["kept"]))
+    assert [row.figure for row in rows] == ["saved for backward"]  # modules are listed if they differ
+    assert all(row.agrees for row in rows)
 
 
 def test_other_modules_are_not_built(tmp_path: Path) -> None:
