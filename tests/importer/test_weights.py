@@ -170,3 +170,9 @@ def test_the_name_of_a_class_is_answered_with_its_model_type(name: str, message:
     with pytest.raises(UnsupportedConfigError) as refused:
         read_huggingface(LLAMA | {"model_type": name})
     assert str(refused.value).endswith(message)
+
+
+@pytest.mark.parametrize(("name", "noted"), [("LlamaForSequenceClassification", True), ("LlamaModel", True), ("LlamaForCausalLM", False)])
+def test_an_architecture_without_an_lm_head_is_noted(name: str, noted: bool) -> None:
+    notes = read_huggingface(SMALL | {"architectures": [name]}).notes
+    assert (f"planned with an LM head, which {name} does not have" in notes) is noted

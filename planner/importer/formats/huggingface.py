@@ -11,12 +11,13 @@ from typing import get_args
 from planner.importer.engine import read
 from planner.importer.format import Format
 from planner.importer.formats.composite import other_parts, text_part
-from planner.importer.reader import Config, Imported, UnsupportedConfigError, show
+from planner.importer.reader import Config, Imported, UnsupportedConfigError, show, show_key
 from planner.importer.stored import stored
 from planner.importer.types import FAMILIES, REFUSED, SUPPORTED
 from planner.spec.records import ModelType
 
 _CLASS = re.compile(r"(ForCausalLM|LMHeadModel|ForConditionalGeneration|TextModel|Model|TextConfig|Config)$")
+_GENERATES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ChatGLMModel")  # endings of classes with an LM head
 
 
 def read_huggingface(config: Config) -> Imported:
@@ -43,9 +44,16 @@ def read_huggingface(config: Config) -> Imported:
         imported,
         model={**modeled, **imported.model},
         further=weights.training,
-        notes=(*notes, *imported.notes, *weights.notes),
+        notes=(*_other_heads(whole), *notes, *imported.notes, *weights.notes),
         omits=(*omits, *imported.omits, *weights.omits),
     )
+
+
+def _other_heads(config: Config) -> tuple[str, ...]:
+    """Return a note about an architecture of the file that is no language model: it has another head, or none."""
+    named = config.get("architectures")
+    others = [name for name in named if isinstance(name, str) and not name.endswith(_GENERATES)] if isinstance(named, list) else []
+    return (f"planned with an LM head, which {show_key(others[0])} does not have",) if others else ()
 
 
 def unsupported(model_type: str) -> str:
