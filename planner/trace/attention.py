@@ -23,6 +23,7 @@ def attention(t: Tape, kind: Attention, layer: Layer, positions: PositionTables,
     B, n, d_model = x.shape
     H = kind.n_heads
     with t.at("self_attn", "attention"):
+        gate = gate_scores(t, kind, x) if t.modules.gates_first and kind.output_gate != "none" else None
         q, k, v = heads(t, kind, layer, positions, x)
         t.show("queries by head", q)
         t.show("keys by head", k)
@@ -40,7 +41,7 @@ def attention(t: Tape, kind: Attention, layer: Layer, positions: PositionTables,
         if kind.output_norm:
             mixed = norm(t, Norm(layer.norm.type, bias=False), mixed, "attn_sub_norm")
         if kind.output_gate != "none":
-            mixed = gated(t, kind, x, mixed)
+            mixed = gated(t, kind, gate or gate_scores(t, kind, x), mixed)
         out = linear(t, t.show("heads joined", mixed), d_model, "o_proj", bias=kind.o_bias)
         out = t.implementation.drop(t, out)
         op.keep_alive(t, x, q, k, v, mixed)
@@ -70,7 +71,7 @@ def heads(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: 
             joined = exceeds_one(K) if kind.qkv == "fused_per_head" else None
             part = norm(t, qk_norm, op.contiguous(t, part, joined), name)
         part = part.view(B, count, n, h)
-        if kind.qk_norm in {"none", "full_width"} or (kind.shared_kv and name == "k_norm"):
+        if kind.qk_norm in {"none", "full_width"} or (kind.shared_kv and name == "k_norm") or t.modules.normalizes_rotated:
             return part
         return norm(t, qk_norm, part, name, heads=count if kind.qk_norm == "per_head" else None)
 
@@ -94,6 +95,9 @@ def heads(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: 
             q = t.implementation.rotate(t, q, tables)
             k = k if kind.shared_kv else t.implementation.rotate(t, k, tables)
         op.keep_alive(t, *unrotated)
+    if t.modules.normalizes_rotated:
+        qk_norm = replace(qk_norm, weight=kind.qk_norm != "none")
+        q, k = norm(t, qk_norm, q, "q_norm"), norm(t, qk_norm, k, "k_norm")
     if kind.shared_kv:
         k, v = positions.keys_and_values[K, h]
     else:
@@ -124,12 +128,18 @@ def projections(t: Tape, kind: Attention, x: Tensor) -> tuple[Tensor, Tensor, Te
     return q, k, v
 
 
-def gated(t: Tape, kind: Attention, x: Tensor, mixed: Tensor) -> Tensor:
-    """Multiply the heads by the sigmoid of a projection of x: one gate per element or per head."""
+def gate_scores(t: Tape, kind: Attention, x: Tensor) -> Tensor:
+    """Project x to one score per element of the heads, or per head."""
+    width = kind.n_heads * (kind.head_dim if kind.v_head_dim is None else kind.v_head_dim)
+    return linear(t, x, width if kind.output_gate == "element" else kind.n_heads, "gate_proj", bias=False)
+
+
+def gated(t: Tape, kind: Attention, scores: Tensor, mixed: Tensor) -> Tensor:
+    """Multiply the heads by the sigmoid of their scores: one gate per element or per head."""
     B, n, width = mixed.shape
+    gate = sigmoid(t, scores)
     if kind.output_gate == "element":
-        return op.multiply(t, mixed, sigmoid(t, linear(t, x, width, "gate_proj", bias=False)))
-    gate = sigmoid(t, linear(t, x, kind.n_heads, "gate_proj", bias=False))
+        return op.multiply(t, mixed, gate)
     by_head = mixed.view(B, n, kind.n_heads, width // kind.n_heads)
     return op.multiply(t, by_head, gate.view(B, n, kind.n_heads, 1)).view(B, n, width)
 

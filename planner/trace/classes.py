@@ -43,6 +43,9 @@ class ModelClass:
     scores_chosen: Literal["none", "compute", "float32"] = "none"  # the router's softmax is over the logits of the chosen experts
     clamps_gate: bool = False  # experts clamp gate and up: (up + 1) · gate · sigmoid(alpha · gate)
     gelu_backward_in_parts: bool = False  # the derivative of GELU is written out operator by operator
+    swaps_before_cast: bool = False  # swaps the halves before it casts them
+    normalizes_rotated: bool = False  # normalizes queries and keys after rotation, without a weight if the spec has no qk_norm
+    gates_first: bool = False  # the output gate is projected before queries, keys and values
     normalizes_each: bool = False  # queries are normalized before keys are projected
     shared_first: bool = False  # shared experts run before the router
     complex_tables: bool = False  # one complex table instead of cosines and sines, by which pairs are multiplied in float32
@@ -51,7 +54,7 @@ class ModelClass:
 
 AS_LLAMA: tuple[ModelType, ...] = (
     "arcee", "bitnet", "cwm", "deepseek_v3", "exaone", "exaone4", "exaone_moe", "gemma", "gemma2", "glm4_moe_lite", "granite",
-    "hunyuan_v1_dense", "hyperclovax", "internlm3", "iquestcoder", "jais2", "llama", "ministral", "mistral", "mixtral", "qwen2",
+    "hyperclovax", "internlm3", "iquestcoder", "jais2", "llama", "ministral", "mistral", "mixtral", "qwen2",
     "smollm3", "solar_open", "youtu",
 )  # fmt: skip
 AS_QWEN3: tuple[ModelType, ...] = ("dots1", "olmoe", "qwen3", "qwen3_moe")
@@ -59,14 +62,21 @@ AS_QWEN3: tuple[ModelType, ...] = ("dots1", "olmoe", "qwen3", "qwen3_moe")
 CLASSES: dict[ModelType, ModelClass] = {
     **dict.fromkeys(AS_LLAMA, ModelClass()),
     **dict.fromkeys(AS_QWEN3, ModelClass(normalizes_each=True)),
-    "afmoe": ModelClass(scales_in_float32=True, router="compute", shared_first=True),
+    "afmoe": ModelClass(scales_in_float32=True, router="compute", shared_first=True, gates_first=True),
     "bloom": ModelClass(
         residual_dropout=True, position_ids=False, fused_attention=False, gelu_backward_in_parts=True, alibi="row_per_sequence"
     ),
     "cohere": ModelClass(layer_norm="by_parts", rotates_in_float32=True),
     "cohere2": ModelClass(layer_norm="by_parts", rotates_in_float32=True),
-    "ernie4_5": ModelClass(tables_in_float32=True, tables_per_layer=True, rotates_in_float32=True),
-    "ernie4_5_moe": ModelClass(tables_in_float32=True, tables_per_layer=True, rotates_in_float32=True, router="float32", shared_first=True),
+    "ernie4_5": ModelClass(tables_in_float32=True, tables_per_layer=True, rotates_in_float32=True, swaps_before_cast=True),
+    "ernie4_5_moe": ModelClass(
+        tables_in_float32=True,
+        tables_per_layer=True,
+        rotates_in_float32=True,
+        swaps_before_cast=True,
+        router="float32",
+        shared_first=True,
+    ),
     "deepseek_v2": ModelClass(router="float32", complex_tables=True),
     "falcon": ModelClass(explicit_mask=True, grouped_heads=False, indexed_kv=True, softmax_in_float32=False, alibi="square_per_sequence"),
     "flex_olmo": ModelClass(scales_in_float32=True, tables_in_float32=True, normalizes_each=True),
@@ -95,7 +105,9 @@ CLASSES: dict[ModelType, ModelClass] = {
     "granitemoe": ModelClass(scores_chosen="float32"),
     "granitemoeshared": ModelClass(scores_chosen="float32", fused_gate_up=True),
     "helium": ModelClass(scales_in_float32=True, casts_norm_weight=True, tables_per_layer=True),
-    "hunyuan_v1_moe": ModelClass(router="float32", shared_first=True),
+    "hunyuan_v1_dense": ModelClass(normalizes_rotated=True),
+    "hunyuan_v1_moe": ModelClass(router="float32", shared_first=True, normalizes_rotated=True),
+    "nanochat": ModelClass(normalizes_rotated=True),
     "minimax_m2": ModelClass(joins_rotated=True, normalizes_each=True, router="compute"),
     "mpt": ModelClass(residual_dropout=True, position_ids=False, fused_attention=False, boolean_mask=True, alibi="row_of_context"),
     "nemotron": ModelClass(layer_norm="weight_plus_one", joins_rotated=True),

@@ -46,7 +46,11 @@ def layer_norm(t: Tape, kind: LayerNormKind, x: Tensor, weight: Tensor | None, b
         case "input_in_float32":
             return op.cast(t, op.layer_norm(t, op.cast(t, x, "float32"), weight, bias), x.dtype)
         case "weight_plus_one":
-            return op.layer_norm(t, x, weight and op.add_scalar(t, weight), bias)
+            dtype = t.precision.autocast or x.dtype
+            vectors = (weight and op.add_scalar(t, weight), bias)
+            weight, bias = (vector and op.cast(t, vector, dtype) for vector in vectors)
+            with t.without_autocast():
+                return op.layer_norm(t, op.cast(t, x, dtype), weight, bias)
         case "by_parts":
             wide = op.cast(t, x, "float32")
             mean = op.mean(t, wide)
@@ -86,9 +90,12 @@ def rotate(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
     turned = wide if whole else op.narrow(t, wide, rotary_dim)
     rest = [op.narrow(t, wide, h - rotary_dim)] if joins else []
     made = op.multiply(t, turned, tables[0])
-    first, second = op.narrow(t, turned, rotary_dim // 2), op.narrow(t, turned, rotary_dim // 2)
-    made = op.add(t, made, op.multiply(t, op.cat(t, op.neg(t, second), first), tables[1]))
-    made = op.cast(t, op.cat(t, made, *rest) if joins else made, x.dtype)
+    source = x if t.modules.swaps_before_cast else turned
+    first, second = op.narrow(t, source, rotary_dim // 2), op.narrow(t, source, rotary_dim // 2)
+    swapped = op.cast(t, op.cat(t, op.neg(t, second), first), turned.dtype)
+    made = op.add(t, made, op.multiply(t, swapped, tables[1]))
+    made = op.cat(t, made, *rest) if joins else made
+    made = op.cast(t, made, x.dtype) if t.modules.rotates_in_float32 or t.modules.tables_in_float32 else made
     made.by_head = joins and not t.modules.stored_tables
     return made
 
