@@ -66,14 +66,19 @@ def gate_and_up(t: Tape, kind: FeedForward, x: Tensor) -> tuple[Tensor, Callable
 def channel_mix(t: Tape, kind: FeedForward, x: Tensor) -> Tensor:
     """RWKV-4's feed-forward (Peng et al. 2023, arXiv:2305.13048): a squared ReLU between key and value, behind a receptance gate."""
     d = x.shape[-1]
-    key = linear(t, time_mix(t, x, "key"), kind.d_ff, "key", bias=False)
-    receptance = linear(t, time_mix(t, x, "receptance"), d, "receptance", bias=False)
+    previous = shifted(t, x)
+    key, receptance = (time_mix(t, x, previous, name) for name in ("key", "receptance"))
+    key = linear(t, key, kind.d_ff, "key", bias=False)
     value = linear(t, t.implementation.activation(t, "relu_squared", key), d, "value", bias=False)
-    return op.multiply(t, sigmoid(t, receptance), value)
+    return op.multiply(t, sigmoid(t, linear(t, receptance, d, "receptance", bias=False)), value)
 
 
-def time_mix(t: Tape, x: Tensor, name: str) -> Tensor:
-    """Interpolate each channel between a token and the previous one: x · m + shifted · (1 - m)."""
+def shifted(t: Tape, x: Tensor) -> Tensor:
+    """Return each token's previous one: a copy."""
+    return t.record("pad", [x], [op.like(t, x)], by=shifted)[0]
+
+
+def time_mix(t: Tape, x: Tensor, previous: Tensor, name: str) -> Tensor:
+    """Interpolate each channel between a token and the previous one: x · m + previous · (1 - m)."""
     m = t.weight(f"time_mix_{name}", (1, 1, x.shape[-1]), "mix: d")
-    shifted = op.mul_scalar(t, x)
-    return op.add(t, op.multiply(t, x, m), op.multiply(t, shifted, op.add_scalar(t, m)))
+    return op.add(t, op.multiply(t, x, m), op.multiply(t, previous, op.add_scalar(t, m)))

@@ -121,6 +121,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     "seed_oss": ModelClass(residual_dropout=True),
     "stablelm": ModelClass(residual_dropout=True, joins_rotated=True),
     "starcoder2": ModelClass(residual_dropout=True),
+    "rwkv": ModelClass(position_ids=False),
 }
 
 

@@ -38,9 +38,9 @@ def grouped(a: Tensor, b: Tensor, *_: object, **__: object) -> int:
 
 
 def convolution_backward(gradient: Tensor, _: Tensor, weight: Tensor, *options: Any, **__: object) -> int:  # noqa: ANN401 - a list among them
-    """FLOPs of a convolution's backward pass, whose formula in torch.utils.flop_counter ignores the groups: the forward pass's per factor."""
+    """FLOPs of a convolution's backward pass: those of its forward pass per factor. torch.utils.flop_counter ignores the groups."""
     needed = options[-1]  # of input, weight and bias
-    return 2 * gradient.numel() * weight[0].numel() * (needed[0] + needed[1])
+    return int(2 * gradient.numel() * weight[0].numel() * (needed[0] + needed[1]))
 
 
 # Operators for which torch.utils.flop_counter has no formula, or a wrong one.

@@ -1,6 +1,7 @@
 """The gated delta rule in chunks of tokens, operator by operator in float32.
 
-Read from transformers 5.24: torch_chunk_gated_delta_rule in models/qwen3_next/modeling_qwen3_next.py. Heads are [B, H, chunks, tokens, width].
+Read from transformers 5.24: torch_chunk_gated_delta_rule in models/qwen3_next/modeling_qwen3_next.py. Heads are
+[B, H, chunks, tokens, width].
 """
 
 from __future__ import annotations

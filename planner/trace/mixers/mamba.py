@@ -47,7 +47,7 @@ def mamba(t: Tape, kind: records.Mamba, x: Tensor) -> Tensor:
 
 
 def selective_scan(t: Tape, inputs: tuple[Tensor, ...], skip: Tensor, z: Tensor, shift: Tensor) -> Tensor:
-    """Run transformers' recurrence in float32 -> [B, n, inner]: decays and inputs [B, inner, n, state] of all tokens, then token by token."""
+    """Return transformers' recurrence [B, n, inner]: decays and inputs [B, inner, n, state] in float32, then token by token."""
     u, dt, rate, b, c = inputs
     B, n, inner = u.shape
     state = rate.shape[-1]

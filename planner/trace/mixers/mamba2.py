@@ -39,7 +39,7 @@ def mamba2(t: Tape, kind: records.Mamba2, x: Tensor) -> Tensor:
 
 
 def gated(t: Tape, kind: records.Mamba2, x: Tensor, z: Tensor) -> Tensor:
-    """Return x [B, n, inner] times SiLU of the gate, normalized in groups of heads; both in float32. Without a norm, the gate is not cast."""
+    """Return x [B, n, inner] times SiLU of the gate, normalized in groups of heads, in float32. Without a norm, the gate is not cast."""
     if not kind.gated_norm:
         return op.multiply(t, x, op.pointwise(t, "silu", z))
     B, n, inner = x.shape

@@ -1,4 +1,4 @@
-"""TODO"""
+"""The mLSTM layer of xLSTM-7B (transformers 5.24, models/xlstm). Its plain path is not modeled."""
 
 from __future__ import annotations
 

@@ -1,24 +1,51 @@
-"""TODO"""
+"""RWKV-4's time mixing (Peng et al. 2023, arXiv:2305.13048).
+
+Read from transformers 5.24: models/rwkv/modeling_rwkv.py.
+"""
 
 from __future__ import annotations
 
 from planner.spec import records
 from planner.trace import primitives as op
-from planner.trace.blocks import linear, time_mix
-from planner.trace.mixers.operators import scan
+from planner.trace.blocks import linear, shifted, time_mix
+from planner.trace.mixers.operators import exp, of_each, scan
 from planner.trace.routing import sigmoid
-from planner.trace.tape import Tape
+from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
-
-RMS = records.Norm("rmsnorm", bias=False)
 
 
 def rwkv(t: Tape, kind: records.Rwkv, x: Tensor) -> Tensor:
     """RWKV-4's time mixing: three interpolations with the previous token, receptance, key and value, the recurrence, out."""
     B, n, d = x.shape
+    plain = t.implementation.plain_mixers
     with t.at("attention", "ssm"):
         decay, first = (t.weight(name, (kind.width,), f"{name}: width") for name in ("time_decay", "time_first"))
         names = ("key", "value", "receptance")
-        key, value, receptance = [linear(t, time_mix(t, x, name), kind.width, name, bias=False) for name in names]
-        y = scan(t, "rwkv_linear_attention", [key, value, decay, first], (B, n, kind.width))
-        return linear(t, op.multiply(t, sigmoid(t, receptance), y), d, "output", bias=False)
+        previous = shifted(t, x)
+        mixed = [time_mix(t, x, previous, name) for name in names]
+        key, value = (linear(t, part, kind.width, name, bias=False) for part, name in zip(mixed[:2], names, strict=False))
+        receptance = sigmoid(t, linear(t, mixed[2], kind.width, "receptance", bias=False))
+        if plain:
+            y = token_by_token(t, key, value, op.neg(t, exp(t, decay)), first)
+        else:
+            y = scan(t, "rwkv_linear_attention", [key, value, decay, first], (B, n, kind.width))
+        made = linear(t, op.multiply(t, receptance, y), d, "output", bias=False)
+        op.keep_alive(t, receptance, key, value, y)
+        return made
+
+
+def token_by_token(t: Tape, key: Tensor, value: Tensor, decay: Tensor, first: Tensor) -> Tensor:
+    """Return the weighted means of values [B, n, width], token by token in float32.
+
+    Each token saves the two arguments of two maxima, four exponentials, the sums of weights and of weighted values before it, and the
+    dividend and the divisor of its mean; the last token's maximum and exponentials for the next one are not read. A key in float32 already
+    is an argument itself.
+    """
+    B, n, width = key.shape
+    itself = key.dtype == "float32"
+    count = 11 * n - 3 if itself else 12 * n - 4
+    saved = [of_each(t, count, (B, width), "float32", "arguments and results"), Saved(value, "values")]
+    saved += [Saved(key, "keys")] if itself else []
+    made = t.tensor(key.shape, key.dtype)
+    outputs = [made, saved[0].tensor]
+    return t.record("weighted means", [key, value, decay, first], outputs, saved, by=token_by_token)[0]

@@ -1,7 +1,7 @@
 """The state-space dual scan in chunks of tokens, operator by operator in float32 (Dao and Gu 2024, arXiv:2405.21060).
 
 Read from transformers 5.24: mamba2_chunk_scan in models/bamba/modeling_bamba.py. torch.einsum permutes each factor to
-[batch · chunks · heads, rows, columns] for a batched product, which copies it unless its memory allows a view (sumproduct_pair, Linear.cpp).
+[batch · chunks · heads, rows, columns] for a batched product, which copies it unless it can be viewed (sumproduct_pair, Linear.cpp).
 """
 
 from __future__ import annotations
