@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from planner import spec as spec_package
 from planner.capacity import explain, plan, step_formulas
 from planner.explore.sweep import METRICS
-from planner.spec.records import Scenario, Spec
+from planner.spec.records import Optimizer, Scenario, Spec
 from planner.trace.arrays import Points
 from planner.trace.sizes import Size, evaluate, maximum, symbol
 from tests.shapes import drawn
@@ -22,9 +23,8 @@ SEEDS = range(60)
 BATCHES, LENGTHS = [8, 1, 3, 1], [64, 1, 33, 64]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_evaluated_formulas_equal_the_metrics(seed: int) -> None:
-    spec = drawn(seed)
+def assert_formulas_equal_the_metrics(spec: Spec) -> None:
+    """Compare the values of the formulas with the plan."""
     figures = plan(spec, spec.scenarios[0])
     totals = {line.figure: line.value for line in explain(spec, spec.scenarios[0]) if line.is_total}
     assert totals["params_total"] == figures.parameters.total
@@ -35,6 +35,21 @@ def test_evaluated_formulas_equal_the_metrics(seed: int) -> None:
     for phase in figures.memory.phases:
         (peak,) = (value for figure, value in totals.items() if figure.startswith(f"{phase.phase}, at "))
         assert peak == phase.peak_bytes
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_evaluated_formulas_equal_the_metrics(seed: int) -> None:
+    assert_formulas_equal_the_metrics(drawn(seed))
+
+
+@pytest.mark.parametrize("optimizer", get_args(Optimizer))
+@pytest.mark.parametrize("setting", ["implementation=pytorch", "implementation=transformers", "optimizer_in_backward=true"])
+def test_formulas_of_every_optimizer(optimizer: str, setting: str) -> None:
+    overrides = [f"training.{one}" for one in ("precision=bf16", f"optimizer={optimizer}", setting)]
+    specs, _ = spec_package.read([str(CATALOG / "gpt2/gpt2-medium.yaml")], overrides)
+    assert bool(specs) != ((optimizer, setting) == ("muon", "optimizer_in_backward=true"))
+    for spec in specs:
+        assert_formulas_equal_the_metrics(spec)
 
 
 def assert_swept_as_planned(spec: Spec) -> None:
