@@ -74,7 +74,8 @@ def _of_class(model: Model, training: Training) -> Accuracy:
     ]
     row = next((row for row in rows if row["window"] == window), rows[0] if rows else None)
     if row is None:
-        return Accuracy(f"{named} was not measured in this setting", equal=False)
+        extent = "measured only in other settings" if rows_of(kind) else "not measured"
+        return Accuracy(f"{named} was {extent}", equal=False)
     parts = [attention, precision, *(["recompute: full"] if row["recompute"] == "full" else []), *(["window < n"] if row["window"] else [])]
     setting = ", ".join(parts)
     if row["reason"]:
