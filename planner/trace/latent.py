@@ -33,7 +33,10 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, positions: Po
         narrow = blocks.norm(t, norm, narrow, "kv_a_layernorm")
         if layer.positions.type == "rope":
             tables = positions.rotary(t, layer)
-            q_rope, k_rope = (rotate_pairs(t, part, tables) for part in (q_rope, k_rope))
+            if t.implementation.rotate_both:
+                q_rope, k_rope = t.implementation.rotate_both(t, q_rope, k_rope, tables)
+            else:
+                q_rope, k_rope = (rotate_pairs(t, part, tables) for part in (q_rope, k_rope))
         queries = op.cat(t, q_nope, q_rope)
         kv = blocks.linear(t, narrow, H * (kind.nope_dim + kind.v_dim), "kv_b_proj", bias=False)
         k_nope, v = op.split(t, kv, (B, H, n, kind.nope_dim), (B, H, n, kind.v_dim))

@@ -36,6 +36,11 @@ def rotate_both(t: Tape, q: Tensor, k: Tensor, tables: tuple[Tensor, Tensor]) ->
     return made
 
 
+def rotate(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotate one of them, where keys are an earlier layer's."""
+    return op.cast(t, turned(t, op.cast(t, x, "float32"), tables[0]), x.dtype)
+
+
 def turned(t: Tape, x: Tensor, table: Tensor) -> Tensor:
     """Multiply complex numbers by a constant of the model. Saves only that."""
     return t.record("rotate", [x, table], [op.like(t, x)], [Saved(table, "rotations")], by=turned)[0]
@@ -64,6 +69,7 @@ def saved_outputs(nodes: Sequence[Node]) -> tuple[Tensor, ...]:
 
 TORCHTITAN = replace(
     PYTORCH,
+    rotate=rotate,
     rotate_both=rotate_both,
     rotary_tables=rotary_tables,
     attention_kernels=("cudnn", "flash", "math"),
