@@ -25,6 +25,7 @@ class ModelClass:
     indexed_kv: bool = False  # keys and values are selected from a fused projection by an index, a copy, and repeated to all heads
     scores_in_float32: bool = False  # eager attention casts queries and keys to float32 before their product
     subtracts_largest: bool = False  # eager attention subtracts each row's largest score, and appends sinks
+    scales_by_sinks: bool = False  # eager attention multiplies its output by sigmoid(logsumexp of the scores - sink)
     boolean_mask: bool = False  # eager attention fills scores by a Boolean mask that layers share
     mask_buffer: Literal["none", "layer", "model"] = "none"  # who stores a Boolean causal mask of context_length² elements
     positions_per_sequence: bool = False  # position ids and the indices of learned positions are made for each sequence
@@ -101,6 +102,10 @@ CLASSES: dict[ModelType, ModelClass] = {
     "codegen": ModelClass(residual_dropout=True, scores_in_float32=True, stored_tables=True, tables_in_float32=True),
     "gpt_neox_japanese": ModelClass(residual_dropout=True, fused_attention=False, softmax_in_float32=False),
     "xglm": ModelClass(residual_dropout=True, fused_attention=False, softmax_in_float32=False),
+    "granite_swa": ModelClass(fused_attention=False, scales_by_sinks=True),
+    "granitemoe_swa": ModelClass(fused_attention=False, scales_by_sinks=True, scores_chosen="float32", fused_gate_up=True),
+    "mimo_v2_flash": ModelClass(fused_attention=False, subtracts_largest=True, softmax_in_float32=False, tables_per_window=True),
+    "openai-gpt": ModelClass(residual_dropout=True, position_ids=False, softmax_in_float32=False, fused_attention=False),
     "gptj": ModelClass(residual_dropout=True, scores_in_float32=True, stored_tables=True),
     "granitemoe": ModelClass(scores_chosen="float32"),
     "granitemoeshared": ModelClass(scores_chosen="float32", fused_gate_up=True),

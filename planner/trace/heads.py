@@ -5,6 +5,7 @@ from __future__ import annotations
 from planner.trace import masks, pytorch
 from planner.trace import primitives as op
 from planner.trace.implementation import Scores
+from planner.trace.routing import sigmoid
 from planner.trace.sizes import Size, exceeds_one
 from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
@@ -66,12 +67,15 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
     if kind.subtracts_largest:
         probabilities = op.cast(t, softmax_with_sinks(t, scores, terms.sinks), dtype)
     else:
-        pytorch.note_sinks(t, terms)
+        if not kind.scales_by_sinks:
+            pytorch.note_sinks(t, terms)
         probabilities = op.cast(t, op.softmax(t, op.cast(t, scores, "float32") if wide else scores), dtype)
     if wide:
         op.keep_alive(t, scores)
     probabilities = pytorch.drop(t, probabilities)
     made = op.matmul_by_head(t, probabilities, v)
+    if kind.scales_by_sinks and terms.sinks:
+        made = op.multiply(t, made, op.cast(t, share_without_sinks(t, scores, terms.sinks), made.dtype))
     joined = op.merge_heads(t, made).view(*made.shape)  # while keys and values of all heads are alive
     op.keep_alive(t, k, v)
     t.returned.append(probabilities)
@@ -100,6 +104,14 @@ def softmax_with_sinks(t: Tape, scores: Tensor, sinks: Tensor | None) -> Tensor:
         probabilities.interleaved = True  # rows are slices of wider ones, heads stay adjacent
     probabilities.by_head = True
     return probabilities
+
+
+def share_without_sinks(t: Tape, scores: Tensor, sinks: Tensor) -> Tensor:
+    """Return the share [B, H, n, 1] of each row's softmax that its sink leaves (Granite)."""
+    B, H, n, _ = scores.shape
+    made = t.tensor((B, H, n, 1), scores.dtype)
+    (made,) = t.record("logsumexp", [scores], [made], [Saved(scores, "scores"), Saved(made, "logsumexp")], by=share_without_sinks)
+    return sigmoid(t, op.cast(t, op.add(t, made, sinks.view(1, H, 1, 1)), "float32"))
 
 
 def largest(t: Tape, x: Tensor) -> Tensor:
