@@ -252,6 +252,17 @@ def test_invalid_inputs_are_reported(load: Callable[[dict[str, Any]], Spec], tmp
 
 
 @needs_libreoffice
+def test_a_sequence_that_crosses_a_window_is_reported(load: Callable[[dict[str, Any]], Spec], tmp_path: Path) -> None:
+    model = SMALL | {"n_layers": 2, "positions": "rope", "attention": {"window": 16}}
+    training = {"implementation": "transformers", "sequence_length": 8}
+    made = workbook.workbook(planned(load({"name": "windowed", "model": model, "training": training})))
+    good = calculated(changed(made, tmp_path / "good.xlsx", {2: {"n": 15}}))["Inputs"]
+    bad = calculated(changed(made, tmp_path / "bad.xlsx", {2: {"n": 16}}))["Inputs"]
+    column = good[0].index("to mend")
+    assert (good[1][column], bad[1][column]) == ("", "a window begins or ceases to limit n, which calls for other kernels; ")
+
+
+@needs_libreoffice
 def test_extra_tensors_do_not_follow_the_inputs_and_this_is_stated(load: Callable[[dict[str, Any]], Spec], tmp_path: Path) -> None:
     extra = [{"name": "scale", "shape": ["d_model"], "component": "norm"}]
     made = workbook.workbook(planned(load({"name": "extra", "model": SMALL | {"n_layers": 2, "extra": extra}})))
