@@ -1,8 +1,8 @@
 """Mixers as transformers runs them without fused kernels.
 
 tests/data/mixers.jsonl: small models of transformers 5.24, built from a config.json and trained for two steps on fake CUDA tensors with
-PyTorch 2.13 (``planner.verify.step``). The state that RecurrentGemma keeps from one step to the next, a buffer here, is not in
-``saved_bytes``. Its peak is not measured: fake tensors do not free what the graph behind that state saves.
+PyTorch 2.13 (``planner.verify.step``). ``saved_bytes`` omits the state that RecurrentGemma keeps from one step to the next, a buffer here,
+and the cast of its embedding's scale, 4 bytes. Its peak is not measured: fake tensors do not free what the graph behind that state saves.
 """
 
 from __future__ import annotations
