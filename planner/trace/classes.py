@@ -50,6 +50,7 @@ class ModelClass:
     normalizes_each: bool = False  # queries are normalized before keys are projected
     shared_first: bool = False  # shared experts run before the router
     complex_tables: bool = False  # one complex table instead of cosines and sines, by which pairs are multiplied in float32
+    xielu: bool = False  # the feed-forward's function is xIELU, operator by operator
     fused_gate_up: bool = False  # one projection returns gate and up
 
 
@@ -64,6 +65,9 @@ CLASSES: dict[ModelType, ModelClass] = {
     **dict.fromkeys(AS_LLAMA, ModelClass()),
     **dict.fromkeys(AS_QWEN3, ModelClass(normalizes_each=True)),
     "afmoe": ModelClass(scales_in_float32=True, router="compute", shared_first=True, gates_first=True),
+    "apertus": ModelClass(xielu=True),
+    "apertus1p5_text": ModelClass(xielu=True),
+    "aria_text": ModelClass(scores_chosen="compute"),
     "bloom": ModelClass(
         residual_dropout=True, position_ids=False, fused_attention=False, gelu_backward_in_parts=True, alibi="row_per_sequence"
     ),

@@ -108,10 +108,36 @@ def repeated(t: Tape, half: Tensor) -> Tensor:
 
 def activation(t: Tape, name: Activation, x: Tensor) -> Tensor:
     """Apply the feed-forward's function. BLOOM's derivative of GELU has four temporary tensors (bloom_gelu_back)."""
+    if t.modules.xielu:
+        return xielu(t, x)
     if t.modules.gelu_backward_in_parts and name == "gelu_tanh":
         saved = [Saved(x, "input")]
         return t.record(name, [x], [op.like(t, x)], saved, backward_temporary=4 * x.bytes, by=activation)[0]
     return pytorch.activation(t, name, x)
+
+
+def xielu(t: Tape, x: Tensor) -> Tensor:
+    """Return α_p·x² + β·x where x is positive, else (exp(min(x, ε)) - 1 - x)·α_n + β·x (activations.py, _xielu_python).
+
+    α_p and α_n are functions of parameters, which a spec declares under ``extra``; β and ε are buffers.
+    """
+    dtype = t.precision.weights
+    for name in ("beta", "eps"):
+        t.buffer(name, (), dtype)
+    declared = [op.constant(t, (1,), dtype) for _ in range(2)]
+    for alpha in declared:
+        alpha.needs_grad = True
+    alphas = [t.record("softplus", [alpha], [op.like(t, alpha)], by=xielu)[0] for alpha in declared]
+    (positive,) = t.record("gt", [x], [t.tensor(x.shape, "bool", needs_grad=False)], by=xielu)
+    above = op.add(t, op.multiply(t, op.multiply(t, x, alphas[0]), x), op.mul_scalar(t, x))
+    (least,) = t.record("min", [x], [op.like(t, x)], [Saved(x, "input")], by=xielu)
+    least = op.cast_fp32(t, least)
+    power = op.like(t, least)
+    t.record("expm1", [least], [power], [Saved(power, "output")], by=xielu)
+    below = op.add(t, op.multiply(t, op.add(t, power, x), alphas[1]), op.mul_scalar(t, x))
+    return t.record("where", [positive, above, below], [op.like(t, x, op.promote(above, below))], [Saved(positive, "condition")], by=xielu)[
+        0
+    ]
 
 
 def drop(t: Tape, x: Tensor) -> Tensor:
