@@ -95,14 +95,23 @@ def heads(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: 
             q = t.implementation.rotate(t, q, tables)
             k = k if kind.shared_kv else t.implementation.rotate(t, k, tables)
         op.keep_alive(t, *unrotated)
-    if t.modules.normalizes_rotated:
-        qk_norm = replace(qk_norm, weight=kind.qk_norm != "none")
-        q, k = norm(t, qk_norm, q, "q_norm"), norm(t, qk_norm, k, "k_norm")
+    q, k = rescaled(t, kind, qk_norm, q, k)
     if kind.shared_kv:
         k, v = positions.keys_and_values[K, h]
     else:
         positions.keys_and_values[K, h] = k, v
     return q, k, v
+
+
+def rescaled(t: Tape, kind: Attention, qk_norm: Norm, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rotated queries, scaled by position, and keys, or both normalized, if the class does so."""
+    if t.modules.scales_queries:
+        (factor,) = t.record("scale of positions", [], [t.tensor((q.shape[2], 1), q.dtype, needs_grad=False)], by=rescaled)
+        q = op.multiply(t, q, factor)
+    if t.modules.normalizes_rotated:
+        qk_norm = replace(qk_norm, weight=kind.qk_norm != "none")
+        q, k = norm(t, qk_norm, q, "q_norm"), norm(t, qk_norm, k, "k_norm")
+    return q, k
 
 
 def projections(t: Tape, kind: Attention, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -50,6 +50,7 @@ class ModelClass:
     normalizes_each: bool = False  # queries are normalized before keys are projected
     shared_first: bool = False  # shared experts run before the router
     complex_tables: bool = False  # one complex table instead of cosines and sines, by which pairs are multiplied in float32
+    scales_queries: bool = False  # multiplies rotated queries by a factor per position, which each layer makes
     xielu: bool = False  # the feed-forward's function is xIELU, operator by operator
     fused_gate_up: bool = False  # one projection returns gate and up
 
@@ -118,6 +119,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     "hunyuan_v1_moe": ModelClass(router="float32", shared_first=True, normalizes_rotated=True),
     "nanochat": ModelClass(normalizes_rotated=True),
     "minimax_m2": ModelClass(joins_rotated=True, normalizes_each=True, router="compute"),
+    "ministral3": ModelClass(scales_queries=True),
     "mpt": ModelClass(residual_dropout=True, position_ids=False, fused_attention=False, boolean_mask=True, alibi="row_of_context"),
     "nemotron": ModelClass(layer_norm="weight_plus_one", joins_rotated=True),
     "olmo": ModelClass(layer_norm="input_in_float32", tables_in_float32=True),
