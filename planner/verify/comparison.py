@@ -79,7 +79,7 @@ def _measured(plan: Plan, wanted: set[Check]) -> tuple[Measured, list[OptimizerE
 
 
 def _small(spec: Spec, scenario: Scenario) -> Plan:
-    """Plan a scaled-down copy; neither its optimizer state nor its initial loss depends on the implementation."""
+    """Plan a scaled-down copy. The implementation changes no initial loss, and of the optimizers only Adafactor: PyTorch's is compared."""
     training = replace(
         scenario.training,
         batch_size=SMALL_BATCH,
