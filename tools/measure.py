@@ -35,7 +35,7 @@ from planner.importer.write import spec_text  # noqa: E402
 from planner.report.accuracy import ATTENTION, COLUMNS, PRECISIONS, TABLE, has_windows  # noqa: E402
 from planner.spec import load_text  # noqa: E402
 from planner.spec.problems import SpecError  # noqa: E402
-from planner.spec.records import Model, Spec, Training  # noqa: E402
+from planner.spec.records import LatentAttention, Model, Spec, Training  # noqa: E402
 from planner.trace.unsupported import UnsupportedError  # noqa: E402
 
 if TYPE_CHECKING:
@@ -132,13 +132,14 @@ def supports_sdpa(config: Config) -> bool:
 
 
 def is_slow(one: tuple[Config, str]) -> bool:
-    """Whether the config of a step has token mixers other than attention, some of which transformers runs token by token."""
+    """Whether the config of a step has recurrent token mixers, some of which transformers runs token by token."""
     return _has_mixers(json.dumps(one[0]))
 
 
 @cache
 def _has_mixers(config: str) -> bool:
-    return any(layer.mixers for run in spec_of(json.loads(config)).model.runs for layer in run.layers)
+    layers = [layer for run in spec_of(json.loads(config)).model.runs for layer in run.layers]
+    return any(not isinstance(mixer, LatentAttention) for layer in layers for mixer in layer.mixers)
 
 
 def copied(config: Config) -> Config:
