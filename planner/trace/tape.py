@@ -251,6 +251,7 @@ class Tape:
     training: Training
     window: Size | None = None
     chunked: bool = False
+    scans: bool = False
     nodes: list[Node] = field(default_factory=list)
     parameters: list[Parameter] = field(default_factory=list)
     stacks: list[tuple[int, int, Size]] = field(default_factory=list)  # see Trace.stacks
@@ -309,6 +310,13 @@ class Tape:
         yield
         self.window, self.chunked = None, False
 
+    @contextmanager
+    def inside_scan(self) -> Iterator[None]:
+        """Count FLOPs inside as executed, and not as the model's: a scan has none in any convention."""
+        self.scans = True
+        yield
+        self.scans = False
+
     def tensor(self, shape: tuple[Size, ...], dtype: Dtype, *, needs_grad: bool = True) -> Tensor:
         """Return a tensor in a new storage."""
         return Tensor(shape, dtype, ((Storage(shape, dtype, self.path, self.component, self.copies), 1),), needs_grad=needs_grad)
@@ -347,6 +355,7 @@ class Tape:
         by: Callable[..., object] | None = None,
     ) -> tuple[Tensor, ...]:
         """Record an operator and return its outputs. If no input needs a gradient, no output does, and nothing is saved for backward."""
+        flops = replace(flops, full=0, causal=0) if self.scans else flops
         if not self.grad or not any(tensor.needs_grad for tensor in inputs):
             saved, flops = (), replace(flops, backward=0)
             for tensor in outputs:

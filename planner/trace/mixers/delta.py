@@ -53,7 +53,8 @@ def plain_gated_delta_net(t: Tape, kind: records.GatedDeltaNet, x: Tensor, qkvz:
     shift, rate = (t.weight(name, (H,), f"{name}: value heads") for name in ("dt_bias", "A_log"))
     decay = op.neg(t, exp(t, op.cast(t, rate, "float32")))
     decay = op.multiply(t, decay.view(1, 1, H), softplus(t, op.add(t, op.cast(t, a, "float32"), shift)))
-    y = chunked_delta_rule(t, q, k, v, decay, beta)
+    with t.inside_scan():
+        y = chunked_delta_rule(t, q, k, v, decay, beta)
     y = gated_norm(t, y, z.view(B, n, H, value))
     op.keep_alive(t, qkvz, rates, z, b, a, qkv, beta, decay)
     return linear(t, y.view(B, n, H * value), d, "out_proj", bias=False)

@@ -27,7 +27,8 @@ def lightning_attention(t: Tape, kind: records.LightningAttention, x: Tensor) ->
             for name, shape in (("slope_rate", (H, 1, 1)), ("query_decay", (H, kind.block, 1)), ("key_decay", (H, kind.block, 1))):
                 t.buffer(name, shape, t.precision.weights)
             t.buffer("diagonal_decay", (1, H, kind.block, kind.block), t.precision.weights)
-            y = block_by_block(t, kind, qkv)
+            with t.inside_scan():
+                y = block_by_block(t, kind, qkv)
             y = op.contiguous(t, y, exceeds_one(H) * exceeds_one(n))
         else:
             y = scan(t, "lightning_attention", [qkv], (B, n, width))

@@ -41,7 +41,8 @@ def mamba(t: Tape, kind: records.Mamba, x: Tensor) -> Tensor:
             w = t.weight("weight", (inner, rank), "linear: out · in")
             shift = t.weight("bias", (inner,), "bias: out")
         dt = op.linear(t, dt, w)
-        y = selective_scan(t, (u, dt, rate, b, c), skip, z, op.cast(t, shift, "float32"))
+        with t.inside_scan():
+            y = selective_scan(t, (u, dt, rate, b, c), skip, z, op.cast(t, shift, "float32"))
         op.keep_alive(t, both, selected, dt, u)
         return linear(t, rows_of_channels(t, op.cast(t, y, x.dtype)), d, "out_proj", bias=kind.bias)
 

@@ -29,7 +29,9 @@ def mamba2(t: Tape, kind: records.Mamba2, x: Tensor) -> Tensor:
         z, xbc, dt = op.split(t, both, (B, n, inner), (B, n, inner + 2 * grouped), (B, n, kind.n_heads))
         xbc = convolution(t, xbc, kind.d_conv, bias=kind.conv_bias)
         if plain:
-            y = gated(t, kind, chunk_scan(t, kind, xbc, dt, (rate, skip, shift)), z)
+            with t.inside_scan():
+                scanned = chunk_scan(t, kind, xbc, dt, (rate, skip, shift))
+            y = gated(t, kind, scanned, z)
             op.keep_alive(t, both, xbc)
             return linear(t, op.cast(t, y, x.dtype), d, "out_proj", bias=kind.bias)
         y = scan(t, "chunk_scan", [xbc, dt, rate, skip, shift], (B, n, inner))

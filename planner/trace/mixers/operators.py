@@ -6,6 +6,8 @@ as in PyTorch's counter (torch/utils/flop_counter.py).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from planner.spec.precision import Dtype
 from planner.trace import primitives as op
 from planner.trace.sizes import Size, exceeds_one, product
@@ -58,12 +60,13 @@ def plain_convolution(t: Tape, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor
     x = op.cast(t, x, lowered)
     length = n + w.shape[-1] - 1
     saved = op.factors((x, "input"), (kernel, "weight"))
+    model = convolved(x, w, n).full  # without the outputs that are dropped
     (made,) = t.record(
         "conv1d",
         [x, kernel, *([b] if b else [])],
         [t.tensor((B, length, c), x.dtype)],
         saved,
-        convolved(x, w, length),
+        replace(convolved(x, w, length), full=model, causal=model),
         by=plain_convolution,
     )
     return op.split(t, made, (B, n, c))[0]
