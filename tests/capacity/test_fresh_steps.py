@@ -15,7 +15,14 @@ DIFFERENCES: dict[str, dict[str, int]] = {
     "M jamba n64": {"flops_bwd": -841_408_512, "peak_bytes": 131_072, "peak1_bytes": 131_072},
     "M lfm2 n64": {"flops_bwd": -155_105_280},
     "nano drop h100 .1": {"saved_bytes": 16, "after_fwd_bytes": 16, "peak_bytes": 16},
-    "M qwen3_next n64": {"saved_bytes": -12_480, "start_bytes": 4, "after_fwd_bytes": 4, "after_bwd_bytes": 4, "flops_bwd": -841_408_512, "peak_bytes": 4},
+    "M qwen3_next n64": {
+        "saved_bytes": -12_480,
+        "start_bytes": 4,
+        "after_fwd_bytes": 4,
+        "after_bwd_bytes": 4,
+        "flops_bwd": -841_408_512,
+        "peak_bytes": 4,
+    },
     "M recurrent_gemma": {"flops_bwd": -139_960_320},
 }
 
