@@ -42,10 +42,10 @@ EXPERTS: dict[str, Any] = {
 LATENT = {"q_rank": 12, "kv_rank": 10, "nope_dim": 8, "rope_dim": 4, "v_dim": 6, "indexer": {"n_heads": 2, "head_dim": 8, "top_k": 5}}
 MIXERS: dict[str, dict[str, Any]] = {
     "mamba": {"d_inner": 64, "d_state": 8, "dt_rank": 4, "norms": True},
-    "mamba2": {"d_inner": 64, "d_state": 8, "n_heads": 4, "n_groups": 2},
+    "mamba2": {"d_inner": 64, "d_state": 8, "n_heads": 4, "n_groups": 2, "chunk": 6},
     "gated_delta_net": {"n_key_heads": 2, "n_value_heads": 4, "key_dim": 8, "value_dim": 6},
     "kimi_delta_attention": {"n_heads": 4, "head_dim": 8},
-    "lightning_attention": {"n_heads": 4, "head_dim": 8},
+    "lightning_attention": {"n_heads": 4, "head_dim": 8, "block": 6},
     "rg_lru": {"width": 32, "n_blocks": 2},
     "rwkv": {"width": 32},
     "short_convolution": {"width": 32},
@@ -105,7 +105,7 @@ BASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {},
     ),
-    **{name: (DENSE | {"n_layers": 1, "mixer": name, name: sizes}, {}) for name, sizes in MIXERS.items()},
+    **{name: (DENSE | {"n_layers": 1, "mixer": name, name: sizes}, {"implementation": "transformers"}) for name, sizes in MIXERS.items()},
     "more": (
         DENSE
         | {

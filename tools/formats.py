@@ -14,8 +14,8 @@ from planner.importer.neutral import NEUTRAL
 from tools.tables import WRITTEN, table
 
 ABOUT = """\
-`planner import FILE` recognizes these files by keys that only they have. A dot leads into a section: `model.dtype` is `dtype` in the section
-`model`. A key that is in none of the lists below is refused if its name suggests a part of the model, and listed otherwise.
+`planner import FILE` recognizes these files by keys that only they have. A dot leads into a section: `model.dtype` is `dtype` in the
+section `model`. A key that is in none of the lists below is refused if its name suggests a part of the model, and listed otherwise.
 `planner import --keys NAME` prints the same for one kind of file, and `--set KEY=VALUE` sets a key that a file lacks."""
 _MANY = 10  # types, whose keys would fill the page
 _LIST = re.compile(r"(?<=Programs: )[^.]*(?=\.$)", re.MULTILINE)
