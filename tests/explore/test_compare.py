@@ -36,7 +36,7 @@ def test_many_specs_are_compared_in_tables_one_below_the_other_without_repeating
 
 
 def test_long_settings_are_shortened_and_absent_ones_are_dashes() -> None:
-    listed, dense = "catalog/llama4/llama-4-scout-17b-16e-instruct", "llama-3-8b"  # Scout lists its layers: windows, and none
+    listed, dense = "catalog/llama4_text/llama-4-scout-17b-16e-instruct", "llama-3-8b"  # Scout lists its layers: windows, and none
     text = compare.text(plans(listed, dense), width=120)
     assert all(len(line) <= 120 for line in text.splitlines())
     assert [line.split()[1:] for line in text.splitlines() if line.startswith("model.experts.top_k")] == [["1", "–"]]

@@ -73,10 +73,10 @@ EVERY_SWITCH = Layer(
 MIXERS: tuple[Mixer, ...] = (
     LatentAttention(4, 8, 6, 4, 6, indexer=Indexer(2, 8, 16), selected_keys=3),
     Mamba(96, 16, 4, 3),
-    Mamba2(96, 16, 8, 2, 4),
+    Mamba2(96, 16, 8, 2, 4, chunk=64),
     GatedDeltaNet(2, 4, 8, 8, 4),
     KimiDeltaAttention(4, 8, 4),
-    LightningAttention(4, 8),
+    LightningAttention(4, 8, block=64),
     RgLru(64, 4, 4),
     Rwkv(48),
     ShortConvolution(48, 3),

@@ -30,7 +30,7 @@ def test_the_tree_shows_every_section_of_a_plan(spec: Spec, plan: Plan) -> None:
 
 
 def test_the_tree_of_a_hand_made_model_fits_80_columns(spec: Spec, plan: Plan) -> None:
-    assert max(map(len, tree(spec, plan).splitlines())) <= 88
+    assert max(map(len, tree(spec, plan, width=80).splitlines())) <= 80
 
 
 def test_shapes_and_tensors_are_shown_on_request(spec: Spec, plan: Plan) -> None:
