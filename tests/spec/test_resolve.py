@@ -18,7 +18,11 @@ Write = Callable[..., Path]
 
 
 PARTS_THAT_GPT_2_LACKS = (
-    *(f"model.{path}" for path, key in stated(Model) if key.quiet and path.partition(".")[0] not in {"experts", "mamba2", "lightning_attention"}),
+    *(
+        f"model.{path}"
+        for path, key in stated(Model)
+        if key.quiet and path.partition(".")[0] not in {"experts", "mamba2", "lightning_attention"}
+    ),
     *(f"training.{path}" for path, key in stated(Training) if key.quiet),
     "training.device",
     "training.attention_kernel",
