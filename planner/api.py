@@ -202,8 +202,8 @@ def diff(
 ) -> Review:
     """Review the specs around the working directory against a git revision or a saved capacity.json, as ``planner diff`` does.
 
-    Without specs, those that planner.yaml lists. ``today`` is the date for waivers (default: today, UTC). ``failed`` of the review tells
-    whether a finding is an error.
+    Reviews the specs in planner.yaml if none are given. ``today`` is the date for waivers (default: today, UTC). The review's ``failed`` is
+    true if a finding is an error.
     """
     from planner.cli.arguments import today as this_day
     from planner.review.diff import Request, review

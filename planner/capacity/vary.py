@@ -50,7 +50,7 @@ def setting(spec: Spec, scenario: str, knob: str, value: int | str) -> Differenc
 
 
 def written(value: object) -> str:
-    """Return a value as it is written in a spec."""
+    """Return the YAML text of a value."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

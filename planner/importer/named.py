@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +88,11 @@ def _by_key(keys: Mapping[str, str]) -> dict[str, str]:
 def format_of(one: Program, files: str, source: str, recognizes: Callable[[Given], bool], marks: str) -> Format:
     """Return the format of a program's files."""
     return Format(one.name, files, source, recognizes, lambda given: _read(one, given.config), {one.name.lower(): one.row}, marks)
+
+
+def names_model(key: str, marks: Iterable[str]) -> Callable[[Given], bool]:
+    """Return whether a file names a model under a key, and has one of the keys that only the program has."""
+    return lambda given: isinstance(given.config.get(key), str) and not given.config.keys().isdisjoint(marks)
 
 
 def is_on(value: object) -> bool:

@@ -15,7 +15,7 @@ _NOTES = {
 _DTYPES = ("dtype", "torch_dtype")
 _QUANTIZED = ("quantization_config", "compression_config", "quantization", "quantization_bit")  # the third is MLX's
 _BITS = ("bits", "w_bit", "nbits", "num_bits")
-# Dropout of attention probabilities, of what is added to the residual stream, and elsewhere. A spec has one probability for all.
+# Keys of dropout: attention probabilities, residual branches, other places. A spec has one probability for all of them.
 _ATTENTION = ("attn_pdrop", "attention_dropout", "attn_dropout", "attention_probs_dropout_prob")
 _RESIDUAL = ("resid_pdrop", "hidden_dropout", "dropout", "residual_dropout", "resid_dropout", "hidden_dropout_prob")
 _ELSEWHERE = ("embd_pdrop", "activation_dropout", "embedding_dropout", "embd_dropout", "ffn_dropout")

@@ -97,7 +97,7 @@ def recompute(names: str, full: Iterable[Any], none: Iterable[Any] = (False, "no
 
 
 def dropout(names: str) -> Settings:
-    """Return the dropout, the largest of several, which a note tells."""
+    """Return the dropout; of several that differ, the largest, with a note."""
 
     def largest(c: Reading) -> Any:
         given = {name: value for name in names.split() if (value := c.value(name)) is not None}

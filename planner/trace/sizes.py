@@ -162,14 +162,8 @@ def total(sizes: Iterable[Size]) -> Size:
     return whole if terms is None else Expression(terms)
 
 
-def never_exceeds(a: Size, b: Size) -> bool:
-    """Return whether comparing terms one by one shows that a <= b for all values of the symbols."""
-    left, right = terms_of(a), terms_of(b)
-    return all(right.get(monomial, 0) >= left.get(monomial, 0) for monomial in {**left, **right})
-
-
 def undominated(sizes: Iterable[Size]) -> list[Size]:
-    """Return the sizes that no other size always reaches."""
+    """Return the sizes that no other one is shown to reach for all values of the symbols, comparing terms one by one."""
     given = list(sizes)
     common = common_part(given)
     rests = [terms_of(size - common) for size in given]  # sums along a trace have most terms in common

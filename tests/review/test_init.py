@@ -65,7 +65,7 @@ def test_the_policy_is_valid(empty: Repo) -> None:
 
 
 def test_a_name_with_the_size_of_the_starting_point_is_no_warning(empty: Repo) -> None:
-    # Llama-3.2-1B, as it is called with 1,235,814,400 parameters
+    # Llama-3.2-1B has 1,235,814,400 parameters.
     code, _, err = empty.run("init", "my-1b", "--from", "llama")
     assert (code, "suggests" in err) == (0, False)
     assert "suggests" not in empty.run("run", "specs")[2]

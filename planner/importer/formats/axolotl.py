@@ -161,6 +161,6 @@ FORMAT = format_of(
     AXOLOTL,
     "configurations of full fine-tuning (YAML)",
     "axolotl 0.18: src/axolotl/utils/schemas/*.py, utils/config/__init__.py, core/builders/base.py, loaders/model.py",
-    lambda given: isinstance(given.config.get("base_model"), str) and not given.config.keys().isdisjoint(_MARKS),
+    names_model("base_model", _MARKS),
     f"`base_model` and {one_of(_MARKS)}",
 )

@@ -115,6 +115,6 @@ FORMAT = format_of(
     LLAMA_FACTORY,
     "configurations of full fine-tuning (YAML, JSON)",
     "LLaMA-Factory 0.9.6: src/llamafactory/hparams/*.py, model/adapter.py, model/model_utils/checkpointing.py",
-    lambda given: isinstance(given.config.get("model_name_or_path"), str) and not given.config.keys().isdisjoint(_MARKS),
+    names_model("model_name_or_path", _MARKS),
     f"`model_name_or_path` and {one_of(_MARKS)}",
 )
