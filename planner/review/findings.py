@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from fractions import Fraction
@@ -19,6 +19,7 @@ from planner.spec.problems import Problem
 from planner.spec.records import Place, Spec
 
 REMEDIES = 25  # exceeded budgets of a review for which remedies are computed; each needs up to some dozens of plans
+NAMED = 5  # scenarios with the same finding that its message names
 
 _LABEL = re.compile(r"(?:^|[-_ /:])(a?)(\d{1,6}(?:[._]\d{1,3})?)([mb])(?=$|[-_ /:])", re.IGNORECASE)
 _SIZES = {"m": 10**6, "b": 10**9}
@@ -49,8 +50,26 @@ def findings(
             hidden, own = _hidden(model, base_policy, today, these, remedies=remedies)
             these, states = [*these, *hidden], [*states, *own]
         statuses |= {(one.model, one.scenario, one.budget): one for one in states}
-        found += [*these, *_claims(model, from_root), *_unknown_waivers(model, policy, from_root)]
+        found += [*_once(these), *_claims(model, from_root), *_unknown_waivers(model, policy, from_root)]
     return tuple(sorted(found, key=lambda one: _SEVERITIES.index(one.severity))), tuple(statuses.values())
+
+
+def _once(found: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield findings that differ only by scenario once, of the first scenario, with the names of the others."""
+    alike: dict[Finding, list[Finding]] = {}
+    for one in found:
+        alike.setdefault(replace(one, scenario="", remedies=()), []).append(one)
+    for first, *others in alike.values():
+        same = [one for one in others if one.remedies in ((), first.remedies)]
+        yield replace(first, message=f"{first.message}; the same in {_scenarios(same)}") if same else first
+        yield from (one for one in others if one not in same)
+
+
+def _scenarios(found: Sequence[Finding]) -> str:
+    """Name the scenarios of findings: ``scenario long``, ``scenarios a, b``, or their number if there are many."""
+    if len(found) > NAMED:
+        return f"{len(found)} other scenarios"
+    return f"scenario{'s' * (len(found) > 1)} {', '.join(one.scenario for one in found)}"
 
 
 def _under(model: CheckedModel, policy: Policy, today: date, *, remedies: bool) -> tuple[list[Finding], list[BudgetStatus]]:

@@ -121,17 +121,17 @@ def _overview(model: ReviewedModel, row: ReviewedScenario, figures: Sequence[str
     for budget, state in statuses.get((model.name, row.scenario), ()):
         by_state.setdefault(state, []).append(escape(budget))
     budgets = "<br>".join(f"{_MARKS[state]} {', '.join(names)}" for state, names in by_state.items())
-    return "\n".join(map(line_of, [(name, "", "", budgets), *_metrics(row, figures)]))
+    return "\n".join(map(line_of, [(name, "", "", budgets), *_metrics(model, row, figures)]))
 
 
-def _metrics(row: ReviewedScenario, figures: Sequence[str]) -> Iterator[tuple[str, str, str, str]]:
+def _metrics(model: ReviewedModel, row: ReviewedScenario, figures: Sequence[str]) -> Iterator[tuple[str, str, str, str]]:
     if row.status == "unchanged":
         yield "no metric changed", "", "", ""
         return
     for figure in figures:
         cells = wording.cells(row, figure)
         after = cells.after if cells.after in ("", "=") else f"**{_whole(cells.after)}**"
-        if cells.after or cells.before:
+        if (cells.after or cells.before) and not wording.repeats(model, row, figure):
             yield OVERVIEW[figure].heading, _whole(cells.before), after, _whole(cells.change)
 
 
@@ -168,22 +168,22 @@ def _details(model: ReviewedModel) -> Iterator[str]:
         if len(model.rows) > 1 or row.scenario != "base":
             yield f"Scenario {escape(row.scenario)}"
             yield ""
-        yield from _figures(row)
+        yield from _figures(model, row)
     yield ""
     yield "</details>"
 
 
-def _figures(row: ReviewedScenario) -> Iterator[str]:
+def _figures(model: ReviewedModel, row: ReviewedScenario) -> Iterator[str]:
     if row.before is None or row.after is None:
         yield line_of(("metric", row.status, "exact value"))
         yield line_of(("---", "--:", "--:"))
         for name, value in (row.after or row.before or {}).items():
-            if value and name in FIGURES:
+            if value and name in FIGURES and not wording.repeats(model, row, name):
                 yield line_of((name, _whole(quantity.rounded(FIGURES[name], value)), units.exact(value)))
         return
     yield line_of(("metric", "before", "after", "change", "cause"))
     yield line_of(("---", "--:", "--:", "--:", "---"))
-    for change in row.changes:
+    for change in wording.own_changes(model, row):
         before, after = quantity.pair(FIGURES[change.figure], change.before, change.after)
         moved = wording.moved_by(change)
         yield line_of((change.figure, *map(_whole, (before, after, wording.change(change), moved))))

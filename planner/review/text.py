@@ -74,7 +74,7 @@ def _model(model: ReviewedModel, statuses: wording.BudgetStatuses, style: Style)
             continue
         if len(model.rows) > 1 or row.scenario != "base":
             yield printable(f"  scenario {row.scenario}")
-        yield from (f"  {line}" for line in table(*_table(row), style))
+        yield from (f"  {line}" for line in table(*_table(model, row), style))
         for budget, state in statuses.get((model.name, row.scenario), ()):
             shown = _STATES.get(state, f"exceeded ({state})")
             colored = style.paint(shown, "red" if state == "error" else "yellow") if state not in _STATES else shown
@@ -83,13 +83,14 @@ def _model(model: ReviewedModel, statuses: wording.BudgetStatuses, style: Style)
         yield "  no metric changed"
 
 
-def _table(row: ReviewedScenario) -> tuple[Sequence[str], str, list[Sequence[str]]]:
+def _table(model: ReviewedModel, row: ReviewedScenario) -> tuple[Sequence[str], str, list[Sequence[str]]]:
     lines: list[Sequence[str]] = []
     if row.before is None or row.after is None:
         values = row.after or row.before or {}
-        lines += [(name, quantity.rounded(FIGURES[name], value), row.status) for name, value in values.items() if value and name in FIGURES]
+        own = {name: value for name, value in values.items() if value and name in FIGURES and not wording.repeats(model, row, name)}
+        lines += [(name, quantity.rounded(FIGURES[name], value), row.status) for name, value in own.items()]
         return ("metric", "", ""), "lrl", lines
-    for change in row.changes:
+    for change in wording.own_changes(model, row):
         before, after = quantity.pair(FIGURES[change.figure], change.before, change.after)
         lines.append((change.figure, before, "→", after, wording.change(change), wording.moved_by(change)))
     moved = "cause" if any(line[-1] for line in lines) else ""

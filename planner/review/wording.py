@@ -95,6 +95,19 @@ def headlines(review: Review) -> tuple[str, ...]:
     return tuple(figure for figure in OVERVIEW if figure in changed or figure == "params_total")
 
 
+def repeats(model: ReviewedModel, row: ReviewedScenario, figure: str) -> bool:
+    """Whether a metric counts parameters and is that of the model's first row, before and after, so that a table can omit it."""
+    first = model.rows[0] if model.rows else row
+    sides = ((first.before, row.before), (first.after, row.after))
+    same = all(one is other or (one and other and one.get(figure) == other.get(figure)) for one, other in sides)
+    return row is not first and FIGURES[figure].unit == "parameters" and same
+
+
+def own_changes(model: ReviewedModel, row: ReviewedScenario) -> list[Change]:
+    """Return the changes of a row that its model's first row does not have already."""
+    return [change for change in row.changes if not repeats(model, row, change.figure)]
+
+
 def cells(row: ReviewedScenario, figure: str) -> Cells:
     """Format a metric of a row: before, after and the change."""
     column = FIGURES[figure]

@@ -105,6 +105,26 @@ def test_growth_is_not_remedied_by_a_device(repo: Repo) -> None:
     assert (finding["remedies"], finding["hint"]) == ([], "no change of the training settings fits")
 
 
+def test_a_limit_that_scenarios_exceed_alike_is_one_finding(repo: Repo) -> None:
+    def scenarios(count: int) -> str:
+        return "scenarios: [" + ", ".join(f"{{name: s{number}, batch_size: {number + 9}}}" for number in range(count)) + "]\n"
+
+    repo.write(budget("params_total", max_increase="0"), "planner.yaml")
+    for count, others in ((1, "scenario s0"), (5, "scenarios s0, s1, s2, s3, s4"), (6, "6 other scenarios")):
+        repo.write(spec() + scenarios(count))
+        repo.commit()
+        repo.write(spec(n_layers="3") + scenarios(count))
+        (finding,) = repo.review("--base", "HEAD")["findings"]
+        assert (finding["scenario"], finding["message"].partition("; ")[2]) == ("base", f"the same in {others}")
+        assert repo.run("diff", "--base", "HEAD")[1].count("  budget cap: exceeded (error)") == count + 1
+
+
+def test_findings_of_scenarios_with_other_values_are_separate(repo: Repo) -> None:
+    repo.write(spec() + "scenarios: [{name: big, batch_size: 9}]\n")
+    repo.write(budget("peak_bytes", max="0 bytes"), "planner.yaml")
+    assert [one["scenario"] for one in repo.review()["findings"]] == ["base", "big"]
+
+
 def test_max_increase_does_not_apply_to_new_models(repo: Repo) -> None:
     repo.write(spec("new", n_layers="9"), "specs/new.yaml")
     repo.write(budget("params_total", max_increase="0"), "planner.yaml")
@@ -124,7 +144,7 @@ def test_filters_of_a_budget(repo: Repo) -> None:
         repo.write(spec(name, n_layers="5") + f"tags: {tags}\nscenarios: [{{name: more, batch_size: 9}}]\n", f"specs/{name}.yaml")
 
     def covered(**terms: str) -> set[tuple[object, object]]:
-        repo.write(budget("params_total", max="0", **terms), "planner.yaml")
+        repo.write(budget("peak_bytes", max="0 bytes", **terms), "planner.yaml")
         return {(one["model"], one["scenario"]) for one in found(repo.review("specs/a-*", "specs/b-*"), "budget:cap")}
 
     every = {(name, scenario) for name in ("a-one", "a-two", "b-one") for scenario in ("base", "more")}

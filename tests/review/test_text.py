@@ -9,6 +9,8 @@ from planner.review.review import BudgetStatus, Edit, Finding, Review, ReviewedM
 from planner.review.text import text
 from planner.spec.records import Place
 
+from .conftest import Repo, spec
+
 PLACE = Place("specs/a.yaml", 3, 1)
 EDITS = (Edit("model.d_ff", "", "8", PLACE), Edit("model.n_layers", "2", "3", PLACE), Edit("training.tokens", "5", "", PLACE))
 REVIEW = Review(
@@ -46,3 +48,19 @@ def test_colors_add_only_colors() -> None:
     assert "\x1b[31merror[budget:cap]\x1b[0m" in colored
     assert "\x1b[33mwarning[size_label]\x1b[0m" in colored
     assert re.sub("\x1b\\[\\d+m", "", colored) == text(REVIEW)
+
+
+def test_parameters_are_listed_once_for_all_scenarios(repo: Repo) -> None:
+    scenarios = "scenarios: [{name: big, batch_size: 9}]\n"
+    repo.write(spec() + scenarios)
+    repo.commit()
+    repo.write(spec(n_layers="3") + scenarios)
+    for form, before in (("text", "  "), ("md", "| ")):
+        out = repo.run("diff", "--base", "HEAD", "--format", form)[1]
+        assert [out.count(f"{before}{name} ") for name in ("params_total", "activations_bytes")] == [1, 2]
+    assert out.count("| parameters |") == 1
+
+
+def test_a_new_scenario_of_a_known_model_lists_its_parameters(repo: Repo) -> None:
+    repo.write(spec(n_layers="3") + "scenarios: [{name: big, batch_size: 9}]\n")
+    assert repo.run("diff")[1].count("  params_total ") == 2
