@@ -18,6 +18,12 @@ GENERATES = "how text is generated"
 DERIVED = "follows from other keys"
 UNREAD = "the type's class does not read it"
 
+
+def own_kernels(program: str) -> str:
+    """Return the note of an import from a program whose kernels are not modeled."""
+    return f"{program}'s own kernels are not modeled; activations are those of PyTorch's modules"
+
+
 NEUTRAL: Mapping[str, str] = {
     key: reason
     for reason, keys in {

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from functools import lru_cache
 from pathlib import Path
+from typing import TextIO
 
 from planner.spec.nodes import Mark, Source
 from planner.spec.problems import Problem, SpecError
@@ -57,7 +59,7 @@ def _read_bytes(file: str) -> bytes:
         if file == STDIN:
             if sys.stdin is None:
                 raise OSError("it is closed")  # noqa: TRY301 - reported like any other
-            data = sys.stdin.buffer.read(LIMIT + 1)
+            data = _input(sys.stdin)
         else:
             path = Path(file)
             if leaves_repository(file):
@@ -65,10 +67,13 @@ def _read_bytes(file: str) -> bytes:
             status = path.stat()
             if stat.S_ISDIR(status.st_mode):
                 raise SpecError([whole_file(file, "folder", "is a folder, not a spec file", "name a file in it")])
-            if not stat.S_ISREG(status.st_mode) and not (sys.stdin and os.path.samestat(status, os.fstat(0))):
-                raise SpecError([whole_file(file, "unreadable", "is not a regular file", "write - for standard input")])  # a pipe may block
-            with path.open("rb") as stream:
-                data = stream.read(LIMIT + 1)
+            if stat.S_ISREG(status.st_mode):
+                with path.open("rb") as stream:
+                    data = stream.read(LIMIT + 1)
+            elif sys.stdin and os.path.samestat(status, os.fstat(0)):  # /dev/stdin
+                data = _input(sys.stdin)
+            else:  # a pipe may block
+                raise SpecError([whole_file(file, "unreadable", "is not a regular file", "write - for standard input")])
     except FileNotFoundError:
         raise SpecError([whole_file(file, "not-found", "no such file or directory")]) from None
     except (OSError, ValueError) as error:
@@ -77,6 +82,12 @@ def _read_bytes(file: str) -> bytes:
     if len(data) > LIMIT:
         raise SpecError([whole_file(file, "too-large", f"exceeds the limit of {LIMIT // 2**20} MiB")])
     return data
+
+
+@lru_cache(maxsize=1)
+def _input(stream: TextIO) -> bytes:
+    """Read standard input, once: a command may load its spec again with other settings."""
+    return stream.buffer.read(LIMIT + 1)
 
 
 def decode(file: str, data: bytes) -> Source:

@@ -173,6 +173,13 @@ def test_a_flavor_of_torchtitan_has_the_published_parameters(name: str, flavor: 
     assert total(torchtitan(name, flavor), plan_model) == right
 
 
+def test_kernels_of_torchtitan_that_are_not_modeled_are_noted() -> None:
+    assert not any("kernel" in note for note in torchtitan("llama3", "8B").notes)
+    assert "the attention kernel of flavor 8B_flex is not modeled; it is planned as 8B" in torchtitan("llama3", "8B_flex").notes
+    kernels = [note.partition("'s own kernels")[0] for note in torchtitan("qwen3", "8B").notes if "own kernels are not modeled" in note]
+    assert kernels == ["torchtitan"]  # not those of the program whose row it shares
+
+
 def test_the_training_half_of_torchtitan_is_read() -> None:
     imported = torchtitan(
         "llama3", "8B", '[activation_checkpoint]\nmode = "full"\n[optimizer]\nname = "AdamW"\nimplementation = "foreach"\n'

@@ -6,7 +6,7 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -100,6 +100,15 @@ def test_standard_input_may_have_a_path(folder: Path) -> None:
     assert subprocess.run(command, input=text, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False).returncode == 0
 
 
+@pytest.mark.parametrize("name", ["-", "/dev/stdin"])
+def test_standard_input_may_be_planned_more_than_once(name: str, folder: Path) -> None:
+    text = "name: x\nmodel: {vocab_size: 9, context_length: 4, d_model: 8, n_layers: 1, n_heads: 2}\n"
+    command = [sys.executable, "-m", "planner", "sweep", name, "--set", "model.n_layers=1..3"]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    run = subprocess.run(command, input=text, cwd=folder, env=env, capture_output=True, text=True, check=False, encoding="utf-8")
+    assert (run.returncode, run.stdout.splitlines()[0]) == (0, "x: peak_bytes at 3 points")
+
+
 def test_only_files_are_read_from_a_folder(write: Write, folder: Path) -> None:
     write("name: x\n", "sub/x.yaml")
     os.mkfifo(folder / "sub" / "pipe.yaml")
@@ -117,16 +126,28 @@ def test_paths_that_match_nothing(folder: Path) -> None:
     assert heads("empty") == ["empty: error[no-specs]: contains no files ending in .yaml or .yml; name the file itself: empty/config.json"]
 
 
-def test_a_thousand_folders_inside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def deep_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Yield a file in folders so deep that the system allows no path to it in one call, nor pytest to remove them."""
     monkeypatch.chdir(tmp_path)
-    for _ in range(1200):  # a path of more bytes than the system allows in one call is made step by step
+    depth = 1200
+    for _ in range(depth):
         Path("a").mkdir()
         os.chdir("a")
     Path("b.yaml").touch()
     monkeypatch.chdir(tmp_path)
-    file = f"{'a/' * 1200}b.yaml"
-    assert find(["a"]) == ((file,), ())
-    assert find(["**/b.yaml"]) == ((file,), ())
+    yield f"{'a/' * depth}b.yaml"
+    for _ in range(depth):
+        os.chdir("a")
+    Path("b.yaml").unlink()
+    for _ in range(depth):
+        os.chdir("..")
+        Path("a").rmdir()
+
+
+def test_a_thousand_folders_inside_each_other(deep_file: str) -> None:
+    assert find(["a"]) == ((deep_file,), ())
+    assert find(["**/b.yaml"]) == ((deep_file,), ())
 
 
 def test_standard_input(minimal: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,7 @@ DEEPSEEK = row(
         RUNS: "max_batch_size scale_fmt", ROUTES: "n_expert_groups n_limited_groups", SCALES: "route_scale mscale",
         ROTATES: "original_seq_len rope_theta rope_factor beta_fast beta_slow",
     },
+    notes=(own_kernels("DeepSeek"),),
 )  # fmt: skip
 
 

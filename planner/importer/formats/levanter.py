@@ -49,7 +49,7 @@ _TRAINING = row(
         ),
         ROTATES: "rope", LOSES: "lbl_coef rzl_coef",
     },
-    notes=("levanter's own kernels (JAX) are not modeled; activations are those of PyTorch's modules",),
+    notes=(own_kernels("levanter"),),
 )  # fmt: skip
 
 

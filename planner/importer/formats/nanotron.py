@@ -87,7 +87,7 @@ NANOTRON = row(
             "tokens.limit_test_batches tokens.limit_val_batches tokens.val_check_interval"
         ),
     },
-    notes=("nanotron's own kernels are not modeled; activations are those of PyTorch's modules",),
+    notes=(own_kernels("nanotron"),),
 )  # fmt: skip
 
 

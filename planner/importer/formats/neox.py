@@ -174,7 +174,7 @@ NEOX = row(
             "profile profile_step_start profile_step_stop"
         ),
     },
-    notes=("GPT-NeoX's own kernels are not modeled; activations are those of PyTorch's modules",),
+    notes=(own_kernels("GPT-NeoX"),),
 )  # fmt: skip
 
 

@@ -109,6 +109,7 @@ OLMO = row(
             "module_outputs_save_steps extra_steps_after_cancel canceled_check_interval fast_forward_batches hf_datasets_cache_dir"
         ),
     },
+    notes=(own_kernels("OLMo"),),
 )  # fmt: skip
 
 

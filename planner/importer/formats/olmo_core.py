@@ -128,6 +128,7 @@ OLMO_CORE = row(
             f"{_MOE}.router.jitter_eps",
         NOT_COUNTED: "launch dataset data_loader train_module trainer model_config experiment_config",
     },
+    notes=(own_kernels("OLMo-core"),),
 )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ _GATED = row(
 LLAMA = row(
     _GATED, {"context_length": size("max_seq_len", 2048), "head_dim": divided(), "head.tied": False},
     {"d_ff": code(_width, "multiple_of", _MULTIPLIER)}, only={"vision_chunk_size": -1, "vision_num_cross_attention_layers": -1},
-    ignored={UNREAD: "vision_max_num_chunks"}, notes=("Meta's code does not tie the LM head to the token embedding",),
+    ignored={UNREAD: "vision_max_num_chunks"}, notes=("Meta's code does not tie the LM head to the token embedding", own_kernels("Meta")),
 )  # fmt: skip
 
 HAS_EXPERTS = code(lambda c: c.value("moe.num_experts") is not None, "moe.num_experts")
@@ -50,6 +50,7 @@ MISTRAL = row(
         "_sparse": per_layer(lambda layer, n: layer < n),
     }),
     ignored={SCALES: "llama_4_scaling", UNREAD: "use_biases use_cache ffn_dim_multiplier multiple_of"},
+    notes=(own_kernels("Mistral"),),
 )  # fmt: skip
 
 

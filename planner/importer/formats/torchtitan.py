@@ -7,6 +7,7 @@ model/args.py and model/model.py of each, models/moe/moe.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from planner.importer.engine import Reading, Row, read, row
 from planner.importer.format import Format, Given
@@ -84,14 +85,22 @@ _TRAINING = row(
     notes=("the sizes are those of the flavor in torchtitan 0.2.2",),
 )  # fmt: skip
 
-_OTHER_MODULES = row(notes=("torchtitan's own modules are not modeled; activations are those of PyTorch's modules",))
+_OTHER_MODULES = row(notes=(own_kernels("torchtitan"),))
 _BUFFER = {"experts.correction_bias": "buffer"}  # with which the router balances the experts
+
+
+def _without_notes(of: Row) -> Row:
+    """Return the row of another program, whose notes are about its own files."""
+    return replace(of, notes=())
+
+
 _ROWS: Mapping[str, Row] = {
-    "llama3": row(Row(LLAMA.settings, LLAMA.only, LLAMA.ignored), {"training.implementation": "torchtitan"}, _TRAINING),
+    "llama3": row(_without_notes(LLAMA), {"training.implementation": "torchtitan"}, _TRAINING),
     "qwen3": row(
-        MISTRAL, where(HAS_EXPERTS, {"experts.d_ff": size("moe_inter_dim", 768), **_BUFFER}), HEAD_NORM, _TRAINING, _OTHER_MODULES
+        *(_without_notes(MISTRAL), where(HAS_EXPERTS, {"experts.d_ff": size("moe_inter_dim", 768), **_BUFFER}), HEAD_NORM),
+        *(_TRAINING, _OTHER_MODULES),
     ),
-    "deepseek_v3": row(DEEPSEEK, _BUFFER, _TRAINING, _OTHER_MODULES),
+    "deepseek_v3": row(_without_notes(DEEPSEEK), _BUFFER, _TRAINING, _OTHER_MODULES),
 }
 
 
@@ -152,7 +161,9 @@ def _read(given: Given) -> Imported:
     if not isinstance(checkpoint, dict):
         raise UnsupportedConfigError(f"torchtitan config: `activation_checkpoint: {show(checkpoint)}` is not a section")
     sections["activation_checkpoint"] = {"mode": "selective", **checkpoint}  # its default
-    return read(_ROWS[name], {**sizes, **sections}, f"torchtitan's {name} {flavor}")
+    imported = read(_ROWS[name], {**sizes, **sections}, f"torchtitan's {name} {flavor}")
+    mask = () if base == flavor else (f"the attention kernel of flavor {flavor} is not modeled; it is planned as {base}",)
+    return replace(imported, notes=(*imported.notes, *mask))
 
 
 def _recognizes(given: Given) -> bool:
