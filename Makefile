@@ -29,9 +29,10 @@ lint: $(VENV)/dev ## run ruff and mypy, and check the action and the files that 
 unit: $(VENV)/dev ## run only the tests
 	$(BIN)/pytest
 
-sweep: $(VENV)/dev ## draw many more random specs than the tests do, and change every key of every model type
+sweep: $(VENV)/dev ## draw many more random specs than the tests do, and change each key of every model type
 	SHAPES=2000 SEEDS=0:200 $(BIN)/pytest tests/test_random_specs.py tests/verify/test_random_shapes.py
-	CHANGES=all $(BIN)/pytest tests/importer/test_changed_keys.py tests/importer/test_composites.py
+	CHANGES=keys $(BIN)/pytest tests/importer/test_changed_keys.py
+	CHANGES=all $(BIN)/pytest tests/importer/test_composites.py tests/verify/test_class_steps.py
 
 measure: $(VENV)/dev ## measure training steps of every class of transformers for docs/trust.md; takes about 20 minutes
 	$(BIN)/python tools/measure.py

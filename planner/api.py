@@ -205,8 +205,8 @@ def diff(
     Reviews the specs in planner.yaml if none are given. ``today`` is the date for waivers (default: today, UTC). The review's ``failed`` is
     true if a finding is an error.
     """
-    from planner.cli.arguments import today as this_day
     from planner.review.diff import Request, review
+    from planner.review.findings import this_day
 
     request = Request(specs, base, None if base_report is None else pathlib.Path(base_report), today or this_day())
     return review(request, pathlib.Path.cwd())

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from datetime import date
 
 CI_FORMATS = ("github", "sarif", "junit")  # output formats of CI systems
 
@@ -42,10 +38,3 @@ def add_set(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="override a spec value, e.g. training.batch_size=16 (repeatable)"
     )
-
-
-def today() -> date:
-    """Return the date in UTC, against which waivers are evaluated."""
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC).date()

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.cli.arguments import CI_FORMATS, today
+from planner.cli.arguments import CI_FORMATS
 from planner.cli.command import FINDING, FINE
 from planner.cli.streams import fail
 
@@ -76,11 +76,12 @@ def run(arguments: argparse.Namespace) -> int:
     from planner.report import terminal
     from planner.report.write import write
     from planner.review.diff import Request, ReviewError, review
+    from planner.review.findings import this_day
     from planner.review.formats import FORMATS
     from planner.review.markdown import LIMIT, markdown
     from planner.review.text import text
 
-    request = Request(tuple(arguments.specs), arguments.base, arguments.base_report, arguments.today or today())
+    request = Request(tuple(arguments.specs), arguments.base, arguments.base_report, arguments.today or this_day())
     try:
         made = review(request, Path.cwd())
     except ReviewError as error:

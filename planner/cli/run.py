@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.cli.arguments import add_output, add_set, add_specs, today
+from planner.cli.arguments import add_output, add_set, add_specs
 from planner.cli.command import FINDING, FINE
 from planner.cli.progress import Progress
 from planner.cli.specs import read, report
@@ -109,9 +109,10 @@ def _check_budgets(models: Sequence[Planned]) -> int:
         return FINE  # the rules need not be imported
     from planner.report import terminal
     from planner.review import without_base, wording
+    from planner.review.findings import this_day
 
     style = terminal.style(sys.stderr)
-    found = without_base.findings(models, Path.cwd(), today())
+    found = without_base.findings(models, Path.cwd(), this_day())
     for finding in found:
         sys.stderr.write(f"{wording.line(finding, style)}\n")
     return FINDING if any(finding.severity == "error" for finding in found) else FINE

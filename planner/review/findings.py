@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
+from datetime import UTC, date, datetime
 from fractions import Fraction
 
 from planner.capacity.figures import Plan
@@ -35,6 +35,11 @@ class CheckedModel:
     base: Spec | None = None  # the spec at the base; the budgets of its name and tags apply under the policy of the base
     renamed: Mapping[str, str] = field(default_factory=dict)  # the old names of renamed scenarios by the new ones
     removed: Mapping[str, Plan | None] = field(default_factory=dict)  # scenarios only in the base, and what they would be; None: the same
+
+
+def this_day() -> date:
+    """Return the date in UTC, against which waivers are evaluated."""
+    return datetime.now(UTC).date()
 
 
 def findings(
