@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from planner.spec.precision import Dtype
 from planner.spec.records import Attention, Layer, Norm
 from planner.trace import primitives as op
 from planner.trace.blocks import linear, norm
@@ -29,9 +30,10 @@ def attention(t: Tape, kind: Attention, layer: Layer, positions: PositionTables,
         t.show("keys by head", k)
         t.show("values by head", v)
         t.show("scores", Tensor((B, H, n, n), q.dtype, ()))
-        sinks = t.weight("sinks", (H,), "sinks: heads") if kind.sinks else None
-        if dtype := t.implementation.mask_buffer(t, "layer"):
-            t.buffer("bias", (1, 1, t.model.context_length, t.model.context_length), dtype)
+        dtype: Dtype | None = "float32" if t.modules.sinks_in_float32 else None
+        sinks = t.weight("sinks", (H,), "sinks: heads", dtype=dtype) if kind.sinks else None
+        if of_mask := t.implementation.mask_buffer(t, "layer"):
+            t.buffer("bias", (1, 1, t.model.context_length, t.model.context_length), of_mask)
         if kind.differential:
             v = duplicate_values(t, v)
         with t.limited_to(kind.window, chunked=kind.chunked):

@@ -24,7 +24,10 @@ class ModelClass:
     grouped_heads: bool = True  # fused attention supports fewer key heads than query heads; otherwise it broadcasts one
     indexed_kv: bool = False  # keys and values are selected from a fused projection by an index, a copy, and repeated to all heads
     scores_in_float32: bool = False  # eager attention casts queries and keys to float32 before their product
-    subtracts_largest: bool = False  # eager attention subtracts each row's largest score, and appends sinks
+    scores_without_autocast: bool = False  # and autocast does not cast them for the product
+    appends_sinks: bool = False  # eager attention appends each head's sink to its scores
+    subtracts_largest: bool = False  # eager attention subtracts each row's largest score
+    sinks_in_float32: bool = False  # sinks are stored in float32 for any dtype of the model
     scales_by_sinks: bool = False  # eager attention multiplies its output by sigmoid(logsumexp of the scores - sink)
     boolean_mask: bool = False  # eager attention fills scores by a Boolean mask that layers share
     mask_buffer: Literal["none", "layer", "model"] = "none"  # who stores a Boolean causal mask of context_length² elements
@@ -41,6 +44,7 @@ class ModelClass:
     rotates_in_float32: bool = False  # casts queries and keys to float32 and back
     half_tables: bool = False  # rotary cosines and sines of half the channels, by which each half is multiplied
     router: Literal["by_scoring", "float32", "compute"] = "by_scoring"  # its dtype; by scoring: float32 with a sigmoid, else compute
+    router_without_autocast: bool = False  # autocast does not cast its logits
     scores_chosen: Literal["none", "compute", "float32"] = "none"  # the router's softmax is over the logits of the chosen experts
     clamps_gate: bool = False  # experts clamp gate and up: (up + 1) · gate · sigmoid(alpha · gate)
     gelu_backward_in_parts: bool = False  # the derivative of GELU is written out operator by operator
@@ -85,6 +89,17 @@ CLASSES: dict[ModelType, ModelClass] = {
     ),
     "deepseek_v2": ModelClass(router="float32", complex_tables=True),
     "falcon": ModelClass(explicit_mask=True, grouped_heads=False, indexed_kv=True, softmax_in_float32=False, alibi="square_per_sequence"),
+    "flint": ModelClass(
+        fused_attention=False,
+        softmax_in_float32=False,
+        scores_in_float32=True,
+        scores_without_autocast=True,
+        appends_sinks=True,
+        sinks_in_float32=True,
+        scales_in_float32=True,
+        router_without_autocast=True,
+        normalizes_each=True,
+    ),
     "flex_olmo": ModelClass(scales_in_float32=True, tables_in_float32=True, normalizes_each=True),
     "gemma3_text": ModelClass(tables_per_window=True),
     "glm": ModelClass(joins_rotated=True, tables_per_layer=True, fused_gate_up=True),
@@ -96,6 +111,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     "gpt_neox": ModelClass(residual_dropout=True, joins_rotated=True),
     "gpt_oss": ModelClass(
         fused_attention=False,
+        appends_sinks=True,
         subtracts_largest=True,
         softmax_in_float32=False,
         scales_in_float32=True,
@@ -109,7 +125,9 @@ CLASSES: dict[ModelType, ModelClass] = {
     "xglm": ModelClass(residual_dropout=True, fused_attention=False, softmax_in_float32=False),
     "granite_swa": ModelClass(fused_attention=False, scales_by_sinks=True),
     "granitemoe_swa": ModelClass(fused_attention=False, scales_by_sinks=True, scores_chosen="float32", fused_gate_up=True),
-    "mimo_v2_flash": ModelClass(fused_attention=False, subtracts_largest=True, softmax_in_float32=False, tables_per_window=True),
+    "mimo_v2_flash": ModelClass(
+        fused_attention=False, appends_sinks=True, subtracts_largest=True, softmax_in_float32=False, tables_per_window=True
+    ),
     "openai-gpt": ModelClass(residual_dropout=True, position_ids=False, softmax_in_float32=False, fused_attention=False),
     "gptj": ModelClass(residual_dropout=True, scores_in_float32=True, stored_tables=True),
     "granitemoe": ModelClass(scores_chosen="float32"),

@@ -5,6 +5,8 @@ Read from transformers 5.24: models/mixtral, models/qwen3_moe and models/deepsee
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from planner.spec.records import Experts, FeedForward
 from planner.trace import blocks, routing
 from planner.trace import primitives as op
@@ -48,7 +50,8 @@ def router(t: Tape, kind: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
             t.weight("e_score_correction_bias", (count,), "correction of the scores: experts")
         if kind.correction_bias == "buffer":
             t.buffer("e_score_correction_bias", (count,), w.dtype)
-        logits = op.linear(t, op.cast(t, x, "float32"), op.cast(t, w, "float32"), b) if wide else op.linear(t, x, w, b)
+        with t.without_autocast() if t.modules.router_without_autocast else nullcontext():
+            logits = op.linear(t, op.cast(t, x, "float32"), op.cast(t, w, "float32"), b) if wide else op.linear(t, x, w, b)
         if sigmoid:
             scores = routing.sigmoid(t, op.cast(t, logits, "float32") if asked == "compute" else logits)
             indices = routing.topk_indices(t, scores, kind.top_k)

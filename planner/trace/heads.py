@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from planner.trace import masks, pytorch
 from planner.trace import primitives as op
 from planner.trace.implementation import Scores
@@ -59,12 +61,13 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
     k, v = pytorch.expand_kv(t, k, H), pytorch.expand_kv(t, v, H)
     if kind.scores_in_float32:
         q, k = op.cast(t, q, "float32"), op.cast(t, k, "float32")
-    scores = op.mul_scalar(t, op.matmul_by_head(t, q, k, transposed=True))
+    with t.without_autocast() if kind.scores_without_autocast else nullcontext():
+        scores = op.mul_scalar(t, op.matmul_by_head(t, q, k, transposed=True))
     scores = op.softcap(t, scores) if terms.softcap else scores
     scores = op.add(t, scores, seen(t, terms.bias, scores)) if terms.bias else scores
     if terms.mask:
         scores = filled(t, scores, terms.mask) if terms.mask.dtype == "bool" else op.add(t, scores, terms.mask)
-    if kind.subtracts_largest:
+    if kind.appends_sinks:
         probabilities = op.cast(t, softmax_with_sinks(t, scores, terms.sinks), dtype)
     else:
         if not kind.scales_by_sinks:
@@ -93,11 +96,11 @@ def filled(t: Tape, scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def softmax_with_sinks(t: Tape, scores: Tensor, sinks: Tensor | None) -> Tensor:
-    """Softmax of scores [B, H, n, n] less their maximum, with a column for each head's sink, which is dropped after (gpt-oss)."""
+    """Softmax of scores [B, H, n, n], less their maximum in some classes, with a column for each head's sink, which is dropped after."""
     B, H, n, _ = shape = scores.shape
     if sinks:
         scores = op.cat(t, scores, op.expand(t, sinks.view(1, H, 1, 1), (B, H, n, 1), 0))
-    scores = op.add(t, scores, largest(t, scores))
+    scores = op.add(t, scores, largest(t, scores)) if t.modules.subtracts_largest else scores
     probabilities = op.softmax(t, scores)
     if sinks:
         (probabilities,) = op.split(t, probabilities, shape)
