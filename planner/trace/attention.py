@@ -12,7 +12,7 @@ from planner.spec.records import Attention, Layer, Norm
 from planner.trace import primitives as op
 from planner.trace.blocks import linear, norm
 from planner.trace.implementation import Scores
-from planner.trace.positions import PositionTables
+from planner.trace.positions import PositionTables, position_scale
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import Size, exceeds_one
 from planner.trace.tape import Tape
@@ -97,7 +97,7 @@ def heads(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: 
             q = t.implementation.rotate(t, q, tables)
             k = k if kind.shared_kv else t.implementation.rotate(t, k, tables)
         op.keep_alive(t, *unrotated)
-    q, k = rescaled(t, kind, qk_norm, q, k)
+    q, k = rescaled(t, kind, qk_norm, (q, k), positions.query_scale(layer))
     if kind.shared_kv:
         k, v = positions.keys_and_values[K, h]
     else:
@@ -105,11 +105,13 @@ def heads(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: 
     return q, k, v
 
 
-def rescaled(t: Tape, kind: Attention, qk_norm: Norm, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """Return rotated queries, scaled by position, and keys, or both normalized, if the class does so."""
-    if t.modules.scales_queries:
-        (factor,) = t.record("scale of positions", [], [t.tensor((q.shape[2], 1), q.dtype, needs_grad=False)], by=rescaled)
-        q = op.multiply(t, q, factor)
+def rescaled(t: Tape, kind: Attention, qk_norm: Norm, heads: tuple[Tensor, Tensor], shared: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return queries and keys after rotation: queries scaled by position, or both normalized, if the class does so."""
+    q, k = heads
+    if t.modules.query_scale == "per_layer":
+        q = op.multiply(t, q, position_scale(t, q.shape[2], q.dtype))
+    if shared:
+        q = op.cast(t, op.multiply(t, op.cast(t, q, "float32"), shared), q.dtype)
     if t.modules.normalizes_rotated:
         qk_norm = replace(qk_norm, weight=kind.qk_norm != "none")
         q, k = norm(t, qk_norm, q, "q_norm"), norm(t, qk_norm, k, "k_norm")
@@ -140,9 +142,12 @@ def projections(t: Tape, kind: Attention, x: Tensor) -> tuple[Tensor, Tensor, Te
 
 
 def gate_scores(t: Tape, kind: Attention, x: Tensor) -> Tensor:
-    """Project x to one score per element of the heads, or per head."""
-    width = kind.n_heads * (kind.head_dim if kind.v_head_dim is None else kind.v_head_dim)
-    return linear(t, x, width if kind.output_gate == "element" else kind.n_heads, "gate_proj", bias=False)
+    """Project x to one score per element of the heads, or per head. Adds a bias per head that the spec declares under extra (Beam)."""
+    H, width = kind.n_heads, kind.head_dim if kind.v_head_dim is None else kind.v_head_dim
+    made = linear(t, x, H * width if kind.output_gate == "element" else H, "gate_proj", bias=False)
+    if bias := t.declared_weight("gate_bias"):
+        made = op.add(t, made.view(*x.shape[:-1], H, width), bias.view(H, 1)).view(*made.shape)
+    return made
 
 
 def gated(t: Tape, kind: Attention, scores: Tensor, mixed: Tensor) -> Tensor:

@@ -43,9 +43,10 @@ class ModelClass:
     tables_per_window: bool = False  # layers with and without a window have their own frequencies, cosines and sines
     rotates_in_float32: bool = False  # casts queries and keys to float32 and back
     half_tables: bool = False  # rotary cosines and sines of half the channels, by which each half is multiplied
-    router: Literal["by_scoring", "float32", "compute"] = "by_scoring"  # its dtype; by scoring: float32 with a sigmoid, else compute
+    # Its dtype; by scoring: float32 with a sigmoid, else compute; cast: stored in compute, and cast to float32 for its logits.
+    router: Literal["by_scoring", "float32", "compute", "cast"] = "by_scoring"
     router_without_autocast: bool = False  # autocast does not cast its logits
-    scores_chosen: Literal["none", "compute", "float32"] = "none"  # the router's softmax is over the logits of the chosen experts
+    scores_chosen: Literal["none", "compute", "float32"] = "none"  # the router's softmax or sigmoid reads the chosen experts' logits
     clamps_gate: bool = False  # experts clamp gate and up: (up + 1) · gate · sigmoid(alpha · gate)
     gelu_backward_in_parts: bool = False  # the derivative of GELU is written out operator by operator
     swaps_before_cast: bool = False  # swaps the halves before it casts them
@@ -54,7 +55,10 @@ class ModelClass:
     normalizes_each: bool = False  # queries are normalized before keys are projected
     shared_first: bool = False  # shared experts run before the router
     complex_tables: bool = False  # one complex table instead of cosines and sines, by which pairs are multiplied in float32
-    scales_queries: bool = False  # multiplies rotated queries by a factor per position, which each layer makes
+    query_scale: Literal["none", "per_layer", "shared"] = "none"  # a factor per position on queries; shared: only on unrotated, float32
+    gates_in_float32: bool = False  # the activation of the gate and its product with up are float32
+    scales_residual: bool = False  # constants scale both terms of a residual sum
+    softcaps_in_float32: bool = False  # logits are cast to float32 before they are soft-capped
     xielu: bool = False  # the feed-forward's function is xIELU, operator by operator
     fused_gate_up: bool = False  # one projection returns gate and up
 
@@ -73,6 +77,15 @@ CLASSES: dict[ModelType, ModelClass] = {
     "apertus": ModelClass(xielu=True),
     "apertus1p5_text": ModelClass(xielu=True),
     "aria_text": ModelClass(scores_chosen="compute"),
+    "beam": ModelClass(
+        scales_in_float32=True,
+        tables_in_float32=True,
+        normalizes_each=True,
+        query_scale="shared",
+        gates_in_float32=True,
+        scales_residual=True,
+        softcaps_in_float32=True,
+    ),
     "bloom": ModelClass(
         residual_dropout=True, position_ids=False, fused_attention=False, gelu_backward_in_parts=True, alibi="row_per_sequence"
     ),
@@ -125,6 +138,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     "xglm": ModelClass(residual_dropout=True, fused_attention=False, softmax_in_float32=False),
     "granite_swa": ModelClass(fused_attention=False, scales_by_sinks=True),
     "granitemoe_swa": ModelClass(fused_attention=False, scales_by_sinks=True, scores_chosen="float32", fused_gate_up=True),
+    "kolibri1": ModelClass(router="cast", scores_chosen="float32"),
     "mimo_v2_flash": ModelClass(
         fused_attention=False, appends_sinks=True, subtracts_largest=True, softmax_in_float32=False, tables_per_window=True
     ),
@@ -137,7 +151,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     "hunyuan_v1_moe": ModelClass(router="float32", shared_first=True, normalizes_rotated=True),
     "nanochat": ModelClass(normalizes_rotated=True),
     "minimax_m2": ModelClass(joins_rotated=True, normalizes_each=True, router="compute"),
-    "ministral3": ModelClass(scales_queries=True),
+    "ministral3": ModelClass(query_scale="per_layer"),
     "mpt": ModelClass(residual_dropout=True, position_ids=False, fused_attention=False, boolean_mask=True, alibi="row_of_context"),
     "nemotron": ModelClass(layer_norm="weight_plus_one", joins_rotated=True),
     "olmo": ModelClass(layer_norm="input_in_float32", tables_in_float32=True),

@@ -134,7 +134,7 @@ def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | Non
         if chunked:
             return finished(t, chunked_cross_entropy(t, x, head, bias, targets))
         if t.model.logit_softcap:
-            logits = op.softcap(t, logits)
+            logits = op.softcap(t, op.cast(t, logits, "float32") if t.modules.softcaps_in_float32 else logits)
         after = kind in {"cross_entropy", "cross_entropy_shifted"} or (kind == "default" and t.implementation.loss_outside)
         if after:
             op.keep_alive(t, x)

@@ -43,15 +43,19 @@ def router(t: Tape, kind: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
     count = kind.count + kind.empty
     with t.at("gate", "router"):
         sigmoid, asked = kind.scoring == "sigmoid", t.modules.router
-        wide = sigmoid if asked == "by_scoring" else asked == "float32"  # DeepSeek-V3's router requires float32
-        w = t.weight("weight", (count, x.shape[1]), "router: experts · d", dtype="float32" if wide else None)
+        wide = sigmoid if asked == "by_scoring" else asked != "compute"  # DeepSeek-V3's router requires float32
+        w = t.weight("weight", (count, x.shape[1]), "router: experts · d", dtype="float32" if wide and asked != "cast" else None)
         b = t.weight("bias", (count,), "bias: experts") if kind.router_bias else None
         if kind.correction_bias == "parameter":
             t.weight("e_score_correction_bias", (count,), "correction of the scores: experts")
         if kind.correction_bias == "buffer":
-            t.buffer("e_score_correction_bias", (count,), w.dtype)
+            t.buffer("e_score_correction_bias", (count,), "float32" if wide else w.dtype)
         with t.without_autocast() if t.modules.router_without_autocast else nullcontext():
             logits = op.linear(t, op.cast(t, x, "float32"), op.cast(t, w, "float32"), b) if wide else op.linear(t, x, w, b)
+        if sigmoid and t.modules.scores_chosen != "none":
+            indices = routing.topk_indices(t, logits, kind.top_k)
+            weights = routing.sigmoid(t, routing.gather(t, logits, indices))
+            return op.mul_scalar(t, routing.normalized(t, weights) if kind.normalize else weights), indices
         if sigmoid:
             scores = routing.sigmoid(t, op.cast(t, logits, "float32") if asked == "compute" else logits)
             indices = routing.topk_indices(t, scores, kind.top_k)

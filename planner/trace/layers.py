@@ -22,7 +22,7 @@ from planner.trace.mixers.rg_lru import rg_lru
 from planner.trace.mixers.rwkv import rwkv
 from planner.trace.mixers.short_convolution import short_convolution
 from planner.trace.positions import PositionTables
-from planner.trace.tape import Tape
+from planner.trace.tape import DECLARED, Tape
 from planner.trace.tensor import Tensor
 
 MIXERS: dict[type[records.Mixer], Callable[..., Tensor]] = {
@@ -47,6 +47,7 @@ NORMS = {  # (before, after) the token mixer, (before, after) the feed-forward
 def decoder_layer(t: Tape, layer: Layer, positions: PositionTables, x: Tensor) -> Tensor:
     """One layer: token mixers and feed-forward, each with its norms, added to the residual stream [B, n, d_model]."""
     entered, t.returned = x, []
+    t.declared = {f"{t.path}.{item.name}": item for item in layer.extra}
     mix = partial(token_mixer, t, layer, positions)
     feed = partial(feed_forward_block, t, layer)
     if layer.block == "sequential":
@@ -61,7 +62,7 @@ def decoder_layer(t: Tape, layer: Layer, positions: PositionTables, x: Tensor) -
         x = t.implementation.parallel(t, x, first, None if layer.block == "parallel_one_norm" else second, mix, feed)
     if positions.per_layer:
         x = with_layer_input(t, layer, x, positions.per_layer)
-    declare(t, layer.extra, x)
+    declare(t, t.declared.values(), x)
     op.keep_alive(t, entered, *t.returned)
     return x
 
@@ -89,7 +90,7 @@ def residual(t: Tape, layer: Layer, x: Tensor, sublayer: Sublayer, before: str |
     y = sublayer(norm(t, layer.norm, x, before) if before else x)
     if after and layer.norm_placement != "after_residual":
         y = norm(t, layer.norm, y, after)
-    x = op.add(t, x, y)
+    x = op.add(t, op.mul_scalar(t, y), op.mul_scalar(t, x)) if t.modules.scales_residual else op.add(t, x, y)
     return norm(t, layer.norm, x, after) if after and layer.norm_placement == "after_residual" else x
 
 
@@ -116,6 +117,6 @@ def declare(t: Tape, extra: Iterable[Extra], x: Tensor) -> None:
     """Store the tensors declared under ``extra``, and multiply each token by them ``uses`` times."""
     for item in extra:
         with t.at("", item.component):
-            w = t.weight(item.name, item.shape, "declared by the spec")
+            w = t.weight(item.name, item.shape, DECLARED)
             if item.uses:
                 op.declared(t, x, w, item.uses)

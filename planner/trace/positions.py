@@ -5,6 +5,7 @@ Rotary: Su et al. 2021 (arXiv:2104.09864). ALiBi: Press et al. 2021 (arXiv:2108.
 
 from __future__ import annotations
 
+from planner.spec.precision import Dtype
 from planner.spec.records import LatentAttention, Layer, Model
 from planner.trace import primitives as op
 from planner.trace.implementation import Scores
@@ -31,11 +32,13 @@ class PositionTables:
             self.alibi_in_rows = t.modules.alibi.startswith("row")
             self.biases = {H: alibi(t, B, n, H) for H in heads}
             self.masks = {window: t.implementation.mask(t, B, n, window) for window in windows}
+            shared = t.modules.query_scale == "shared" and any(layer.positions.type == "none" for layer in layers)
+            self.scale = position_scale(t, n, "float32") if shared else None  # of queries without rotation
         self.keys_and_values: dict[tuple[Size, Size], tuple[Tensor, Tensor]] = {}  # of the latest layer with its own, by heads and width
         self.per_layer: Tensor | None = None
         tables = (table for tables in self.tables.values() for table in tables)
         self.shared = (*tables, *([ids] if ids else []), *self.biases.values())
-        self.all = (*self.shared, *(mask for mask in self.masks.values() if mask))
+        self.all = (*self.shared, *(tensor for tensor in (*self.masks.values(), self.scale) if tensor))
 
     def rotary(self, t: Tape, layer: Layer) -> tuple[Tensor, Tensor]:
         """Return a layer's cosines and sines: the shared ones, or copies of their first halves with each element twice."""
@@ -54,7 +57,12 @@ class PositionTables:
         kind = layer.attention
         keys = self.keys_and_values[kind.n_kv_heads, kind.head_dim] if kind and kind.shared_kv else ()
         mask = self.masks[self.window(layer)] if attends(layer) else None
-        return (*self.shared, *([mask] if mask else []), *([self.per_layer] if self.per_layer else []), *keys)
+        optional = (mask, self.query_scale(layer), self.per_layer)
+        return (*self.shared, *(tensor for tensor in optional if tensor), *keys)
+
+    def query_scale(self, layer: Layer) -> Tensor | None:
+        """Return the factor per position by which a layer without rotary positions multiplies its queries, if it does."""
+        return self.scale if layer.positions.type == "none" else None
 
     def scores(self, layer: Layer) -> Scores:
         """Return the terms of a layer's scores: ALiBi's bias, the mask [B, 1, n, n] that layers of one window share, or both."""
@@ -100,6 +108,11 @@ def stored_tables(t: Tape, n: Size, rotary_dim: Size) -> tuple[Tensor, Tensor]:
     rows = wide if t.modules.tables_in_float32 else op.cast(t, wide, t.precision.weights)
     cos, sin = op.split(t, rows, *[(n, rotary_dim // 2)] * 2)
     return cos, sin
+
+
+def position_scale(t: Tape, n: Size, dtype: Dtype) -> Tensor:
+    """Return a factor [n, 1] for each position."""
+    return t.record("scale of positions", [], [t.tensor((n, 1), dtype, needs_grad=False)], by=position_scale)[0]
 
 
 def alibi(t: Tape, B: Size, n: Size, H: Size) -> Tensor:

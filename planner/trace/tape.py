@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from planner.spec.precision import BYTES, RECIPES, Dtype, Recipe
-from planner.spec.records import Model, Training
+from planner.spec.records import Extra, Model, Training
 from planner.trace.classes import ModelClass, class_of
 from planner.trace.implementation import Implementation
 from planner.trace.sizes import Size, product
 from planner.trace.tensor import Storage, Tensor
 from planner.trace.unsupported import UnsupportedError
+
+DECLARED = "declared by the spec"
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +265,7 @@ class Tape:
     notes: list[str] = field(default_factory=list)  # what the figures omit
     grad: bool = True  # False under torch.no_grad
     returned: list[Tensor] = field(default_factory=list)  # tensors that the current layer keeps alive until it ends
+    declared: dict[str, Extra] = field(default_factory=dict)  # by path: tensors that the spec declares and no operator has read yet
     precision: Recipe = field(init=False)
     modules: ModelClass = field(init=False)  # what differs from Llama's modules; nothing outside transformers
 
@@ -333,6 +336,15 @@ class Tape:
         used, always = product(shape) if active is None else active, dtype == "float32"
         self.parameters.append(Parameter(f"{self.path}.{name}", made, self.copies, self.component, why, used, padding, always))
         return made
+
+    def declared_weight(self, name: str) -> Tensor | None:
+        """Return the tensor that the spec declares under a name of the current module, for an operator of transformers that reads it."""
+        key = f"{self.path}.{name}"
+        if key not in self.declared or not self.training.implementation.startswith("transformers"):
+            return None
+        item = self.declared.pop(key)
+        with self.at("", item.component):
+            return self.weight(name, item.shape, DECLARED)
 
     def buffer(self, name: str, shape: tuple[Size, ...], dtype: Dtype) -> None:
         """Store a tensor of the current module that is not a parameter."""

@@ -8,6 +8,7 @@ There, RMSNorm is a sequence of operators, eager attention makes scores and prob
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import assert_never
 
@@ -116,6 +117,17 @@ def activation(t: Tape, name: Activation, x: Tensor) -> Tensor:
     return pytorch.activation(t, name, x)
 
 
+def gated(t: Tape, name: Activation, gate: Tensor, up: Callable[[], Tensor]) -> Tensor:
+    """Return activation(gate) · up, in float32 in some classes, which project up first."""
+    if not t.modules.gates_in_float32:
+        return pytorch.gated(t, name, gate, up)
+    other = up()
+    product = op.multiply(t, activation(t, name, op.cast(t, gate, "float32")), op.cast(t, other, "float32"))
+    made = op.cast(t, product, gate.dtype)
+    op.keep_alive(t, gate, other)
+    return made
+
+
 def xielu(t: Tape, x: Tensor) -> Tensor:
     """Return α_p·x² + β·x where x is positive, else (exp(min(x, ε)) - 1 - x)·α_n + β·x (activations.py, _xielu_python).
 
@@ -174,6 +186,7 @@ TRANSFORMERS = replace(
     position_ids=position_ids,
     mask=masks.for_fused,
     activation=activation,
+    gated=gated,
     rotate=rotate,
     split_kv=heads.split_kv,
     attention=heads.one_operator,
