@@ -16,11 +16,14 @@ from planner.trace.tensor import Tensor
 
 
 def norm(t: Tape, kind: Norm, x: Tensor, name: str, *, heads: Size | None = None) -> Tensor:
-    """Normalize the last dimension of x. Stores a weight and a bias of its size if the norm has them, or one of each per head."""
+    """Normalize the last dimension of x. Stores a weight and a bias of its size if the norm has them, or one of each per head.
+
+    Reads a bias that the spec declares under ``extra``, as ``linear`` does.
+    """
     shape = (x.shape[-1],) if heads is None else (heads, x.shape[-1])
     with t.at(name, "norm"):
         weight = t.weight("weight", shape, "scale of a norm") if kind.weight else None
-        bias = t.weight("bias", shape, "shift of a norm") if kind.bias else None
+        bias = t.weight("bias", shape, "shift of a norm") if kind.bias else t.declared_weight("bias")
         if heads is not None:  # x is [B, heads, n, h]
             weight, bias = (vector and vector.view(heads, 1, x.shape[-1]) for vector in (weight, bias))
         made = t.implementation.norm(t, x, kind, weight, bias)
@@ -32,7 +35,7 @@ def linear(t: Tape, x: Tensor, outputs: Size, name: str, *, bias: bool) -> Tenso
     """Project the last dimension of x to ``outputs``. Stores outputs·inputs weights, and a bias of ``outputs``."""
     with t.at(name):
         w = t.weight("weight", (outputs, x.shape[-1]), "linear: out · in")
-        b = t.weight("bias", (outputs,), "bias: out") if bias else None
+        b = t.weight("bias", (outputs,), "bias: out") if bias else t.declared_weight("bias")
         return op.linear(t, x, w, b)
 
 

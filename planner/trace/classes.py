@@ -31,6 +31,11 @@ class ModelClass:
     scales_by_sinks: bool = False  # eager attention multiplies its output by sigmoid(logsumexp of the scores - sink)
     boolean_mask: bool = False  # eager attention fills scores by a Boolean mask that layers share
     mask_buffer: Literal["none", "layer", "model"] = "none"  # who stores a Boolean causal mask of context_length² elements
+    multiplies_mask: bool = False  # eager attention multiplies scores by a stored mask in the weights' dtype, and there is no other mask
+    floors_scores: bool = False  # eager attention takes the maximum of its masked scores and the smallest number
+    scale_buffer: bool = True  # the scale of the embedding is a buffer
+    more_sinusoids: int = 0  # rows of the buffer of sinusoidal positions besides those of the context
+    stored_position_ids: bool = False  # a buffer has the indices of learned positions
     positions_per_sequence: bool = False  # position ids and the indices of learned positions are made for each sequence
     alibi: AlibiKind = "square"
     stored_tables: bool = False  # a buffer has cosines and sines; queries and keys, not yet transposed, each repeat their own
@@ -100,6 +105,7 @@ CLASSES: dict[ModelType, ModelClass] = {
         router="float32",
         shared_first=True,
     ),
+    "ctrl": ModelClass(residual_dropout=True, position_ids=False, softmax_in_float32=False, scale_buffer=False),
     "deepseek_v2": ModelClass(router="float32", complex_tables=True),
     "falcon": ModelClass(explicit_mask=True, grouped_heads=False, indexed_kv=True, softmax_in_float32=False, alibi="square_per_sequence"),
     "flint": ModelClass(
@@ -119,7 +125,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     "glm4": ModelClass(joins_rotated=True, tables_per_layer=True, fused_gate_up=True),
     "glm4_moe": ModelClass(joins_rotated=True),
     "gpt2": ModelClass(residual_dropout=True, position_ids=False, softmax_in_float32=False),
-    "gpt_bigcode": ModelClass(residual_dropout=True, mask_buffer="model"),
+    "gpt_bigcode": ModelClass(residual_dropout=True, position_ids=False, mask_buffer="model"),
     "gpt_neo": ModelClass(residual_dropout=True, position_ids=False, fused_attention=False, scores_in_float32=True, mask_buffer="layer"),
     "gpt_neox": ModelClass(residual_dropout=True, joins_rotated=True),
     "gpt_oss": ModelClass(
@@ -132,17 +138,33 @@ CLASSES: dict[ModelType, ModelClass] = {
         scores_chosen="compute",
         clamps_gate=True,
     ),
-    "biogpt": ModelClass(residual_dropout=True, softmax_in_float32=False),
+    "biogpt": ModelClass(residual_dropout=True, softmax_in_float32=False, scale_buffer=False),
     "codegen": ModelClass(residual_dropout=True, scores_in_float32=True, stored_tables=True, tables_in_float32=True),
     "gpt_neox_japanese": ModelClass(residual_dropout=True, fused_attention=False, softmax_in_float32=False),
-    "xglm": ModelClass(residual_dropout=True, fused_attention=False, softmax_in_float32=False),
+    "xglm": ModelClass(
+        residual_dropout=True,
+        position_ids=False,
+        fused_attention=False,
+        softmax_in_float32=False,
+        floors_scores=True,
+        scale_buffer=False,
+        more_sinusoids=2,
+    ),
     "granite_swa": ModelClass(fused_attention=False, scales_by_sinks=True),
     "granitemoe_swa": ModelClass(fused_attention=False, scales_by_sinks=True, scores_chosen="float32", fused_gate_up=True),
     "kolibri1": ModelClass(router="cast", scores_chosen="float32"),
     "mimo_v2_flash": ModelClass(
         fused_attention=False, appends_sinks=True, subtracts_largest=True, softmax_in_float32=False, tables_per_window=True
     ),
-    "openai-gpt": ModelClass(residual_dropout=True, position_ids=False, softmax_in_float32=False, fused_attention=False),
+    "openai-gpt": ModelClass(
+        residual_dropout=True,
+        position_ids=False,
+        softmax_in_float32=False,
+        fused_attention=False,
+        mask_buffer="layer",
+        multiplies_mask=True,
+        stored_position_ids=True,
+    ),
     "gptj": ModelClass(residual_dropout=True, scores_in_float32=True, stored_tables=True),
     "granitemoe": ModelClass(scores_chosen="float32"),
     "granitemoeshared": ModelClass(scores_chosen="float32", fused_gate_up=True),

@@ -149,7 +149,7 @@ def _tables(t: Tape, model: Model) -> tuple[Tensor, Tensor | None]:
     width = model.d_model if model.embedding_dim is None else model.embedding_dim
     with t.at("embed_tokens", "embedding"):
         table = token_rows(t, width, "token embedding: V · width")
-        if model.embedding_scale and t.implementation.constant_buffers:
+        if model.embedding_scale and t.implementation.constant_buffers and t.modules.scale_buffer:
             t.buffer("embed_scale", (), t.precision.weights)
     with t.at("project_in", "other"):
         return table, None if model.embedding_dim is None else t.weight("weight", (model.d_model, width), "linear: out · in")
@@ -176,7 +176,10 @@ def _embedded(t: Tape, model: Model, x: Tensor) -> Tensor:
             table = t.weight("weight", (rows, model.d_model), "learned position embedding: rows · d_model")
             x = op.add(t, x, op.embedding(t, t.implementation.positions(t, n), table))
         if model.positions.type == "sinusoidal":
-            x = op.add(t, x, op.constant(t, (n, model.d_model), t.precision.weights))
+            dtype = t.precision.weights
+            if t.implementation.constant_buffers:
+                t.buffer("weights", (model.context_length + t.modules.more_sinusoids, model.d_model), dtype)
+            x = op.add(t, x, op.constant(t, (n, model.d_model), dtype))
     if model.embedding_norm:
         x = blocks.norm(t, model.norm, x, "embed_norm")
     return t.show("embedded", x)

@@ -8,7 +8,7 @@ from planner.trace import masks, pytorch
 from planner.trace import primitives as op
 from planner.trace.implementation import Scores
 from planner.trace.routing import sigmoid
-from planner.trace.sizes import Size, exceeds_one
+from planner.trace.sizes import Size, exceeds_one, product
 from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
 
@@ -64,7 +64,10 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
     with t.without_autocast() if kind.scores_without_autocast else nullcontext():
         scores = op.mul_scalar(t, op.matmul_by_head(t, q, k, transposed=True))
     scores = op.softcap(t, scores) if terms.softcap else scores
-    scores = op.add(t, scores, seen(t, terms.bias, scores)) if terms.bias else scores
+    if terms.bias:
+        bias = seen(t, terms.bias, scores)
+        scores = multiplied(t, scores, bias) if kind.multiplies_mask else op.add(t, scores, bias)
+    scores = floored(t, scores) if kind.floors_scores else scores
     if terms.mask:
         scores = filled(t, scores, terms.mask) if terms.mask.dtype == "bool" else op.add(t, scores, terms.mask)
     if kind.appends_sinks:
@@ -88,6 +91,22 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
 def seen(t: Tape, bias: Tensor, scores: Tensor) -> Tensor:
     """Return the bias of the keys that there are: a slice of ALiBi's row for the whole context."""
     return op.split(t, bias, (*bias.shape[:-1], scores.shape[-1]))[0]
+
+
+def multiplied(t: Tape, scores: Tensor, mask: Tensor) -> Tensor:
+    """Return scores · mask - 10⁴ · (1 - mask)."""
+    return op.add(t, op.multiply(t, scores, mask), op.mul_scalar(t, op.add_scalar(t, mask)))
+
+
+def floored(t: Tape, scores: Tensor) -> Tensor:
+    """Return the maximum of scores and a float32 tensor without dimensions. Saves both.
+
+    Backward halves the gradient, compares the two twice, and selects.
+    """
+    least = t.tensor((), "float32", needs_grad=False)
+    t.record("full", [], [least], by=floored)
+    saved, temporary = [Saved(scores, "scores"), Saved(least, "least")], scores.bytes + 2 * product(scores.shape)
+    return t.record("maximum", [scores, least], [op.like(t, scores)], saved, backward_temporary=temporary, by=floored)[0]
 
 
 def filled(t: Tape, scores: Tensor, mask: Tensor) -> Tensor:

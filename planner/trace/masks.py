@@ -29,14 +29,21 @@ def for_fused(t: Tape, B: Size, n: Size, window: Size | None) -> Tensor | None:
 
 
 def for_products(t: Tape, B: Size, n: Size, _window: Size | None) -> Tensor | None:
-    """Return the causal mask [B, 1, n, n]: added to the scores, in the embedding's dtype, or Boolean if the class fills scores by it."""
+    """Return the causal mask [B, 1, n, n]: added to the scores, in the embedding's dtype, or Boolean if the class fills scores by it.
+
+    A class that multiplies scores by its buffer has the slice [1, 1, n, n] of that instead.
+    """
+    if t.modules.multiplies_mask:
+        return op.constant(t, (1, 1, n, n), t.precision.weights)
     dtype = "bool" if t.modules.boolean_mask else t.precision.weights
     return t.record("causal mask", [], [t.tensor((B, 1, n, n), dtype, needs_grad=False)], by=for_products)[0]
 
 
 def buffer(t: Tape, owner: Literal["layer", "model"]) -> Dtype | None:
     """Return the dtype of a mask that each layer or the model stores."""
-    return "bool" if t.modules.mask_buffer == owner else None
+    if t.modules.mask_buffer != owner:
+        return None
+    return t.precision.weights if t.modules.multiplies_mask else "bool"
 
 
 def heads_for_fused(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -70,7 +70,10 @@ def position_ids(t: Tape, n: Size) -> Tensor | None:
 
 
 def positions(t: Tape, n: Size) -> Tensor:
-    """Return the positions [1, n], or [B, n] if the class makes them for each sequence."""
+    """Return the positions [1, n], a slice of a buffer in some classes, or [B, n] if the class makes them for each sequence."""
+    if t.modules.stored_position_ids:
+        t.buffer("position_ids", (t.model.context_length,), "int64")
+        return op.constant(t, (1, n), "int64")
     rows = t.training.batch_size if t.modules.positions_per_sequence else 1
     return t.record("arange", [], [t.tensor((rows, n), "int64", needs_grad=False)], by=positions)[0]
 

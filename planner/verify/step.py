@@ -219,9 +219,10 @@ class Step:
     ) -> tuple[SavedStorage, ...]:
         """Return the storages saved for backward: the recorded ones, and others still allocated, such as the inputs of checkpoints.
 
-        Gradients that a chunked loss computes in the forward pass are results, so they are not included.
+        Gradients that a chunked loss computes in the forward pass are results, so they are not included. Neither are buffers that the
+        forward pass replaces, as CTRL does with one in another dtype.
         """
         saved = {key: row for key, (storage, row) in recorder.saved.items() if storage() is not None}
-        counted = known | saved.keys() | {id(tensor.untyped_storage()) for tensor in (loss, *output)}
+        counted = known | saved.keys() | {id(tensor.untyped_storage()) for tensor in (loss, *output, *self.module.buffers())}
         others = [one for key, (_, one) in self.allocations.storages.items() if key not in counted and one.operator != MAKES_GRADIENTS]
         return (*saved.values(), *(SavedStorage("model", CHECKPOINT, one.shape, one.dtype, one.bytes) for one in others))

@@ -132,7 +132,7 @@ def _doge_tensors(c: Reading) -> list[SpecModel]:
     ]
 
 
-_PERSIMMON_BIASES = [tensor(f"self_attn.{one}_layernorm.bias", ["head_dim"], "norm") for one in ("q", "k")]
+_PERSIMMON_BIASES = [tensor(f"self_attn.{one}_norm.bias", ["head_dim"], "norm") for one in ("q", "k")]
 _HEAD_DIM = head_dim(default=128)
 
 
