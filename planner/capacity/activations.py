@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from planner.trace.sizes import Size, maximum
-from planner.trace.tape import Checkpoint, Node, Operation, Repeat, Visitor
+from planner.trace.tape import Checkpoint, Node, Operation, Repeat, Visitor, visit
 from planner.trace.tensor import Storage, Tensor
 
 OWN_LINES = ("inputs", "logits", "loss")
@@ -58,6 +58,7 @@ class _Collector(Visitor):
         self.found: dict[Storage, SavedEntry] = {}
         self.same: dict[Storage, Storage] = {}  # the last output of equal layers that save all their outputs inside
         self.entering: dict[Storage, Size] = {}
+        self.copied: set[Storage] = set()  # what the current equal layers make
 
     def operation(self, node: Operation) -> None:
         for saved in node.saved:
@@ -70,7 +71,9 @@ class _Collector(Visitor):
             self.save(tensor, tensor.storage.path, OUTPUT_IN_REGION, tensor.storage.component)
 
     def repeat(self, node: Repeat) -> None:
+        self.copied = allocated(node.body)
         self.go(node.body)
+        self.copied = set()
         made, last = node.carry.made.storage, node.carry.last.storage
         entering = self.found.pop(node.carry.inside.storage, None)
         if made in self.found:
@@ -88,4 +91,13 @@ class _Collector(Visitor):
                 self.found[storage].times = maximum(self.found[storage].times, times)
             elif not storage.leaf:
                 owner = storage.component if storage.component in {*OWN_LINES, EARLY_GRADIENTS} else component
-                self.found[storage] = SavedEntry(storage, path, what, owner, times, storage.copies)
+                copies = storage.copies if storage in self.copied else 1  # operators outside save that of the last copy
+                self.found[storage] = SavedEntry(storage, path, what, owner, times, copies)
+
+
+def allocated(nodes: Iterable[Node]) -> set[Storage]:
+    """Return the storages that the nodes allocate: not those of inputs, parameters and views of earlier tensors."""
+    made: set[Storage] = set()
+    for node, _ in visit(nodes):
+        made |= {tensor.storage for tensor in node.outputs} - {storage for tensor in node.inputs for storage, _ in tensor.parts}
+    return made

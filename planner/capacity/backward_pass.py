@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from planner.capacity.activations import saved_for_backward
+from planner.capacity.activations import allocated, saved_for_backward
 from planner.capacity.forward_pass import ForwardPass
 from planner.capacity.timeline import MemoryTimeline
 from planner.trace.sizes import Size
-from planner.trace.tape import Checkpoint, Node, Operation, Repeat, Visitor, operations, visit
+from planner.trace.tape import Checkpoint, Node, Operation, Repeat, Visitor, operations
 from planner.trace.tensor import Storage, Tensor
 
 
@@ -56,7 +56,7 @@ class BackwardPass(Visitor):
         self.shared_by_copies: set[Storage] = set()
         self.freed: list[tuple[int, Size]] = []
         self.saved_outside: Storage | None = None  # placeholder for a copy's input, if others save the first copy's input
-        self.waits_from: dict[Tensor, int] = {}  # the sample from which a tensor has a gradient
+        self.waits_from: dict[Tensor, int] = {}  # the sample from which a tensor has a gradient of the current equal layers
         self.recomputed = False  # whether the current region is recomputed, so that a saved tensor is freed when an operator has read it
         self.operator = ""
 
@@ -66,7 +66,7 @@ class BackwardPass(Visitor):
             for tensor in dict.fromkeys(operation.inputs):
                 if tensor.leaf and operation.outputs:  # one without outputs runs no kernel and gets no gradient
                     self.readers[tensor.origin] = self.readers.get(tensor.origin, 0) + 1
-        made = _allocated(nodes)
+        made = allocated(nodes)
         loss = _result(nodes)
         seed = self.gradients[loss.origin] = self.new(loss)
         seed.references += 1
@@ -135,9 +135,9 @@ class BackwardPass(Visitor):
     def add(self, tensor: Tensor, gradient: _Gradient) -> None:
         """Add a gradient to the one that the tensor has: in place, unless that is a view or has other references."""
         waiting = self.gradients.get(tensor.origin)
+        self.waits_from.setdefault(tensor.origin, len(self.timeline.samples))
         if waiting is None:
             self.gradients[tensor.origin] = gradient
-            self.waits_from[tensor.origin] = len(self.timeline.samples)
         elif waiting.references == 1 and not waiting.view:
             self.free_gradient(gradient)
         else:
@@ -202,9 +202,10 @@ class BackwardPass(Visitor):
     def repeat(self, node: Repeat) -> None:
         """Run one copy and extend it to all. The first copy, which runs last, frees storages from outside that only the copies save."""
         bytes_before, first_sample = self.timeline.bytes, len(self.timeline.samples)
-        carry, waiting = node.carry, set(self.gradients)
+        carry = node.carry
         self.gradients[carry.made.origin] = self.gradients.pop(carry.last.origin)
-        own = _allocated((node,)) - {carry.last.storage}
+        waiting, self.waits_from = self.gradients.copy(), {}
+        own = allocated((node,)) - {carry.last.storage}
         inside = _reference_counts(node.body)
         for storage in inside.keys() - own:
             self.references[storage] -= 1
@@ -217,8 +218,11 @@ class BackwardPass(Visitor):
         copies = len(self.timeline.samples) - first_sample
         self.timeline.add_other_copies(bytes_before, first_sample, node.count)
         self.timeline.free_in_last_copy(self.freed, copies, node.count)
-        outside = [tensor for tensor in self.gradients.keys() - waiting - {carry.first.origin} if not tensor.leaf]
+        outside = [tensor for tensor in self.gradients.keys() - waiting.keys() - {carry.first.origin} if not tensor.leaf]
         once = [(self.waits_from[tensor], self.gradients[tensor].bytes) for tensor in outside]
+        # Layers outside read these of the last copy only, which therefore starts with their gradients.
+        read_outside = waiting.keys() - self.gradients.keys() - {carry.made.origin}
+        once += [(self.waits_from[tensor], -waiting[tensor].bytes) for tensor in read_outside]
         self.timeline.count_once(sorted(once, key=lambda pair: pair[0]), copies, node.count)
 
 
@@ -234,11 +238,3 @@ def _reference_counts(nodes: Iterable[Node]) -> dict[Storage, int]:
         for storage in {storage for tensor in node.saved_tensors for storage, _ in tensor.parts}:
             references[storage] = references.get(storage, 0) + 1
     return references
-
-
-def _allocated(nodes: Iterable[Node]) -> set[Storage]:
-    """Return the storages that the nodes allocate: not those of inputs, parameters and views of earlier tensors."""
-    made: set[Storage] = set()
-    for node, _ in visit(nodes):
-        made |= {tensor.storage for tensor in node.outputs} - {storage for tensor in node.inputs for storage, _ in tensor.parts}
-    return made

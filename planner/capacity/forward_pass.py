@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from planner.capacity.activations import saved_for_backward
 from planner.capacity.figures import Phase
 from planner.capacity.timeline import MemoryTimeline
 from planner.trace.sizes import Size, maximum
@@ -102,7 +103,8 @@ class ForwardPass(Visitor):
         bytes_before, first_sample, until_the_end_before = self.timeline.bytes, len(self.timeline.samples), self.until_the_end
         carry = node.carry
         entering = self.storages.pop(carry.first.storage, 0)
-        self.shared_by_copies, self.freed, self.once = set(self.storages), [], []
+        outside = set(self.storages)
+        self.shared_by_copies, self.freed, self.once = outside, [], []
         self.entering = carry.inside.storage
         saved_inside = self.saved.get(self.entering, 0)
         self.saved_outside = maximum(self.saved.get(carry.first.storage, 0), saved_inside) - saved_inside
@@ -111,6 +113,11 @@ class ForwardPass(Visitor):
         self.shared_by_copies, self.entering = set(), None
         self.storages[carry.last.storage] = self.storages.pop(carry.made.storage, 0)
         self.until_the_end = self.until_the_end + (self.until_the_end - until_the_end_before) * (node.count - 1)
+        # Of what is left for operators outside, the other copies leave only what they save themselves.
+        left_outside = [storage for storage in self.storages.keys() - outside - {carry.last.storage} if self.readers.get(storage)]
+        saved_by_copies = saved_for_backward(node.body).times if left_outside else {}
+        for storage in left_outside:
+            bytes_before = bytes_before + self.storages[storage] - self.timeline.size(storage.bytes) * saved_by_copies.get(storage, 0)
         copies, left = len(self.timeline.samples) - first_sample, self.timeline.bytes - bytes_before
         self.timeline.add_other_copies(bytes_before, first_sample, node.count)
         self.timeline.free_in_last_copy(self.freed, copies, node.count)

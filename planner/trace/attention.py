@@ -12,7 +12,7 @@ from planner.spec.records import Attention, Layer, Norm
 from planner.trace import primitives as op
 from planner.trace.blocks import linear, norm
 from planner.trace.implementation import Scores
-from planner.trace.positions import PositionTables, position_scale
+from planner.trace.positions import PositionTables, kind_of_keys, position_scale
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import Size, exceeds_one
 from planner.trace.tape import Tape
@@ -86,6 +86,8 @@ def heads(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: 
         q, k, v = normalized(made[0], H, "q_norm"), normalized(made[1], K, "k_norm"), made[2]
         op.keep_alive(t, *made[:2])
     v = v.view(B, K, n, v.shape[2] // K)
+    if t.modules.normalizes_values and not kind.shared_kv:
+        v = norm(t, replace(qk_norm, weight=False), v, "v_norm")
     if kind.qkv != "separate":
         k, v = t.implementation.split_kv(t, k, v, H)
     if layer.positions.type == "rope":
@@ -99,9 +101,9 @@ def heads(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: 
         op.keep_alive(t, *unrotated)
     q, k = rescaled(t, kind, qk_norm, (q, k), positions.query_scale(layer))
     if kind.shared_kv:
-        k, v = positions.keys_and_values[K, h]
+        k, v = positions.keys_and_values[kind_of_keys(kind)]
     else:
-        positions.keys_and_values[K, h] = k, v
+        positions.keys_and_values[kind_of_keys(kind)] = k, v
     return q, k, v
 
 

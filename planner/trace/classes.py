@@ -43,9 +43,11 @@ class ModelClass:
     layer_norm: LayerNormKind = "fused"
     scales_in_float32: bool = False  # RMSNorm multiplies by its weight before it casts back
     casts_norm_weight: bool = False  # and casts the weight to float32 first
+    root_by_power: bool = False  # RMSNorm's reciprocal root is a power, which saves the mean of squares
     tables_in_float32: bool = False  # rotary cosines and sines are not cast to the weights' dtype
     tables_per_layer: bool = False  # every layer repeats its own cosines and sines from half of the shared ones
     tables_per_window: bool = False  # layers with and without a window have their own frequencies, cosines and sines
+    tables_of_whole_heads: bool = False  # cosines and sines of all channels of a head, also of those that are not rotated
     rotates_in_float32: bool = False  # casts queries and keys to float32 and back
     half_tables: bool = False  # rotary cosines and sines of half the channels, by which each half is multiplied
     # Its dtype; by scoring: float32 with a sigmoid, else compute; cast: stored in compute, and cast to float32 for its logits.
@@ -56,6 +58,7 @@ class ModelClass:
     gelu_backward_in_parts: bool = False  # the derivative of GELU is written out operator by operator
     swaps_before_cast: bool = False  # swaps the halves before it casts them
     normalizes_rotated: bool = False  # normalizes queries and keys after rotation, without a weight if the spec has no qk_norm
+    normalizes_values: bool = False  # values have a norm without a weight
     gates_first: bool = False  # the output gate is projected before queries, keys and values
     normalizes_each: bool = False  # queries are normalized before keys are projected
     shared_first: bool = False  # shared experts run before the router
@@ -65,6 +68,7 @@ class ModelClass:
     scales_residual: bool = False  # constants scale both terms of a residual sum
     softcaps_in_float32: bool = False  # logits are cast to float32 before they are soft-capped
     xielu: bool = False  # the feed-forward's function is xIELU, operator by operator
+    layer_scalar: bool = False  # each layer multiplies its output in place by a buffer of one element
     fused_gate_up: bool = False  # one projection returns gate and up
 
 
@@ -121,6 +125,15 @@ CLASSES: dict[ModelType, ModelClass] = {
     ),
     "flex_olmo": ModelClass(scales_in_float32=True, tables_in_float32=True, normalizes_each=True),
     "gemma3_text": ModelClass(tables_per_window=True),
+    "gemma4_text": ModelClass(
+        scales_in_float32=True,
+        casts_norm_weight=True,
+        root_by_power=True,
+        tables_per_window=True,
+        tables_of_whole_heads=True,
+        normalizes_values=True,
+        layer_scalar=True,
+    ),
     "glm": ModelClass(joins_rotated=True, tables_per_layer=True, fused_gate_up=True),
     "glm4": ModelClass(joins_rotated=True, tables_per_layer=True, fused_gate_up=True),
     "glm4_moe": ModelClass(joins_rotated=True),

@@ -108,12 +108,19 @@ def per_layer_inputs(t: Tape, model: Model, kind: PerLayerEmbedding, ids: Tensor
     width = model.n_layers * kind.dim
     with t.at("embed_tokens_per_layer", "embedding"):
         table = t.weight("weight", (kind.vocab_size, width), "per-layer embedding: V · n_layers · dim")
+        scale_buffer(t)
         looked_up = op.mul_scalar(t, op.embedding(t, ids, table))
     with t.at("", "other"):
         projected = op.mul_scalar(t, blocks.linear(t, x, width, "per_layer_model_projection", bias=False))
         projected = projected.view(B, n, model.n_layers, kind.dim)
         projected = blocks.norm(t, replace(model.norm, bias=False), projected, "per_layer_projection_norm")
         return op.mul_scalar(t, op.add(t, projected, looked_up.view(B, n, model.n_layers, kind.dim)))
+
+
+def scale_buffer(t: Tape) -> None:
+    """Store the scale of an embedding, if the implementation does so."""
+    if t.implementation.constant_buffers and t.modules.scale_buffer:
+        t.buffer("embed_scale", (), t.precision.weights)
 
 
 def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | None, x: Tensor, targets: Tensor) -> Tensor:
@@ -149,8 +156,8 @@ def _tables(t: Tape, model: Model) -> tuple[Tensor, Tensor | None]:
     width = model.d_model if model.embedding_dim is None else model.embedding_dim
     with t.at("embed_tokens", "embedding"):
         table = token_rows(t, width, "token embedding: V · width")
-        if model.embedding_scale and t.implementation.constant_buffers and t.modules.scale_buffer:
-            t.buffer("embed_scale", (), t.precision.weights)
+        if model.embedding_scale:
+            scale_buffer(t)
     with t.at("project_in", "other"):
         return table, None if model.embedding_dim is None else t.weight("weight", (model.d_model, width), "linear: out · in")
 

@@ -62,6 +62,9 @@ def decoder_layer(t: Tape, layer: Layer, positions: PositionTables, x: Tensor) -
         x = t.implementation.parallel(t, x, first, None if layer.block == "parallel_one_norm" else second, mix, feed)
     if positions.per_layer:
         x = with_layer_input(t, layer, x, positions.per_layer)
+    if t.modules.layer_scalar:
+        t.buffer("layer_scalar", (1,), t.precision.weights)
+        x = op.scale_in_place(t, x)
     declare(t, t.declared.values(), x)
     op.keep_alive(t, entered, *t.returned)
     return x

@@ -6,7 +6,7 @@ Rotary: Su et al. 2021 (arXiv:2104.09864). ALiBi: Press et al. 2021 (arXiv:2108.
 from __future__ import annotations
 
 from planner.spec.precision import Dtype
-from planner.spec.records import LatentAttention, Layer, Model
+from planner.spec.records import Attention, LatentAttention, Layer, Model
 from planner.trace import primitives as op
 from planner.trace.implementation import Scores
 from planner.trace.sizes import Size
@@ -34,7 +34,7 @@ class PositionTables:
             self.masks = {window: t.implementation.mask(t, B, n, window) for window in windows}
             shared = t.modules.query_scale == "shared" and any(layer.positions.type == "none" for layer in layers)
             self.scale = position_scale(t, n, "float32") if shared else None  # of queries without rotation
-        self.keys_and_values: dict[tuple[Size, Size], tuple[Tensor, Tensor]] = {}  # of the latest layer with its own, by heads and width
+        self.keys_and_values: dict[tuple[Size | None, ...], tuple[Tensor, Tensor]] = {}  # of the latest layer with its own, by their kind
         self.per_layer: Tensor | None = None
         tables = (table for tables in self.tables.values() for table in tables)
         self.shared = (*tables, *([ids] if ids else []), *self.biases.values())
@@ -55,7 +55,7 @@ class PositionTables:
     def of(self, layer: Layer) -> tuple[Tensor, ...]:
         """Return the tensors passed to a layer: those that all layers share, its mask, and keys and values of an earlier layer."""
         kind = layer.attention
-        keys = self.keys_and_values[kind.n_kv_heads, kind.head_dim] if kind and kind.shared_kv else ()
+        keys = self.keys_and_values[kind_of_keys(kind)] if kind and kind.shared_kv else ()
         mask = self.masks[self.window(layer)] if attends(layer) else None
         optional = (mask, self.query_scale(layer), self.per_layer)
         return (*self.shared, *(tensor for tensor in optional if tensor), *keys)
@@ -76,7 +76,13 @@ class PositionTables:
 def frequencies(t: Tape, layer: Layer) -> tuple[Size, bool]:
     """Return the rotated channels and, in some classes, whether the layer has a window: layers with equal ones share cosines and sines."""
     windowed = layer.attention is not None and layer.attention.window is not None
-    return layer.positions.rotary_dim, windowed and t.modules.tables_per_window
+    whole = layer.attention.head_dim if layer.attention and t.modules.tables_of_whole_heads else layer.positions.rotary_dim
+    return whole, windowed and t.modules.tables_per_window
+
+
+def kind_of_keys(attention: Attention) -> tuple[Size | None, ...]:
+    """Return what keys have in common with those of an earlier layer that may provide them: number, width and window."""
+    return attention.n_kv_heads, attention.head_dim, attention.window
 
 
 def attends(layer: Layer) -> bool:

@@ -95,6 +95,11 @@ def mul_scalar(t: Tape, x: Tensor) -> Tensor:
     return t.record("scale", [x], [like(t, x)], by=mul_scalar)[0]
 
 
+def scale_in_place(t: Tape, x: Tensor) -> Tensor:
+    """Multiply by a constant in place. Saves nothing."""
+    return t.record("mul_", [x], [Tensor(x.shape, x.dtype, x.parts, needs_grad=x.needs_grad)], by=scale_in_place)[0]
+
+
 def pointwise(t: Tape, name: str, x: Tensor) -> Tensor:
     """Apply a function whose derivative needs its input (gelu, silu). Saves its input."""
     return t.record(name, [x], [like(t, x)], [Saved(x, "input")], by=pointwise)[0]
@@ -106,10 +111,10 @@ def relu(t: Tape, x: Tensor) -> Tensor:
     return t.record("relu", [x], [made], [Saved(made, "output")], by=relu)[0]
 
 
-def square(t: Tape, x: Tensor) -> Tensor:
-    """Square. Saves its input, of which backward makes two temporary copies; autocast runs powers in float32."""
+def power(t: Tape, x: Tensor) -> Tensor:
+    """Raise to a constant power. Saves its input, of which backward makes two temporary copies; autocast runs powers in float32."""
     x = cast_fp32(t, x)
-    return t.record("pow", [x], [like(t, x)], [Saved(x, "input")], backward_temporary=2 * x.bytes, by=square)[0]
+    return t.record("pow", [x], [like(t, x)], [Saved(x, "input")], backward_temporary=2 * x.bytes, by=power)[0]
 
 
 def dropout(t: Tape, x: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ def plain_rms_norm(t: Tape, x: Tensor, weight: Tensor | None) -> Tensor:
 def divided_by_rms(t: Tape, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return x [.., d] in float32, and that divided by its root mean square."""
     wide = op.cast(t, x, "float32")
-    return wide, op.multiply(t, wide, op.rsqrt(t, op.mean(t, op.square(t, wide))))
+    return wide, op.multiply(t, wide, op.rsqrt(t, op.mean(t, op.power(t, wide))))
 
 
 def activation(t: Tape, name: Activation, x: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ def activation(t: Tape, name: Activation, x: Tensor) -> Tensor:
             return op.pointwise(t, name, x)
         case "gelu_new":
             half = op.mul_scalar(t, x)
-            bent = op.tanh(t, op.mul_scalar(t, op.add(t, x, op.mul_scalar(t, op.square(t, x)))))
+            bent = op.tanh(t, op.mul_scalar(t, op.add(t, x, op.mul_scalar(t, op.power(t, x)))))
             made = op.multiply(t, half, op.add_scalar(t, bent))
             op.keep_alive(t, x)
             return made
@@ -59,7 +59,7 @@ def activation(t: Tape, name: Activation, x: Tensor) -> Tensor:
             return op.relu(t, x)
         case "relu_squared":
             positive = op.relu(t, x)
-            made = op.square(t, positive)
+            made = op.power(t, positive)
             op.keep_alive(t, x, positive)
             return made
         case _:

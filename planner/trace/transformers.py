@@ -28,7 +28,7 @@ def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | N
     """Normalize [.., d]: LayerNorm as the class does, RMSNorm in float32, one operator at a time."""
     if kind.type == "layernorm":
         return layer_norm(t, t.modules.layer_norm, x, weight, bias)
-    _, normed = pytorch.divided_by_rms(t, x)
+    normed = divided_by_power(t, x) if t.modules.root_by_power else pytorch.divided_by_rms(t, x)[1]
     if weight is None:
         return op.cast(t, normed, x.dtype)
     if kind.unit_offset:
@@ -37,6 +37,15 @@ def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | N
     if t.modules.scales_in_float32:
         return op.cast(t, op.multiply(t, weight, normed), x.dtype)
     return op.multiply(t, weight, op.cast(t, normed, x.dtype))
+
+
+def divided_by_power(t: Tape, x: Tensor) -> Tensor:
+    """Return x [.., d] in float32, divided by its root mean square: multiplied by the power -0.5 of the mean of squares."""
+    wide = op.cast(t, x, "float32")
+    mean = op.mean(t, op.power(t, wide))
+    root = op.power(t, mean)
+    op.keep_alive(t, mean)
+    return op.multiply(t, wide, root)
 
 
 def layer_norm(t: Tape, kind: LayerNormKind, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -55,7 +64,7 @@ def layer_norm(t: Tape, kind: LayerNormKind, x: Tensor, weight: Tensor | None, b
         case "by_parts":
             wide = op.cast(t, x, "float32")
             mean = op.mean(t, wide)
-            variance = op.mean(t, op.square(t, op.add(t, wide, mean)))
+            variance = op.mean(t, op.power(t, op.add(t, wide, mean)))
             normed = op.multiply(t, op.add(t, wide, mean), op.rsqrt(t, variance))
             op.keep_alive(t, mean, variance)
             normed = op.multiply(t, op.cast(t, weight, "float32"), normed) if weight else normed

@@ -72,7 +72,7 @@ CASES: dict[str, Case] = {
     "relu": Case((ROWS,), op.relu, F.relu),
     "sigmoid": Case((ROWS,), routing.sigmoid, torch.sigmoid),
     "tanh": Case((ROWS,), op.tanh, torch.tanh),
-    "square": Case((ROWS,), op.square, lambda x: x.pow(2)),
+    "square": Case((ROWS,), op.power, lambda x: x.pow(2)),
     "rsqrt": Case((ROWS,), op.rsqrt, torch.rsqrt),
     "mean": Case((ROWS,), op.mean, lambda x: x.mean(-1, keepdim=True)),
     "softmax": Case((HEADS,), op.softmax, lambda x: F.softmax(x, -1)),
