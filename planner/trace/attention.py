@@ -99,7 +99,7 @@ def heads(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: 
             q = t.implementation.rotate(t, q, tables)
             k = k if kind.shared_kv else t.implementation.rotate(t, k, tables)
         op.keep_alive(t, *unrotated)
-    q, k = rescaled(t, kind, qk_norm, (q, k), positions.query_scale(layer))
+    q, k = rescaled(t, layer, kind, qk_norm, (q, k), positions.query_scale(layer))
     if kind.shared_kv:
         k, v = positions.keys_and_values[kind_of_keys(kind)]
     else:
@@ -107,14 +107,17 @@ def heads(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: 
     return q, k, v
 
 
-def rescaled(t: Tape, kind: Attention, qk_norm: Norm, heads: tuple[Tensor, Tensor], shared: Tensor | None) -> tuple[Tensor, Tensor]:
+def rescaled(
+    t: Tape, layer: Layer, kind: Attention, qk_norm: Norm, heads: tuple[Tensor, Tensor], shared: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Return queries and keys after rotation: queries scaled by position, or both normalized, if the class does so."""
     q, k = heads
-    if t.modules.query_scale == "per_layer":
-        q = op.multiply(t, q, position_scale(t, q.shape[2], q.dtype))
+    rotates = layer.positions.type == "rope"
+    if t.modules.query_scale == ("rotated" if rotates else "unrotated"):
+        q = op.cast(t, op.multiply(t, q, position_scale(t, q.shape[2], q.dtype if rotates else "float32")), q.dtype)
     if shared:
         q = op.cast(t, op.multiply(t, op.cast(t, q, "float32"), shared), q.dtype)
-    if t.modules.normalizes_rotated:
+    if t.modules.normalizes_rotated and rotates:
         qk_norm = replace(qk_norm, weight=kind.qk_norm != "none")
         q, k = norm(t, qk_norm, q, "q_norm"), norm(t, qk_norm, k, "k_norm")
     return q, k

@@ -55,15 +55,17 @@ class ModelClass:
     router_without_autocast: bool = False  # autocast does not cast its logits
     scores_chosen: Literal["none", "compute", "float32"] = "none"  # the router's softmax or sigmoid reads the chosen experts' logits
     clamps_gate: bool = False  # experts clamp gate and up: (up + 1) · gate · sigmoid(alpha · gate)
+    runs_all_experts: bool = False  # on all tokens, in batched products
     gelu_backward_in_parts: bool = False  # the derivative of GELU is written out operator by operator
     swaps_before_cast: bool = False  # swaps the halves before it casts them
-    normalizes_rotated: bool = False  # normalizes queries and keys after rotation, without a weight if the spec has no qk_norm
+    normalizes_rotated: bool = False  # normalizes rotated queries and keys after rotation, without a weight if the spec has no qk_norm
     normalizes_values: bool = False  # values have a norm without a weight
     gates_first: bool = False  # the output gate is projected before queries, keys and values
     normalizes_each: bool = False  # queries are normalized before keys are projected
     shared_first: bool = False  # shared experts run before the router
     complex_tables: bool = False  # one complex table instead of cosines and sines, by which pairs are multiplied in float32
-    query_scale: Literal["none", "per_layer", "shared"] = "none"  # a factor per position on queries; shared: only on unrotated, float32
+    # A factor per position on the queries of layers with or without rotation, made by each layer, or by the model for all of the latter.
+    query_scale: Literal["none", "rotated", "unrotated", "shared"] = "none"
     gates_in_float32: bool = False  # the activation of the gate and its product with up are float32
     scales_residual: bool = False  # constants scale both terms of a residual sum
     softcaps_in_float32: bool = False  # logits are cast to float32 before they are soft-capped
@@ -185,8 +187,15 @@ CLASSES: dict[ModelType, ModelClass] = {
     "hunyuan_v1_dense": ModelClass(normalizes_rotated=True),
     "hunyuan_v1_moe": ModelClass(router="float32", shared_first=True, normalizes_rotated=True),
     "nanochat": ModelClass(normalizes_rotated=True),
+    "llama4_text": ModelClass(
+        softmax_in_float32=False,
+        complex_tables=True,
+        normalizes_rotated=True,
+        query_scale="unrotated",
+        runs_all_experts=True,
+    ),
     "minimax_m2": ModelClass(joins_rotated=True, normalizes_each=True, router="compute"),
-    "ministral3": ModelClass(query_scale="per_layer"),
+    "ministral3": ModelClass(query_scale="rotated"),
     "mpt": ModelClass(residual_dropout=True, position_ids=False, fused_attention=False, boolean_mask=True, alibi="row_of_context"),
     "nemotron": ModelClass(layer_norm="weight_plus_one", joins_rotated=True),
     "olmo": ModelClass(layer_norm="input_in_float32", tables_in_float32=True),

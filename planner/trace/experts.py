@@ -17,6 +17,8 @@ from planner.trace.tensor import Tensor
 
 def experts(t: Tape, kind: Experts, x: Tensor) -> Tensor:
     """Route each token of x [B, n, d] to ``top_k`` experts; return their weighted sum plus the shared experts' output."""
+    if t.modules.runs_all_experts:
+        return all_of_them(t, kind, x)
     B, n, d = x.shape
     made = [shared(t, kind, kind.shared_d_ff, x)] if t.modules.shared_first and kind.shared_d_ff is not None else []
     with t.at("mlp", "experts"):
@@ -30,6 +32,41 @@ def experts(t: Tape, kind: Experts, x: Tensor) -> Tensor:
     if kind.shared_d_ff is not None and not made:
         made = [shared(t, kind, kind.shared_d_ff, x)]
     return op.add(t, routed, made[0]) if made else routed
+
+
+def all_of_them(t: Tape, kind: Experts, x: Tensor) -> Tensor:
+    """Run every expert on every token, times the sigmoid of its score, which is 0 unless chosen; add to the shared experts' output.
+
+    Llama 4 (models/llama4/modeling_llama4.py). The model's own FLOPs are those of the chosen experts.
+    """
+    B, n, d = x.shape
+    tokens, every = B * n, kind.count
+    with t.at("mlp", "experts"):
+        flat = x.view(tokens, d)
+        with t.at("gate", "router"):
+            logits = op.linear(t, flat, t.weight("weight", (every, d), "router: experts · d"))
+            scores = routing.scattered(t, logits, kind.top_k)
+            scores = op.cast(t, routing.sigmoid(t, op.cast(t, scores, "float32")), logits.dtype)
+        with t.at("experts"):
+            repeated = op.expand(t, flat, (every * tokens, d), 1)
+            weighted = op.multiply(t, repeated, op.contiguous(t, scores, 1).view(every * tokens, 1))
+            hidden = batched(t, kind, weighted.view(every, tokens, d), "gate_up_proj", 2 * kind.d_ff)
+            gate, up = op.split(t, hidden, *[(every, tokens, kind.d_ff)] * 2)
+            hidden = op.multiply(t, up, t.implementation.activation(t, kind.activation, gate))
+            routed = batched(t, kind, hidden, "down_proj", d)
+    made = shared(t, kind, kind.shared_d_ff, x) if kind.shared_d_ff is not None else None
+    with t.at("mlp", "experts"):
+        summed = routing.sum_of_experts(t, routed).view(B, n, d)
+        op.keep_alive(t, logits, scores, weighted, routed)
+        return op.add_in_place(t, made, summed) if made else summed
+
+
+def batched(t: Tape, kind: Experts, x: Tensor, name: str, outputs: Size) -> Tensor:
+    """Project the rows of every expert, x [experts, tokens, i], with its matrix."""
+    every, tokens, width = x.shape
+    shape = (every, outputs, width)
+    w = t.weight(name, shape, "experts · out · in", active=product(shape) * kind.top_k // every)
+    return routing.bmm(t, x, w.view(every, width, outputs), of_model=2 * routed_rows(kind, tokens) * width * outputs)
 
 
 def latent(t: Tape, x: Tensor, outputs: Size, name: str) -> Tensor:

@@ -55,12 +55,9 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, positions: Po
 
 
 def rotate_pairs(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotate each pair of neighboring channels of x [B, heads, n, h], all of them: four products with halves of the tables.
-
-    With a complex table, pairs are complex numbers in float32, and one product rotates them.
-    """
+    """Rotate each pair of neighboring channels of x [B, heads, n, h], all of them: four products with halves of the tables."""
     if t.modules.complex_tables:
-        return op.cast(t, op.multiply(t, op.cast(t, x, "float32"), tables[0]), x.dtype)
+        return pytorch.rotate_complex(t, x, tables[0])
     h = x.shape[-1]
     cos, sin = (table.view(*table.shape[:-1], h // 2) for table in tables)
     even, odd = op.narrow(t, x, h // 2), op.narrow(t, x, h // 2)

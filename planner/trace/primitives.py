@@ -84,6 +84,11 @@ def add(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     return t.record("add", [a, b], [_broadcast(t, a, b)], passes_gradient=True, elementwise=True, by=add)[0]
 
 
+def add_in_place(t: Tape, a: Tensor, b: Tensor) -> Tensor:
+    """Add b to a in place. Saves nothing."""
+    return t.record("add_", [a, b], [Tensor(a.shape, a.dtype, a.parts)], passes_gradient=True, by=add_in_place)[0]
+
+
 def multiply(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     """Multiply element by element with broadcasting. Saves each factor whose other factor needs a gradient."""
     saved = factors((b, "factor"), (a, "factor"))

@@ -101,6 +101,11 @@ def rotate_halves(t: Tape, first: Tensor, second: Tensor, tables: tuple[Tensor, 
     return op.cat(t, left, right)
 
 
+def rotate_complex(t: Tape, x: Tensor, table: Tensor) -> Tensor:
+    """Rotate pairs of neighboring channels as complex numbers in float32, by one product with a complex table."""
+    return op.cast(t, op.multiply(t, op.cast(t, x, "float32"), table), x.dtype)
+
+
 def drop(t: Tape, x: Tensor) -> Tensor:
     """Apply dropout if the training uses it."""
     return op.dropout(t, x) if t.training.dropout else x

@@ -6,8 +6,8 @@ save them.
 
 from __future__ import annotations
 
-from planner.trace.primitives import cast_fp32, factors, like, products, promote
-from planner.trace.sizes import Size
+from planner.trace.primitives import cast_fp32, cast_lower_precision, factors, like, products, promote
+from planner.trace.sizes import Size, product
 from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
 
@@ -86,3 +86,26 @@ def grouped_mm(t: Tape, x: Tensor, w: Tensor, ends: Tensor, outputs: Size) -> Te
 def unpermute(t: Tape, x: Tensor, tokens: Size) -> Tensor:
     """Add the k results of each token: [S, d] -> [tokens, d]. Saves nothing."""
     return t.record("sum", [x], [t.tensor((tokens, x.shape[1]), x.dtype)], by=unpermute)[0]
+
+
+def scattered(t: Tape, scores: Tensor, k: Size) -> Tensor:
+    """Return scores [tokens, E] with negative infinity in place of all but the k largest of each row. Saves the indices of these."""
+    values, indices = topk(t, scores, k)
+    return t.record("scatter", [values, indices], [like(t, scores)], [Saved(indices, "chosen experts")], by=scattered)[0]
+
+
+def bmm(t: Tape, x: Tensor, w: Tensor, *, of_model: Size) -> Tensor:
+    """Multiply x [E, tokens, i] by w [E, i, o] -> [E, tokens, o]. 2·E·tokens·i·o FLOPs, of which the model's are ``of_model``.
+
+    Saves what linear does.
+    """
+    x, w = cast_lower_precision(t, x), cast_lower_precision(t, w)
+    flops = products(x, w, 2 * product(x.shape) * w.shape[-1], "2 · experts · tokens · in · out", (of_model, of_model))
+    made = t.tensor((*x.shape[:-1], w.shape[-1]), x.dtype)
+    return t.record("bmm", [x, w], [made], factors((x, "input"), (w, "weight")), flops, by=bmm)[0]
+
+
+def sum_of_experts(t: Tape, x: Tensor) -> Tensor:
+    """Add the results of all experts: [E, tokens, d] -> [tokens, d]. Saves nothing; its gradient is expanded, a view."""
+    made = t.tensor(x.shape[1:], x.dtype)
+    return t.record("sum", [x], [made], passes_gradient=True, views_gradient=True, by=sum_of_experts)[0]

@@ -89,6 +89,8 @@ def positions(t: Tape, n: Size) -> Tensor:
 
 def rotate(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
     """Rotate x [B, heads, n, h]. Concatenating the rotated part with the rest makes heads contiguous."""
+    if t.modules.complex_tables:
+        return pytorch.rotate_complex(t, x, tables[0])
     if t.modules.half_tables:
         half = (*x.shape[:-1], tables[0].shape[-1])
         first, second = op.split(t, x, half, half)

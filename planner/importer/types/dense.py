@@ -258,7 +258,7 @@ ROWS: Mapping[str, Row] = {
     "nanochat": decoder(
         2048, BIAS, wide("relu_squared", False),
         {"norm.weight": False, "embedding_norm": True, "head.logit_softcap": softcap("final_logit_softcapping", 15.0)},
-        notes=("the norms of queries and keys, which have no weights, are not counted",),
+        notes=("the norms of queries and keys, which have no weights, count under implementation transformers only",),
     ),
     "nemotron": decoder(
         4096, BIAS, LAYERNORM, wide("relu_squared", flag("mlp_bias")), {"positions": rope(0.5)}, only={"kv_channels": same("head_dim")},

@@ -244,7 +244,9 @@ ROWS: Mapping[str, Row] = {
         {"layers.windows": by_kind({CHUNKED: {"attention": {"window": window(8192, "attention_chunk_size"), "chunked": True}}})}, width=128,
         own_kv_heads=True,
         ignored={SCALES: "attn_temperature_tuning floor_scale attn_scale", RUNS: "for_llm_compressor", UNREAD: "use_qk_norm"},
-        notes=("the norms of queries and keys, which have no weights, are not counted",),
+        notes=(
+            "the norms of queries and keys, which have no weights, count under implementation transformers only, whatever use_qk_norm is",
+        ),
     ),
     # Qwen 3 with experts, windows by layer
     "mellum": decoder(
