@@ -53,7 +53,8 @@ class ModelClass:
     # Its dtype; by scoring: float32 with a sigmoid, else compute; cast: stored in compute, and cast to float32 for its logits.
     router: Literal["by_scoring", "float32", "compute", "cast"] = "by_scoring"
     router_without_autocast: bool = False  # autocast does not cast its logits
-    scores_chosen: Literal["none", "compute", "float32"] = "none"  # the router's softmax or sigmoid reads the chosen experts' logits
+    # The router's scores are of the logits of the chosen experts, in this dtype; all logits or these are cast, or these are gathered.
+    scores_chosen: Literal["none", "compute", "float32", "chosen_in_float32", "gathered"] = "none"
     clamps_gate: bool = False  # experts clamp gate and up: (up + 1) · gate · sigmoid(alpha · gate)
     runs_all_experts: bool = False  # on all tokens, in batched products
     gelu_backward_in_parts: bool = False  # the derivative of GELU is written out operator by operator
@@ -102,6 +103,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     ),
     "cohere": ModelClass(layer_norm="by_parts", rotates_in_float32=True),
     "cohere2": ModelClass(layer_norm="by_parts", rotates_in_float32=True),
+    "cohere2_moe": ModelClass(layer_norm="by_parts", rotates_in_float32=True, router="compute", scores_chosen="chosen_in_float32"),
     "ernie4_5": ModelClass(tables_in_float32=True, tables_per_layer=True, rotates_in_float32=True, swaps_before_cast=True),
     "ernie4_5_moe": ModelClass(
         tables_in_float32=True,
@@ -167,7 +169,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     ),
     "granite_swa": ModelClass(fused_attention=False, scales_by_sinks=True),
     "granitemoe_swa": ModelClass(fused_attention=False, scales_by_sinks=True, scores_chosen="float32", fused_gate_up=True),
-    "kolibri1": ModelClass(router="cast", scores_chosen="float32"),
+    "kolibri1": ModelClass(router="cast", scores_chosen="gathered"),
     "mimo_v2_flash": ModelClass(
         fused_attention=False, appends_sinks=True, subtracts_largest=True, softmax_in_float32=False, tables_per_window=True
     ),

@@ -89,25 +89,34 @@ def router(t: Tape, kind: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
             t.buffer("e_score_correction_bias", (count,), "float32" if wide else w.dtype)
         with t.without_autocast() if t.modules.router_without_autocast else nullcontext():
             logits = op.linear(t, op.cast(t, x, "float32"), op.cast(t, w, "float32"), b) if wide else op.linear(t, x, w, b)
-        if sigmoid and t.modules.scores_chosen != "none":
-            indices = routing.topk_indices(t, logits, kind.top_k)
-            weights = routing.sigmoid(t, routing.gather(t, logits, indices))
-            return op.mul_scalar(t, routing.normalized(t, weights) if kind.normalize else weights), indices
+        if t.modules.scores_chosen != "none":
+            weights, indices = of_chosen(t, kind, logits)
+            return weights if t.modules.scores_chosen in ("compute", "gathered") else op.cast(t, weights, x.dtype), indices
         if sigmoid:
             scores = routing.sigmoid(t, op.cast(t, logits, "float32") if asked == "compute" else logits)
             indices = routing.topk_indices(t, scores, kind.top_k)
             weights = routing.gather(t, scores, indices)
             weights = routing.normalize(t, weights) if kind.normalize else weights
             return op.mul_scalar(t, weights), indices
-        if t.modules.scores_chosen != "none":
-            wide = t.modules.scores_chosen == "float32"
-            chosen, indices = routing.topk(t, op.cast(t, logits, "float32") if wide else logits, kind.top_k)
-            with t.without_autocast():
-                return op.cast(t, op.softmax(t, chosen), x.dtype) if wide else op.softmax(t, chosen), indices
         scores = op.softmax(t, op.cast(t, logits, "float32"))
         weights, indices = routing.topk(t, scores, kind.top_k)
         weights = routing.normalize(t, weights) if kind.normalize else weights
         return op.cast(t, weights, logits.dtype) if kind.scores_dtype == "compute" else weights, indices
+
+
+def of_chosen(t: Tape, kind: Experts, logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Return weights and indices of the experts with the largest logits [tokens, E]: softmax or sigmoid of these logits alone."""
+    when = t.modules.scores_chosen
+    if when == "gathered":
+        indices = routing.topk_indices(t, logits, kind.top_k)
+        scores = routing.sigmoid(t, routing.gather(t, logits, indices))
+        return op.mul_scalar(t, routing.divide_by_sum(t, scores) if kind.normalize else scores), indices
+    chosen, indices = routing.topk(t, op.cast(t, logits, "float32") if when == "float32" else logits, kind.top_k)
+    if kind.scoring == "sigmoid":
+        scores = routing.sigmoid(t, chosen)
+        return routing.divide_by_sum(t, scores) if kind.normalize else scores, indices
+    with t.without_autocast():
+        return op.softmax(t, op.cast(t, chosen, "float32") if when == "chosen_in_float32" else chosen), indices
 
 
 def grouped(t: Tape, kind: Experts, x: Tensor, weights: Tensor, indices: Tensor) -> Tensor:

@@ -47,12 +47,13 @@ def normalize(t: Tape, scores: Tensor) -> Tensor:
     return t.record("div_", [scores, sums], [made, dividend], saved, by=normalize)[0]
 
 
-def normalized(t: Tape, scores: Tensor) -> Tensor:
+def divide_by_sum(t: Tape, scores: Tensor) -> Tensor:
     """Divide [tokens, k] by its sum over k, which autocast computes in float32. Saves both."""
     wide = cast_fp32(t, scores)
-    (sums,) = t.record("sum", [wide], [t.tensor((scores.shape[0], 1), wide.dtype)], by=normalized)
+    sums = t.tensor((scores.shape[0], 1), wide.dtype)
+    t.record("sum", [wide], [sums], by=divide_by_sum)
     saved = [Saved(scores, "dividend"), Saved(sums, "divisor")]
-    return t.record("div", [scores, sums], [like(t, scores, promote(scores, sums))], saved, elementwise=True, by=normalized)[0]
+    return t.record("div", [scores, sums], [like(t, scores, promote(scores, sums))], saved, elementwise=True, by=divide_by_sum)[0]
 
 
 def sort_by_expert(t: Tape, indices: Tensor, S: Size, count: Size) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
