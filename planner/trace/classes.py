@@ -73,6 +73,9 @@ class ModelClass:
     xielu: bool = False  # the feed-forward's function is xIELU, operator by operator
     layer_scalar: bool = False  # each layer multiplies its output in place by a buffer of one element
     fused_gate_up: bool = False  # one projection returns gate and up
+    scales_mixers: bool = False  # inputs and outputs of mixers and attention are scaled, also by a vector of constants
+    residual_in_float32: bool = False  # the first layer casts the residual stream to float32; norms read it in the weights' dtype
+    normalizes_selected: bool = False  # Mamba normalizes dt, B and C without a weight, and stores weights of one in buffers
 
 
 AS_LLAMA: tuple[ModelType, ...] = (
@@ -210,6 +213,12 @@ CLASSES: dict[ModelType, ModelClass] = {
     "seed_oss": ModelClass(residual_dropout=True),
     "stablelm": ModelClass(residual_dropout=True, joins_rotated=True),
     "starcoder2": ModelClass(residual_dropout=True),
+    "falcon_h1": ModelClass(scales_mixers=True),
+    "falcon_mamba": ModelClass(position_ids=False, residual_in_float32=True, normalizes_selected=True),
+    "mamba": ModelClass(position_ids=False, residual_in_float32=True),
+    "mamba2": ModelClass(position_ids=False, residual_in_float32=True),
+    "granitemoehybrid": ModelClass(scores_chosen="float32", fused_gate_up=True),
+    "nemotron_h": ModelClass(scales_in_float32=True, casts_norm_weight=True),
     "rwkv": ModelClass(position_ids=False),
 }
 

@@ -128,6 +128,9 @@ def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | Non
     if project_out is not None:
         with t.at("model.project_out", "other"):
             x = op.linear(t, x, project_out)
+    states = x
+    if t.modules.residual_in_float32:
+        x = op.cast(t, x, t.precision.weights)
     kind = t.training.loss
     if kind.startswith("linear") and t.model.logit_softcap:
         raise UnsupportedError(f"{kind} does not support head.logit_softcap; choose loss cross_entropy")
@@ -144,10 +147,10 @@ def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | Non
             logits = op.softcap(t, op.cast(t, logits, "float32") if t.modules.softcaps_in_float32 else logits)
         after = kind in {"cross_entropy", "cross_entropy_shifted"} or (kind == "default" and t.implementation.loss_outside)
         if after:
-            op.keep_alive(t, x)
+            op.keep_alive(t, states, x)
         made = loss(t, logits, targets)
         if not after:
-            op.keep_alive(t, x)
+            op.keep_alive(t, states)
         return finished(t, made, logits)
 
 
@@ -195,15 +198,21 @@ def _embedded(t: Tape, model: Model, x: Tensor) -> Tensor:
 def _run(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, first: Size | None) -> Tensor:
     """Run a layer group. ``first`` is the number of its first layer, None if the model has no other group."""
 
-    def stack(x: Tensor) -> Tensor:
+    def stack(count: Size, first: Size | None, x: Tensor) -> Tensor:
         for number, layer in enumerate(run.layers):
-            label = "N" if first is None else _label(first + number, run.count, len(run.layers))
+            label = "N" if first is None else _label(first + number, count, len(run.layers))
             with t.at(f"layers.{label}", "other"):
                 x = recomputed(t, partial(decoder_layer, t, layer, positions), x, *positions.of(layer))
                 t.show("residual stream", x)
         return x
 
-    return t.repeat(run.count, stack, x)
+    count = run.count
+    if t.modules.residual_in_float32 and x.dtype != "float32":  # only the first layer's input is not yet in float32
+        x = t.repeat(1, partial(stack, 1, first or 0), x)
+        count, first = count - 1, None if first is None else first + len(run.layers)
+        if count == 0:
+            return x
+    return t.repeat(count, partial(stack, count, first), x)
 
 
 def _label(first: Size, count: Size, step: int) -> str:

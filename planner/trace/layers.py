@@ -90,7 +90,10 @@ def with_layer_input(t: Tape, layer: Layer, x: Tensor, inputs: Tensor) -> Tensor
 
 def residual(t: Tape, layer: Layer, x: Tensor, sublayer: Sublayer, before: str | None, after: str | None) -> Tensor:
     """Add a sublayer to x, with the named norms before and after it; ``after_residual`` normalizes the sum."""
-    y = sublayer(norm(t, layer.norm, x, before) if before else x)
+    y = op.cast(t, x, t.precision.weights) if t.modules.residual_in_float32 else x
+    y = norm(t, layer.norm, y, before) if before else y
+    x = op.cast(t, x, "float32") if t.modules.residual_in_float32 else x
+    y = sublayer(y)
     if after and layer.norm_placement != "after_residual":
         y = norm(t, layer.norm, y, after)
     x = op.add(t, op.mul_scalar(t, y), op.mul_scalar(t, x)) if t.modules.scales_residual else op.add(t, x, y)
@@ -99,12 +102,15 @@ def residual(t: Tape, layer: Layer, x: Tensor, sublayer: Sublayer, before: str |
 
 def token_mixer(t: Tape, layer: Layer, positions: PositionTables, x: Tensor) -> Tensor:
     """Return the sum of the layer's token mixers, applied to x in parallel."""
-    made = [attention(t, layer.attention, layer, positions, x)] if layer.attention else []
+    scaled = partial(op.mul_scalar, t) if t.modules.scales_mixers else lambda x: x
+    made = []
     for mixer in layer.mixers:
         if isinstance(mixer, LatentAttention):
             made.append(latent_attention(t, mixer, layer, positions, x))
         else:
-            made.append(MIXERS[type(mixer)](t, mixer, x))
+            made.append(scaled(MIXERS[type(mixer)](t, mixer, x)))
+    if layer.attention:
+        made.append(scaled(attention(t, layer.attention, layer, positions, scaled(x))))
     return reduce(partial(op.add, t), made)
 
 

@@ -398,7 +398,7 @@ class Tape:
         made = body(inside)
         self.stacks.append((first, len(self.parameters), count))
         nodes, self.nodes, self.copies = self.nodes, outer_nodes, outer_copies
-        if made.dtype != x.dtype:
+        if made.dtype != x.dtype and count != 1:
             raise UnsupportedError(f"a layer turns {x.dtype} into {made.dtype}, so its copies are not equal")
         if made.needs_grad != x.needs_grad:
             raise UnsupportedError("only the first of equal layers reads a tensor without gradient, so its copies are not equal")

@@ -15,6 +15,7 @@ from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
 
 RMS = records.Norm("rmsnorm", bias=False)
+UNSCALED = records.Norm("rmsnorm", weight=False, bias=False)
 
 
 def mamba(t: Tape, kind: records.Mamba, x: Tensor) -> Tensor:
@@ -30,8 +31,10 @@ def mamba(t: Tape, kind: records.Mamba, x: Tensor) -> Tensor:
         u = convolution(t, u, kind.d_conv, bias=kind.conv_bias)
         selected = linear(t, rows_of_channels(t, u) if plain else u, rank + 2 * state, "x_proj", bias=False)
         dt, b, c = op.split(t, selected, (B, n, rank), (B, n, state), (B, n, state))
-        if kind.norms:
-            dt, b, c = (norm(t, RMS, part, f"{name}_layernorm") for part, name in ((dt, "dt"), (b, "b"), (c, "c")))
+        dt, b, c = (selected_norm(t, kind, part, name) for part, name in ((dt, "dt"), (b, "b"), (c, "c")))
+        if t.modules.normalizes_selected:
+            for name, width in (("dt", inner), ("b", state), ("c", state)):
+                t.buffer(f"{name}_layernorm.weight", (width,), t.precision.weights)
         skip = t.weight("D", (inner,), "skip: inner")
         if not plain:
             dt = linear(t, dt, inner, "dt_proj", bias=True)
@@ -45,6 +48,13 @@ def mamba(t: Tape, kind: records.Mamba, x: Tensor) -> Tensor:
             y = selective_scan(t, (u, dt, rate, b, c), skip, z, op.cast(t, shift, "float32"))
         op.keep_alive(t, both, selected, dt, u)
         return linear(t, rows_of_channels(t, op.cast(t, y, x.dtype)), d, "out_proj", bias=kind.bias)
+
+
+def selected_norm(t: Tape, kind: records.Mamba, x: Tensor, name: str) -> Tensor:
+    """Normalize dt, B or C as in Jamba, or without a weight as in Falcon-Mamba; return it unchanged in other models."""
+    if not kind.norms and not t.modules.normalizes_selected:
+        return x
+    return norm(t, RMS if kind.norms else UNSCALED, x, f"{name}_layernorm")
 
 
 def selective_scan(t: Tape, inputs: tuple[Tensor, ...], skip: Tensor, z: Tensor, shift: Tensor) -> Tensor:

@@ -23,7 +23,12 @@ def mamba2(t: Tape, kind: records.Mamba2, x: Tensor) -> Tensor:
     inner, grouped = kind.d_inner, kind.n_groups * kind.d_state
     plain = t.implementation.plain_mixers
     with t.at("mamba", "ssm"):
-        both = linear(t, x, 2 * inner + 2 * grouped + kind.n_heads, "in_proj", bias=kind.bias)
+        channels = 2 * inner + 2 * grouped + kind.n_heads
+        entering = op.mul_scalar(t, x) if t.modules.scales_mixers else x
+        both = linear(t, entering, channels, "in_proj", bias=kind.bias)
+        if t.modules.scales_mixers:
+            t.buffer("mup_vector", (1, 1, channels), t.precision.weights)
+            both = op.multiply(t, both, op.constant(t, (1, 1, channels), t.precision.weights))
         a, skip, shift = (t.weight(name, (kind.n_heads,), f"{name}: heads") for name in ("A_log", "D", "dt_bias"))
         rate = op.neg(t, exp(t, op.cast(t, a, "float32"))) if plain else a
         z, xbc, dt = op.split(t, both, (B, n, inner), (B, n, inner + 2 * grouped), (B, n, kind.n_heads))

@@ -25,7 +25,7 @@ def scan(t: Tape, name: str, inputs: list[Tensor], shape: tuple[Size, ...]) -> T
 def convolution(t: Tape, x: Tensor, width: Size, *, bias: bool, activated: bool = True, widened: bool = True) -> Tensor:
     """Convolve each channel of x [B, n, c] with its own ``width`` weights, and apply SiLU -> [B, n, c].
 
-    transformers' plain path casts x to the weight's dtype first if ``widened``.
+    transformers' plain path casts x to the weight's dtype first if ``widened``, and the result to x's.
     """
     with t.at("conv1d"):
         w = t.weight("weight", (x.shape[-1], 1, width), "depthwise convolution: channels · width")
@@ -33,7 +33,8 @@ def convolution(t: Tape, x: Tensor, width: Size, *, bias: bool, activated: bool 
         if not t.implementation.plain_mixers:
             return fused_convolution(t, x, w, b, activated=activated)
         made = plain_convolution(t, op.cast(t, x, w.dtype) if widened else x, w, b)
-        return op.pointwise(t, "silu", made) if activated else made
+        made = op.pointwise(t, "silu", made) if activated else made
+        return op.cast(t, made, x.dtype) if widened else made
 
 
 def fused_convolution(t: Tape, x: Tensor, w: Tensor, b: Tensor | None, *, activated: bool) -> Tensor:
