@@ -172,7 +172,9 @@ ROWS: Mapping[str, Row] = {
             UNREAD: "attn_layer_indices mlp_expansion_factor mamba_use_mlp",
         },
     ),
-    "falcon_mamba": row(MAMBA, notes=("the norms of dt, B and C, which have no weights, are counted only under implementation transformers",)),
+    "falcon_mamba": row(
+        MAMBA, notes=("the norms of dt, B and C, which have no weights, are counted only under implementation transformers",)
+    ),
     "granitemoehybrid": decoder(
         2048, SCALED, BIAS, _GRANITE_MAMBA2, where(_HAS_LINEAR, _GRANITE_MAMBA2.settings),
         mixed(mixer_kinds(each("layers_block_type", (FULL, LINEAR), LINEAR)), "mamba2"),
