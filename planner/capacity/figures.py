@@ -39,6 +39,7 @@ class Weight(Generic[Number]):
     always_float32: bool  # whether its module requires float32 for any dtype of the model
     active_each: Number  # elements of one copy that one token uses: top_k of the experts
     multiplied: bool  # whether a matrix product of the model multiplies by it: a matrix or a stack of them
+    trains: bool = True  # whether it has a gradient and optimizer state
 
     @property
     def params(self) -> Number:

@@ -11,7 +11,7 @@ Step counters, four bytes per tensor, are a separate figure (``step_counters_byt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from planner.capacity.figures import Number, Weight
@@ -73,7 +73,8 @@ class ElementBytes:
     @classmethod
     def of(cls, weight: Weight[Number], training: Training) -> ElementBytes:
         """Return those of a weight. One whose module requires float32 has no master copy; its gradient and moments are float32 too."""
-        return cls.by_recipe(training, always_float32=weight.always_float32)
+        its = cls.by_recipe(training, always_float32=weight.always_float32)
+        return its if weight.trains else replace(its, master=0, gradient=0, moment=0)
 
     @classmethod
     def by_recipe(cls, training: Training, *, always_float32: bool = False) -> ElementBytes:
@@ -86,6 +87,8 @@ class ElementBytes:
 
 def state_tensors(weight: Weight[Size], training: Training) -> list[Size]:
     """Return the bytes of each tensor that PyTorch allocates as the optimizer's state of one copy of a weight; some can be 0."""
+    if not weight.trains:
+        return []
     elements, optimizer, moment = product(weight.shape), training.optimizer, ElementBytes.of(weight, training).moment
     if optimizer == "adafactor":
         return _adafactor(weight.shape, training, moment)
@@ -102,7 +105,7 @@ def state_tensors(weight: Weight[Size], training: Training) -> list[Size]:
 
 def paged_bytes(weight: Weight[Size], training: Training) -> Size:
     """Return the bytes of a paged optimizer's state of one copy of a weight in unified memory, which PyTorch does not allocate."""
-    if not training.paged:
+    if not (training.paged and weight.trains):
         return 0
     elements = product(weight.shape)
     return _is_paged(elements, training) * sum(_buffers(elements, training.optimizer))
@@ -126,8 +129,8 @@ def counts_steps(weight: Weight[Size], training: Training) -> bool:
     optimizer, on_host = training.optimizer, training.device == "cpu"
     by_adam = optimizer in {"adamw", "adam"} or (optimizer == "muon" and not muon_updates(weight, training))
     if optimizer in TORCHAO or (optimizer == "adafactor" and not of_transformers(training)):
-        return on_host
-    return by_adam and (on_host or training.optimizer_kernel == "fused")
+        return weight.trains and on_host
+    return weight.trains and by_adam and (on_host or training.optimizer_kernel == "fused")
 
 
 def of_transformers(training: Training) -> bool:

@@ -81,6 +81,8 @@ def alone(weight: Weight[Size], training: Training) -> Size:
 def _run(loop: Loop, run: Update, weights: Sequence[Weight[Size]], training: Training, *, creates: bool) -> None:
     """Update the weights one after the other."""
     for weight in weights:
+        if not weight.trains:
+            continue
         if creates:
             loop.created = loop.created + _state(weight, training)
         run(loop, weight, training)

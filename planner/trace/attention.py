@@ -15,7 +15,7 @@ from planner.trace.implementation import Scores
 from planner.trace.positions import PositionTables, kind_of_keys, position_scale
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import Size, exceeds_one
-from planner.trace.tape import Tape
+from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
 
 
@@ -156,13 +156,19 @@ def gate_scores(t: Tape, kind: Attention, x: Tensor) -> Tensor:
 
 
 def gated(t: Tape, kind: Attention, scores: Tensor, mixed: Tensor) -> Tensor:
-    """Multiply the heads by the sigmoid of their scores: one gate per element or per head."""
+    """Multiply the heads by the sigmoid, or softplus, of their scores: one gate per element or per head."""
     B, n, width = mixed.shape
-    gate = sigmoid(t, scores)
+    gate = softplus(t, scores) if t.modules.softplus_gate else sigmoid(t, scores)
     if kind.output_gate == "element":
         return op.multiply(t, mixed, gate)
     by_head = mixed.view(B, n, kind.n_heads, width // kind.n_heads)
     return op.multiply(t, by_head, gate.view(B, n, kind.n_heads, 1)).view(B, n, width)
+
+
+def softplus(t: Tape, x: Tensor) -> Tensor:
+    """Return the softplus of x, in float32 and cast back. Saves its input."""
+    wide = op.cast(t, x, "float32")
+    return op.cast(t, t.record("softplus", [wide], [op.like(t, wide)], [Saved(wide, "input")], by=softplus)[0], x.dtype)
 
 
 def duplicate_values(t: Tape, v: Tensor) -> Tensor:

@@ -50,11 +50,19 @@ class ModelClass:
     tables_of_whole_heads: bool = False  # cosines and sines of all channels of a head, also of those that are not rotated
     rotates_in_float32: bool = False  # casts queries and keys to float32 and back
     half_tables: bool = False  # rotary cosines and sines of half the channels, by which each half is multiplied
-    # Its dtype; by scoring: float32 with a sigmoid, else compute; cast: stored in compute, and cast to float32 for its logits.
-    router: Literal["by_scoring", "float32", "compute", "cast"] = "by_scoring"
-    router_without_autocast: bool = False  # autocast does not cast its logits
-    # The router's scores are of the logits of the chosen experts, in this dtype; all logits or these are cast, or these are gathered.
-    scores_chosen: Literal["none", "compute", "float32", "chosen_in_float32", "gathered"] = "none"
+    # Its dtype; by scoring: float32 with a sigmoid, else compute; cast: stored in compute, and cast to float32 for its logits; uncast:
+    # compute, and its scores are not cast to float32.
+    router: Literal["by_scoring", "float32", "compute", "cast", "uncast"] = "by_scoring"
+    router_without_autocast: bool = False  # it computes without autocast
+    # The router's scores are of the logits of the chosen experts: in their dtype, autocast's, float32, to which all or these are cast, or
+    # these are gathered.
+    scores_chosen: Literal["none", "compute", "autocast", "float32", "chosen_in_float32", "gathered"] = "none"
+    gathers_scores: bool = False  # by the indices of the chosen experts, which scoring by sigmoid always does
+    normalization: Literal["in_place", "apart", "clamped"] = "in_place"  # weights are divided by their sums in place, apart, or clamped
+    scores_like_input: bool = False  # scores in the dtype of the computation are cast to the router's input's, not its logits'
+    scales: Literal["by_scoring", "weights", "output"] = "by_scoring"  # of the router or of the experts; by scoring: weights with a sigmoid
+    correction_in_float32: bool = False  # the correction of the scores is stored in float32 for any dtype of the router
+    sparse_mixer: bool = False  # PhiMoE's choice of two experts, one after the other
     clamps_gate: bool = False  # experts clamp gate and up: (up + 1) · gate · sigmoid(alpha · gate)
     runs_all_experts: bool = False  # on all tokens, in batched products
     gelu_backward_in_parts: bool = False  # the derivative of GELU is written out operator by operator
@@ -62,6 +70,7 @@ class ModelClass:
     normalizes_rotated: bool = False  # normalizes rotated queries and keys after rotation, without a weight if the spec has no qk_norm
     normalizes_values: bool = False  # values have a norm without a weight
     gates_first: bool = False  # the output gate is projected before queries, keys and values
+    softplus_gate: bool = False  # the output gate is the softplus of its scores in float32, not their sigmoid
     normalizes_each: bool = False  # queries are normalized before keys are projected
     shared_first: bool = False  # shared experts run before the router
     complex_tables: bool = False  # one complex table instead of cosines and sines, by which pairs are multiplied in float32
@@ -88,10 +97,17 @@ AS_QWEN3: tuple[ModelType, ...] = ("dots1", "olmoe", "qwen3", "qwen3_moe")
 CLASSES: dict[ModelType, ModelClass] = {
     **dict.fromkeys(AS_LLAMA, ModelClass()),
     **dict.fromkeys(AS_QWEN3, ModelClass(normalizes_each=True)),
-    "afmoe": ModelClass(scales_in_float32=True, router="compute", shared_first=True, gates_first=True),
+    "afmoe": ModelClass(
+        scales_in_float32=True,
+        router="compute",
+        normalization="apart",
+        correction_in_float32=True,
+        shared_first=True,
+        gates_first=True,
+    ),
     "apertus": ModelClass(xielu=True),
     "apertus1p5_text": ModelClass(xielu=True),
-    "aria_text": ModelClass(scores_chosen="compute"),
+    "aria_text": ModelClass(scores_chosen="autocast"),
     "beam": ModelClass(
         scales_in_float32=True,
         tables_in_float32=True,
@@ -114,6 +130,10 @@ CLASSES: dict[ModelType, ModelClass] = {
         rotates_in_float32=True,
         swaps_before_cast=True,
         router="float32",
+        router_without_autocast=True,
+        gathers_scores=True,
+        normalization="clamped",
+        scores_like_input=True,
         shared_first=True,
     ),
     "ctrl": ModelClass(residual_dropout=True, position_ids=False, softmax_in_float32=False, scale_buffer=False),
@@ -172,6 +192,17 @@ CLASSES: dict[ModelType, ModelClass] = {
     ),
     "granite_swa": ModelClass(fused_attention=False, scales_by_sinks=True),
     "granitemoe_swa": ModelClass(fused_attention=False, scales_by_sinks=True, scores_chosen="float32", fused_gate_up=True),
+    "hy_v3": ModelClass(normalization="apart"),
+    "laguna": ModelClass(
+        joins_rotated=True,
+        tables_per_window=True,
+        router="compute",
+        normalization="apart",
+        scores_like_input=True,
+        scales="output",
+        shared_first=True,
+        softplus_gate=True,
+    ),
     "kolibri1": ModelClass(router="cast", scores_chosen="gathered"),
     "mimo_v2_flash": ModelClass(
         fused_attention=False, appends_sinks=True, subtracts_largest=True, softmax_in_float32=False, tables_per_window=True
@@ -200,6 +231,8 @@ CLASSES: dict[ModelType, ModelClass] = {
         runs_all_experts=True,
     ),
     "minimax_m2": ModelClass(joins_rotated=True, normalizes_each=True, router="compute"),
+    "mistral4": ModelClass(query_scale="rotated", router="uncast", gathers_scores=True, scales="weights"),
+    "lfm2_moe": ModelClass(router="uncast", normalization="apart", correction_in_float32=True),
     "ministral3": ModelClass(query_scale="rotated"),
     "mpt": ModelClass(residual_dropout=True, position_ids=False, fused_attention=False, boolean_mask=True, alibi="row_of_context"),
     "nemotron": ModelClass(layer_norm="weight_plus_one", joins_rotated=True),
@@ -208,8 +241,10 @@ CLASSES: dict[ModelType, ModelClass] = {
     "olmo3": ModelClass(scales_in_float32=True, tables_in_float32=True, tables_per_window=True, normalizes_each=True),
     "opt": ModelClass(residual_dropout=True, positions_per_sequence=True),
     "phi": ModelClass(residual_dropout=True, joins_rotated=True),
+    "phimoe": ModelClass(router="uncast", sparse_mixer=True),
     "phi3": ModelClass(joins_rotated=True, fused_gate_up=True),
     "qwen2_moe": ModelClass(shared_first=True),
+    "sarvam_moe": ModelClass(joins_rotated=True),
     "seed_oss": ModelClass(residual_dropout=True),
     "stablelm": ModelClass(residual_dropout=True, joins_rotated=True),
     "starcoder2": ModelClass(residual_dropout=True),

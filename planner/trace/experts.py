@@ -1,15 +1,14 @@
-"""Mixtures of experts: a router, routed experts as grouped matmuls, and shared experts.
+"""Mixtures of experts: routed experts as grouped matmuls, and shared experts.
 
-Read from transformers 5.24: models/mixtral, models/qwen3_moe and models/deepseek_v3 (routers), integrations/moe.py (grouped experts).
+Read from transformers 5.24: integrations/moe.py (grouped experts), and the classes named below.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 from planner.spec.records import Experts, FeedForward
 from planner.trace import blocks, routing
 from planner.trace import primitives as op
+from planner.trace.routers import router
 from planner.trace.sizes import Size, product
 from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
@@ -28,6 +27,7 @@ def experts(t: Tape, kind: Experts, x: Tensor) -> Tensor:
         routed = grouped(t, kind, inner, weights, indices)
         if kind.latent_dim is not None:
             routed = latent(t, routed, d, "latent_up")
+        routed = op.mul_scalar(t, routed) if t.modules.scales == "output" else routed
         routed = routed.view(B, n, d)
     if kind.shared_d_ff is not None and not made:
         made = [shared(t, kind, kind.shared_d_ff, x)]
@@ -73,50 +73,6 @@ def latent(t: Tape, x: Tensor, outputs: Size, name: str) -> Tensor:
     """Project to or from the width of the experts, with one matrix for all of them."""
     with t.at("", "other"):
         return blocks.linear(t, x, outputs, name, bias=False)
-
-
-def router(t: Tape, kind: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the weights and indices of each token's experts, both [tokens, k]."""
-    count = kind.count + kind.empty
-    with t.at("gate", "router"):
-        sigmoid, asked = kind.scoring == "sigmoid", t.modules.router
-        wide = sigmoid if asked == "by_scoring" else asked != "compute"  # DeepSeek-V3's router requires float32
-        w = t.weight("weight", (count, x.shape[1]), "router: experts · d", dtype="float32" if wide and asked != "cast" else None)
-        b = t.weight("bias", (count,), "bias: experts") if kind.router_bias else None
-        if kind.correction_bias == "parameter":
-            t.weight("e_score_correction_bias", (count,), "correction of the scores: experts")
-        if kind.correction_bias == "buffer":
-            t.buffer("e_score_correction_bias", (count,), "float32" if wide else w.dtype)
-        with t.without_autocast() if t.modules.router_without_autocast else nullcontext():
-            logits = op.linear(t, op.cast(t, x, "float32"), op.cast(t, w, "float32"), b) if wide else op.linear(t, x, w, b)
-        if t.modules.scores_chosen != "none":
-            weights, indices = of_chosen(t, kind, logits)
-            return weights if t.modules.scores_chosen in ("compute", "gathered") else op.cast(t, weights, x.dtype), indices
-        if sigmoid:
-            scores = routing.sigmoid(t, op.cast(t, logits, "float32") if asked == "compute" else logits)
-            indices = routing.topk_indices(t, scores, kind.top_k)
-            weights = routing.gather(t, scores, indices)
-            weights = routing.normalize(t, weights) if kind.normalize else weights
-            return op.mul_scalar(t, weights), indices
-        scores = op.softmax(t, op.cast(t, logits, "float32"))
-        weights, indices = routing.topk(t, scores, kind.top_k)
-        weights = routing.normalize(t, weights) if kind.normalize else weights
-        return op.cast(t, weights, logits.dtype) if kind.scores_dtype == "compute" else weights, indices
-
-
-def of_chosen(t: Tape, kind: Experts, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Return weights and indices of the experts with the largest logits [tokens, E]: softmax or sigmoid of these logits alone."""
-    when = t.modules.scores_chosen
-    if when == "gathered":
-        indices = routing.topk_indices(t, logits, kind.top_k)
-        scores = routing.sigmoid(t, routing.gather(t, logits, indices))
-        return op.mul_scalar(t, routing.divide_by_sum(t, scores) if kind.normalize else scores), indices
-    chosen, indices = routing.topk(t, op.cast(t, logits, "float32") if when == "float32" else logits, kind.top_k)
-    if kind.scoring == "sigmoid":
-        scores = routing.sigmoid(t, chosen)
-        return routing.divide_by_sum(t, scores) if kind.normalize else scores, indices
-    with t.without_autocast():
-        return op.softmax(t, op.cast(t, chosen, "float32") if when == "chosen_in_float32" else chosen), indices
 
 
 def grouped(t: Tape, kind: Experts, x: Tensor, weights: Tensor, indices: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from planner.spec.records import Indexer, LatentAttention, Layer, Norm
 from planner.trace import blocks, pytorch
 from planner.trace import primitives as op
 from planner.trace.attention import heads_mixed
-from planner.trace.positions import PositionTables
+from planner.trace.positions import PositionTables, position_scale
 from planner.trace.sizes import minimum, product
 from planner.trace.tape import Flops, Tape
 from planner.trace.tensor import Tensor
@@ -38,6 +38,8 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, positions: Po
             else:
                 q_rope, k_rope = (rotate_pairs(t, part, tables) for part in (q_rope, k_rope))
         queries = op.cat(t, q_nope, q_rope)
+        if t.modules.query_scale == "rotated":
+            queries = op.multiply(t, queries, position_scale(t, n, queries.dtype))
         kv = blocks.linear(t, narrow, H * (kind.nope_dim + kind.v_dim), "kv_b_proj", bias=False)
         k_nope, v = op.split(t, kv, (B, H, n, kind.nope_dim), (B, H, n, kind.v_dim))
         keys = op.fill(t, k_nope, k_rope, (B, H, n, h))

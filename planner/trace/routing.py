@@ -47,11 +47,13 @@ def normalize(t: Tape, scores: Tensor) -> Tensor:
     return t.record("div_", [scores, sums], [made, dividend], saved, by=normalize)[0]
 
 
-def divide_by_sum(t: Tape, scores: Tensor) -> Tensor:
-    """Divide [tokens, k] by its sum over k, which autocast computes in float32. Saves both."""
+def divide_by_sum(t: Tape, scores: Tensor, *, clamped: bool = False) -> Tensor:
+    """Divide [tokens, k] by its sum over k, which autocast computes in float32. Saves both; and the sum if it is clamped."""
     wide = cast_fp32(t, scores)
     sums = t.tensor((scores.shape[0], 1), wide.dtype)
     t.record("sum", [wide], [sums], by=divide_by_sum)
+    if clamped:
+        (sums,) = t.record("clamp", [sums], [like(t, sums)], [Saved(sums, "input")], by=divide_by_sum)
     saved = [Saved(scores, "dividend"), Saved(sums, "divisor")]
     return t.record("div", [scores, sums], [like(t, scores, promote(scores, sums))], saved, elementwise=True, by=divide_by_sum)[0]
 

@@ -325,13 +325,22 @@ class Tape:
         return Tensor(shape, dtype, ((Storage(shape, dtype, self.path, self.component, self.copies), 1),), needs_grad=needs_grad)
 
     def weight(
-        self, name: str, shape: tuple[Size, ...], why: str, *, active: Size | None = None, padding: Size = 0, dtype: Dtype | None = None
+        self,
+        name: str,
+        shape: tuple[Size, ...],
+        why: str,
+        *,
+        active: Size | None = None,
+        padding: Size = 0,
+        dtype: Dtype | None = None,
+        trains: bool = True,
     ) -> Tensor:
         """Return a new parameter of the current module.
 
         One token uses ``active`` of its elements (default: all). ``padding`` of them are in padding rows. ``dtype`` overrides the model's.
+        One that does not train has no gradient and no optimizer state.
         """
-        made = self.tensor(shape, dtype or self.precision.weights)
+        made = self.tensor(shape, dtype or self.precision.weights, needs_grad=trains)
         made.storage.leaf = True
         used, always = product(shape) if active is None else active, dtype == "float32"
         self.parameters.append(Parameter(f"{self.path}.{name}", made, self.copies, self.component, why, used, padding, always))

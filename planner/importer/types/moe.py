@@ -225,7 +225,7 @@ ROWS: Mapping[str, Row] = {
     # heads that differ from layer to layer, and a gate for each head or each of their channels
     "laguna": decoder(
         131072, GATED, BIAS, HEAD_NORM, windowed(kinds(FULL), window(512)),
-        experts(scoring="sigmoid", correction_bias="parameter", shared=shared_width(512)),
+        experts(**COMPUTE, scoring="sigmoid", correction_bias="parameter", shared=shared_width(512)),
         {"attention.output_gate": choice("gating", {True: "head", "per-head": "head", "per-element": "element"}, "head")},
         {"positions": code(lambda c: c.of(_HALF if FULL in c["_kinds"] else _ALL), _HALF, _ALL)},
         {"layers.positions": code(_laguna_positions, _HALF, _ALL)},

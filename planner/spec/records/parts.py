@@ -67,7 +67,7 @@ class Experts:
         "(compute).", default="fp32")
     router_bias: bool = key("Bias of the router.", default=False)
     correction_bias: CorrectionBias = key("Router correction bias, used only to select experts: none, a buffer (not a parameter), or a "
-        "parameter.", default="none", aliases="use_routing_bias moe_router_enable_expert_bias use_expert_bias e_score_correction_bias")
+        "parameter, which has no gradient.", default="none", aliases="use_routing_bias moe_router_enable_expert_bias use_expert_bias e_score_correction_bias")
     shared: ClassVar[object] = group("Shared experts: a feed-forward for every token beside its routed experts.", form="none",
         aliases="n_shared_experts num_shared_experts moe_num_shared_experts shared_experts shared_expert")
     shared_d_ff: int | None = key("Hidden width of all shared experts together.", "channels", path="shared.d_ff", default=None, needed=True,
