@@ -33,6 +33,7 @@ class ModelClass:
     mask_buffer: Literal["none", "layer", "model"] = "none"  # who stores a Boolean causal mask of context_length² elements
     multiplies_mask: bool = False  # eager attention multiplies scores by a stored mask in the weights' dtype, and there is no other mask
     floors_scores: bool = False  # eager attention takes the maximum of its masked scores and the smallest number
+    dynamic_mask: bool = False  # each layer makes its mask of its values: a factor per KV head and key, filled by the causal mask
     scale_buffer: bool = True  # the scale of the embedding is a buffer
     more_sinusoids: int = 0  # rows of the buffer of sinusoidal positions besides those of the context
     stored_position_ids: bool = False  # a buffer has the indices of learned positions
@@ -123,6 +124,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     "cohere": ModelClass(layer_norm="by_parts", rotates_in_float32=True),
     "cohere2": ModelClass(layer_norm="by_parts", rotates_in_float32=True),
     "cohere2_moe": ModelClass(layer_norm="by_parts", rotates_in_float32=True, router="compute", scores_chosen="chosen_in_float32"),
+    "doge": ModelClass(residual_dropout=True, explicit_mask=True, normalizes_each=True, dynamic_mask=True),
     "ernie4_5": ModelClass(tables_in_float32=True, tables_per_layer=True, rotates_in_float32=True, swaps_before_cast=True),
     "ernie4_5_moe": ModelClass(
         tables_in_float32=True,
@@ -190,6 +192,8 @@ CLASSES: dict[ModelType, ModelClass] = {
         scale_buffer=False,
         more_sinusoids=2,
     ),
+    "lara_mini": ModelClass(scales_in_float32=True, casts_norm_weight=True, normalizes_each=True, router="cast", scores_like_input=True),
+    "lfm3": ModelClass(tables_in_float32=True, tables_per_window=True, tables_of_whole_heads=True, normalizes_each=True),
     "granite_swa": ModelClass(fused_attention=False, scales_by_sinks=True),
     "granitemoe_swa": ModelClass(fused_attention=False, scales_by_sinks=True, scores_chosen="float32", fused_gate_up=True),
     "hy_v3": ModelClass(normalization="apart"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 from planner.trace import masks, pytorch
 from planner.trace import primitives as op
@@ -37,6 +38,7 @@ def one_operator(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Ten
     if not kind.fused_attention:
         return by_products(t, q, k, v, terms)
     k, v = cached(t, k), cached(t, v)
+    terms = replace(terms, bias=masks.dynamic(t, v, terms.bias, q.shape[1])) if kind.dynamic_mask and terms.bias else terms
     if kind.grouped_heads:
         k, v = masks.heads_for_fused(t, q, k, v, terms.bias)
     return pytorch.one_operator(t, q, k, v, terms, grouped=kind.grouped_heads)
@@ -57,6 +59,7 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
     k, v = cached(t, k), cached(t, v)
     kind = t.modules
     H, wide = q.shape[1], kind.softmax_in_float32
+    terms = replace(terms, bias=masks.dynamic(t, v, terms.bias, H)) if kind.dynamic_mask and terms.bias else terms
     dtype = q.dtype if wide and not kind.scores_in_float32 else v.dtype
     k, v = pytorch.expand_kv(t, k, H), pytorch.expand_kv(t, v, H)
     if kind.scores_in_float32:

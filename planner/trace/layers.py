@@ -94,6 +94,8 @@ def residual(t: Tape, layer: Layer, x: Tensor, sublayer: Sublayer, before: str |
     y = norm(t, layer.norm, y, before) if before else y
     x = op.cast(t, x, "float32") if t.modules.residual_in_float32 else x
     y = sublayer(y)
+    if before and (scale := t.declared_weight(f"{before.removesuffix('layernorm')}residual")):
+        return op.add(t, op.multiply(t, scale, x), y)
     if after and layer.norm_placement != "after_residual":
         y = norm(t, layer.norm, y, after)
     x = op.add(t, op.mul_scalar(t, y), op.mul_scalar(t, x)) if t.modules.scales_residual else op.add(t, x, y)

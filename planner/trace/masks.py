@@ -7,9 +7,11 @@ from typing import Literal
 from planner.spec.precision import Dtype
 from planner.trace import primitives as op
 from planner.trace import pytorch
+from planner.trace.mixers.operators import exp, softplus
 from planner.trace.sizes import Size, structure
-from planner.trace.tape import Tape
+from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
+from planner.trace.unsupported import UnsupportedError
 
 WIDEST_GROUPED_HEAD = 256  # use_gqa_in_sdpa
 
@@ -37,6 +39,27 @@ def for_products(t: Tape, B: Size, n: Size, _window: Size | None) -> Tensor | No
         return op.constant(t, (1, 1, n, n), t.precision.weights)
     dtype = "bool" if t.modules.boolean_mask else t.precision.weights
     return t.record("causal mask", [], [t.tensor((B, 1, n, n), dtype, needs_grad=False)], by=for_products)[0]
+
+
+def dynamic(t: Tape, v: Tensor, mask: Tensor, H: Size) -> Tensor:
+    """Return Doge's mask [B, H, n, n] of values [B, K, n, h]: exp(A · softplus(dt)) per key, filled by the causal mask.
+
+    dt is a projection of the values. Only sequences longer than ``keep_window_size`` are masked by the largest of these, too.
+    """
+    B, K, n, h = v.shape
+    projection, rate = t.declared_weight("dt_proj"), t.declared_weight("A")
+    if not projection or not rate:
+        raise UnsupportedError("Doge's mask needs tensors self_attn.dt_proj and self_attn.A under extra")
+    t.note("the mask of all but the largest keys of each query, in sequences longer than keep_window_size")
+    steps = op.linear(t, v.view(B, n, K * h), projection, t.declared_weight("dt_proj_bias"))
+    factors = exp(t, op.multiply(t, rate, softplus(t, steps)))
+    if mask.dtype == "bool":
+        mask = t.record("where", [mask], [t.tensor(mask.shape, t.precision.weights, needs_grad=False)], by=dynamic)[0]
+    (hidden,) = t.record("ne", [mask], [t.tensor(mask.shape, "bool", needs_grad=False)], by=dynamic)
+    per_query = op.expand(t, factors.view(B, K, 1, n), (B, K, n, n), 0)
+    made = t.tensor((B, K, n, n), factors.dtype)
+    (made,) = t.record("masked_fill", [per_query, hidden], [made], [Saved(hidden, "causal mask")], by=dynamic)
+    return pytorch.expand_kv(t, made, H)
 
 
 def buffer(t: Tape, owner: Literal["layer", "model"]) -> Dtype | None:

@@ -61,11 +61,12 @@ def plain_gated_delta_net(t: Tape, kind: records.GatedDeltaNet, x: Tensor, qkvz:
 
 
 def gated_norm(t: Tape, x: Tensor, gate: Tensor) -> Tensor:
-    """Return RMSNorm of x times SiLU of the gate, multiplied in float32 (Qwen3NextRMSNormGated)."""
+    """Return RMSNorm of x, scaled as the class does, times SiLU of the gate, multiplied in float32 (Qwen3NextRMSNormGated)."""
     with t.at("norm", "norm"):
         weight = t.weight("weight", (x.shape[-1],), "scale of a norm")
         _, normed = pytorch.divided_by_rms(t, x)
-        scaled = op.multiply(t, weight, op.cast(t, normed, x.dtype))
+        weight = op.cast(t, weight, "float32") if t.modules.casts_norm_weight else weight
+        scaled = op.multiply(t, weight, normed if t.modules.scales_in_float32 else op.cast(t, normed, x.dtype))
         return op.cast(t, op.multiply(t, scaled, op.pointwise(t, "silu", op.cast(t, gate, "float32"))), x.dtype)
 
 
