@@ -274,7 +274,7 @@ class _Any(_Buildable):
         }
 
     def any_attention(self, layer: Section) -> Section:
-        draw, heads, head_dim = self.draw, layer["n_heads"], layer["head_dim"]
+        draw, head_dim = self.draw, layer["head_dim"]
         kind: Section = layer["attention"] | draw.some(4, output_norm=True, sinks=True)
         if draw.true(3):
             kind |= {"window": draw.one([1, 5, 16, 64])} | draw.some(2, chunked=True)
@@ -282,7 +282,7 @@ class _Any(_Buildable):
             kind["output_gate"] = draw.one(["element", "head"])
         if draw.true(6):
             kind["qk_norm"] = "per_head"
-        if heads % 2 == 0 and draw.true(8):
+        if layer["n_kv_heads"] % 2 == 0 and draw.true(8):
             kind["differential"] = True
         sizes = {"n_kv_heads": layer["n_kv_heads"], "head_dim": head_dim}
         if kind["qkv"] == "separate" and draw.true(4):

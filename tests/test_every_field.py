@@ -35,6 +35,7 @@ EXPERTS: dict[str, Any] = {
     "correction_bias": "buffer",
     "shared": {"d_ff": 16, "gate": True},
     "latent_dim": 20,
+    "output_norm": True,
     "empty": 2,
     "capacity_factor": 1.5,
     "beside_feed_forward": True,

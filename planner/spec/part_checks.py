@@ -16,7 +16,7 @@ from planner.spec.language import inlined, properties
 from planner.spec.mixers import RECORDS, names
 from planner.spec.problems import Problem, quote
 from planner.spec.records import Experts
-from planner.spec.resolve import has_feed_forward, head_dim, sizes
+from planner.spec.resolve import has_feed_forward, head_dim, n_kv_heads, sizes
 from planner.spec.settings import Document, Settings, Unresolved
 from planner.spec.suggest import key_hint, keys_meant
 
@@ -153,10 +153,10 @@ def reused_keys(settings: Settings) -> Problems:
 
 
 def differential_heads(settings: Settings) -> Problems:
-    """Differential attention subtracts one half of the heads from the other."""
-    if settings.get("attention.differential") and settings.get("n_heads") % 2:
-        message = f"differential attention pairs heads, and n_heads {settings.get('n_heads')} is odd"
-        yield settings.problem("attention.differential", "differential", message, "make n_heads even")
+    """Differential attention attends with each half of the value heads."""
+    if settings.get("attention.differential") and (heads := n_kv_heads(settings)) % 2:
+        message = f"differential attention pairs key and value heads, and n_kv_heads {heads} is odd"
+        yield settings.problem("attention.differential", "differential", message, "make n_kv_heads even")
 
 
 def channel_mixing(settings: Settings) -> Problems:

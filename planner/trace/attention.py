@@ -10,8 +10,10 @@ from dataclasses import replace
 from planner.spec.precision import Dtype
 from planner.spec.records import Attention, Layer, Norm
 from planner.trace import primitives as op
+from planner.trace import pytorch
 from planner.trace.blocks import linear, norm
 from planner.trace.implementation import Scores
+from planner.trace.mixers.operators import softplus
 from planner.trace.positions import PositionTables, kind_of_keys, position_scale
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import Size, exceeds_one
@@ -34,12 +36,9 @@ def attention(t: Tape, kind: Attention, layer: Layer, positions: PositionTables,
         sinks = t.weight("sinks", (H,), "sinks: heads", dtype=dtype) if kind.sinks else None
         if of_mask := t.implementation.mask_buffer(t, "layer"):
             t.buffer("bias", (1, 1, t.model.context_length, t.model.context_length), of_mask)
-        if kind.differential:
-            v = duplicate_values(t, v)
+        terms = replace(positions.scores(layer), softcap=bool(kind.logit_softcap), sinks=sinks)
         with t.limited_to(kind.window, chunked=kind.chunked):
-            mixed = heads_mixed(t, q, k, v, replace(positions.scores(layer), softcap=bool(kind.logit_softcap), sinks=sinks))
-        if kind.differential:
-            mixed = differential_combine(t, kind, mixed)
+            mixed = differential(t, kind, q, k, v, terms) if kind.differential else heads_mixed(t, q, k, v, terms)
         if kind.output_norm:
             mixed = norm(t, Norm(layer.norm.type, bias=False), mixed, "attn_sub_norm")
         if kind.output_gate != "none":
@@ -158,28 +157,43 @@ def gate_scores(t: Tape, kind: Attention, x: Tensor) -> Tensor:
 def gated(t: Tape, kind: Attention, scores: Tensor, mixed: Tensor) -> Tensor:
     """Multiply the heads by the sigmoid, or softplus, of their scores: one gate per element or per head."""
     B, n, width = mixed.shape
-    gate = softplus(t, scores) if t.modules.softplus_gate else sigmoid(t, scores)
+    gate = op.cast(t, softplus(t, op.cast(t, scores, "float32")), scores.dtype) if t.modules.softplus_gate else sigmoid(t, scores)
     if kind.output_gate == "element":
         return op.multiply(t, mixed, gate)
     by_head = mixed.view(B, n, kind.n_heads, width // kind.n_heads)
     return op.multiply(t, by_head, gate.view(B, n, kind.n_heads, 1)).view(B, n, width)
 
 
-def softplus(t: Tape, x: Tensor) -> Tensor:
-    """Return the softplus of x, in float32 and cast back. Saves its input."""
-    wide = op.cast(t, x, "float32")
-    return op.cast(t, t.record("softplus", [wide], [op.like(t, wide)], [Saved(wide, "input")], by=softplus)[0], x.dtype)
+def differential(t: Tape, kind: Attention, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tensor:
+    """Attend with each half of the value heads, and subtract the second half of the joined heads from the first -> [B, n, H·h].
+
+    The difference is weighted by four learned vectors, and normalized per head (transformers 5.24, models/diffllama).
+    """
+    B, K, n, h = v.shape
+    H = kind.n_heads
+    values = [repeat_heads(t, half) for half in op.split(t, v, *[(B, K // 2, n, h)] * 2)]
+    mixed = [heads_mixed(t, q, k, half, terms).view(B, n, H, h) for half in values]
+    first, second = op.split(t, op.cat(t, *mixed), *[(B, n, H // 2, 2 * h)] * 2)
+    lambdas = [exponential_of_product(t, kind, number, q) for number in ("1", "2")]
+    factor = op.add_scalar(t, op.add(t, *lambdas))
+    difference = op.add(t, first, op.scaled(t, second, factor))
+    normed = op.mul_scalar(t, pytorch.norm(t, difference, Norm("rmsnorm", bias=False), None, None))
+    op.keep_alive(t, *values, first, factor, *lambdas)
+    return normed.view(B, n, H * h)
 
 
-def duplicate_values(t: Tape, v: Tensor) -> Tensor:
-    """Duplicate values for the two softmax branches: a copy (transformers 5.24, models/diffllama)."""
-    return t.record("repeat", [v], [t.tensor((*v.shape[:-1], 2 * v.shape[-1]), v.dtype)], by=duplicate_values)[0]
+def repeat_heads(t: Tape, x: Tensor) -> Tensor:
+    """Repeat heads [B, heads, n, h] twice: a copy."""
+    B, heads, n, h = x.shape
+    made = t.tensor((B, 2 * heads, n, h), x.dtype)
+    made.by_head = True
+    return t.record("repeat", [x], [made], by=repeat_heads)[0]
 
 
-def differential_combine(t: Tape, kind: Attention, mixed: Tensor) -> Tensor:
-    """Subtract the second half of the heads, weighted by four learned vectors, from the first."""
-    B, n, width = mixed.shape
-    for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"):
-        t.weight(name, (kind.head_dim,), "lambda: head_dim")
-    first, second = op.split(t, mixed, (B, n, width // 2), (B, n, width // 2))
-    return op.add(t, first, op.mul_scalar(t, second))
+def exponential_of_product(t: Tape, kind: Attention, number: str, q: Tensor) -> Tensor:
+    """Return exp(q · k) of two learned vectors, computed in float32 and cast to the queries' dtype."""
+    vectors = [t.weight(f"lambda_{name}{number}", (kind.head_dim,), "lambda: head_dim") for name in ("q", "k")]
+    summed = t.record("sum", [op.multiply(t, *vectors)], [t.tensor((), "float32")], by=exponential_of_product)
+    made = t.tensor((), "float32")
+    t.record("exp", summed, [made], [Saved(made, "output")], by=exponential_of_product)
+    return op.cast(t, made, q.dtype)

@@ -5,7 +5,7 @@ Read from transformers 5.24: integrations/moe.py (grouped experts), and the clas
 
 from __future__ import annotations
 
-from planner.spec.records import Experts, FeedForward
+from planner.spec.records import Experts, FeedForward, Norm
 from planner.trace import blocks, routing
 from planner.trace import primitives as op
 from planner.trace.routers import router
@@ -31,7 +31,9 @@ def experts(t: Tape, kind: Experts, x: Tensor) -> Tensor:
         routed = routed.view(B, n, d)
     if kind.shared_d_ff is not None and not made:
         made = [shared(t, kind, kind.shared_d_ff, x)]
-    return op.add(t, routed, made[0]) if made else routed
+    summed = op.add(t, routed, made[0]) if made else routed
+    with t.at("mlp"):
+        return blocks.norm(t, Norm("rmsnorm", bias=False), summed, "post_mlp_layernorm") if kind.output_norm else summed
 
 
 def all_of_them(t: Tape, kind: Experts, x: Tensor) -> Tensor:

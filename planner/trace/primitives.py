@@ -95,6 +95,11 @@ def multiply(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     return t.record("multiply", [a, b], [_broadcast(t, a, b)], saved, elementwise=True, by=multiply)[0]
 
 
+def scaled(t: Tape, x: Tensor, factor: Tensor) -> Tensor:
+    """Multiply x by a tensor without dimensions, which keeps x's dtype. Saves each factor whose other factor needs a gradient."""
+    return t.record("multiply", [x, factor], [like(t, x)], factors((x, "factor"), (factor, "factor")), elementwise=True, by=scaled)[0]
+
+
 def mul_scalar(t: Tape, x: Tensor) -> Tensor:
     """Multiply by a constant. Saves nothing."""
     return t.record("scale", [x], [like(t, x)], by=mul_scalar)[0]

@@ -49,6 +49,7 @@ def module_of(
     try:
         with torch.device(device), no_init_weights():
             module = make(config)
+            on_device(module, device)
     finally:
         torch.set_default_dtype(before)
     module.tie_weights()  # type: ignore[operator] # a method of transformers' models
@@ -57,6 +58,16 @@ def module_of(
     if training.recompute == "full":
         module.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})  # type: ignore[operator] # the same
     return module
+
+
+def on_device(module: nn.Module, device: torch.device) -> None:
+    """Move parameters to the device that the module creates elsewhere, since torch.normal ignores the default device."""
+    import torch
+
+    for part in module.modules():
+        for name, parameter in part.named_parameters(recurse=False):
+            if parameter.device.type != device.type:
+                setattr(part, name, torch.nn.Parameter(torch.empty_like(parameter, device=device)))
 
 
 def our_name(name: str, model: Model) -> str:

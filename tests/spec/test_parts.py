@@ -87,6 +87,7 @@ def test_every_setting_of_experts_is_read(small: Small) -> None:
     correction_bias: parameter
     shared: {d_ff: 32, gate: true}
     latent_dim: 24
+    output_norm: true
     empty: 4
     capacity_factor: 1.25
     beside_feed_forward: true
@@ -107,6 +108,7 @@ def test_every_setting_of_experts_is_read(small: Small) -> None:
         shared_d_ff=32,
         shared_gate=True,
         latent_dim=24,
+        output_norm=True,
         empty=4,
         capacity_factor=Fraction(5, 4),
     )
@@ -447,7 +449,7 @@ write attention.qkv: separate
   n_heads: 3\\n  attention: {differential: true}
     8:3: error[duplicate-key]: duplicate key 'n_heads' (first used on line 7); keep one of them
   layers: [{n_heads: 3, attention: {differential: true}}, {}]
-    8:51: error[differential]: differential attention pairs heads, and n_heads 3 is odd; make n_heads even
+    8:51: error[differential]: differential attention pairs key and value heads, and n_kv_heads 3 is odd; make n_kv_heads even
   feed_forward: {type: rwkv, activation: gelu}
     8:42: error[rwkv]: the channel mixing of rwkv has relu_squared, not gelu; remove activation
   feed_forward: {type: rwkv, bias: {up: true}}

@@ -48,8 +48,7 @@ _QUERY_WIDTH = apply(add, same("latent_attention.nope_dim"), same("latent_attent
 ROWS: Mapping[str, Row] = {
     # DeepSeek-V3 with a norm after the experts
     "axk1": latent_decoder(
-        32768, 1536, deepseek(1),
-        {"layers.norms": marked(same("_sparse"), {}, {"extra": [tensor("mlp.post_mlp_layernorm", ["d_model"], "norm")]})},
+        32768, 1536, deepseek(1), {"experts.output_norm": True},
     ),
     "deepseek_v2": latent_decoder(
         2048, 1536, deepseek(0, scoring="softmax", correction_bias=None, normalize=False, share=2), MLP_BIAS,

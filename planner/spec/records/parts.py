@@ -67,7 +67,8 @@ class Experts:
         "(compute).", default="fp32")
     router_bias: bool = key("Bias of the router.", default=False)
     correction_bias: CorrectionBias = key("Router correction bias, used only to select experts: none, a buffer (not a parameter), or a "
-        "parameter, which has no gradient.", default="none", aliases="use_routing_bias moe_router_enable_expert_bias use_expert_bias e_score_correction_bias")
+        "parameter, which has no gradient.", default="none",
+        aliases="use_routing_bias moe_router_enable_expert_bias use_expert_bias e_score_correction_bias")
     shared: ClassVar[object] = group("Shared experts: a feed-forward for every token beside its routed experts.", form="none",
         aliases="n_shared_experts num_shared_experts moe_num_shared_experts shared_experts shared_expert")
     shared_d_ff: int | None = key("Hidden width of all shared experts together.", "channels", path="shared.d_ff", default=None, needed=True,
@@ -75,6 +76,7 @@ class Experts:
     shared_gate: bool = key("Sigmoid gate on the output of the shared experts, as in Qwen2-MoE.", path="shared.gate", default=False)
     latent_dim: int | None = key("Width at which the experts work, between one projection down and one up per layer.", "channels",
         default=None, quiet=True, none="d_model, without projections", example=1024, aliases="moe_latent_size")
+    output_norm: bool = key("Norm of the summed outputs of routed and shared experts, as in A.X-K1.", default=False, quiet=True)
     empty: int = key("Number of zero-computation (identity) experts, as in LongCat-Flash.", "experts", default=0, quiet=True, least=0,
         example=256, aliases="zero_expert_num")
     capacity_factor: Fraction = key("Rows computed per routed token; at least 1.", default=Fraction(1), quiet=True, least=1, example=1.25,
