@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, UntypedStorage, nn
+from torch._subclasses.fake_tensor import DynamicOutputShapeException
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
@@ -124,6 +125,8 @@ def measure(model: Model, training: Training, builder: Builder | None = None) ->
     with quiet(), running, fake_cuda.cuda(training.device, training.attention_kernel, order):
         try:
             return Step(model, training, "cuda", builder).measure()
+        except DynamicOutputShapeException as error:
+            raise UnbuildableError(f"tensors without data do not run it: the size of an output depends on data ({error.func})") from error
         except RuntimeError as error:  # e.g. a grouped product whose rows are not a multiple of 16 bytes
             raise UnbuildableError(f"PyTorch does not run it: {error}") from error
 
