@@ -27,7 +27,10 @@ def attention(t: Tape, kind: Attention, layer: Layer, positions: PositionTables,
     H = kind.n_heads
     with t.at("self_attn", "attention"):
         gate = gate_scores(t, kind, x) if t.modules.gates_first and kind.output_gate != "none" else None
-        q, k, v = heads(t, kind, layer, positions, x)
+        queries = None
+        if t.modules.gate_in_queries:
+            queries, gate = queries_and_gate(t, kind, x)
+        q, k, v = heads(t, kind, layer, positions, x, queries)
         t.show("queries by head", q)
         t.show("keys by head", k)
         t.show("values by head", v)
@@ -60,8 +63,10 @@ def heads_mixed(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
     return op.merge_heads(t, t.checkpoint(attend, *inputs, whole=whole) if t.recomputes_attention else attend(*inputs))
 
 
-def heads(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return queries [B, H, n, h], keys [B, K, n, h] and values [B, K, n, v], normalized and rotated."""
+def heads(
+    t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: Tensor, queries: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries [B, H, n, h], keys [B, K, n, h] and values [B, K, n, v], normalized and rotated. ``queries`` are not, if projected."""
     B, n, _ = x.shape
     H, K, h = kind.n_heads, kind.n_kv_heads, kind.head_dim
     qk_norm = replace(layer.norm, weight=True, bias=False)
@@ -77,7 +82,7 @@ def heads(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: 
         return norm(t, qk_norm, part, name, heads=count if kind.qk_norm == "per_head" else None)
 
     if kind.qkv == "separate" and t.modules.normalizes_each and not kind.shared_kv:
-        q = normalized(linear(t, x, H * h, "q_proj", bias=kind.q_bias), H, "q_norm")
+        q = normalized(queries or linear(t, x, H * h, "q_proj", bias=kind.q_bias), H, "q_norm")
         k = normalized(linear(t, x, K * h, "k_proj", bias=kind.k_bias), K, "k_norm")
         v = linear(t, x, K * h, "v_proj", bias=kind.v_bias)
     else:
@@ -143,6 +148,14 @@ def projections(t: Tape, kind: Attention, x: Tensor) -> tuple[Tensor, Tensor, Te
         q.interleaved = k.interleaved = v.interleaved = True
         q = op.contiguous(t, q, exceeds_one(K)) if H != K else q
     return q, k, v
+
+
+def queries_and_gate(t: Tape, kind: Attention, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return queries and the scores of their gate [B, n, H·h], halves of each head of one projection. The scores are copied."""
+    B, n, _ = x.shape
+    width = kind.n_heads * kind.head_dim
+    queries, scores = op.split(t, linear(t, x, 2 * width, "q_proj", bias=kind.q_bias), (B, n, width), (B, n, width))
+    return queries, op.contiguous(t, scores, exceeds_one(kind.n_heads))
 
 
 def gate_scores(t: Tape, kind: Attention, x: Tensor) -> Tensor:

@@ -11,6 +11,9 @@ from planner.spec.records import Model, ModelType
 AlibiKind = Literal["square", "square_per_sequence", "row_per_sequence", "row_of_context"]
 LayerNormKind = Literal["fused", "input_in_float32", "by_parts", "weight_plus_one"]
 
+# Of Gated DeltaNet: in two matrices, ordered by key head; queries, keys and values in one; all in their own, with steps times two.
+DeltaProjections = Literal["per_key_head", "joined", "separate"]
+
 
 @dataclass(frozen=True, slots=True)
 class ModelClass:
@@ -83,6 +86,9 @@ class ModelClass:
     xielu: bool = False  # the feed-forward's function is xIELU, operator by operator
     layer_scalar: bool = False  # each layer multiplies its output in place by a buffer of one element
     fused_gate_up: bool = False  # one projection returns gate and up
+    delta_projections: DeltaProjections = "per_key_head"
+    gate_in_queries: bool = False  # the projection of queries also returns the scores of their gate, head by head
+    tables_per_sequence: bool = False  # rotary cosines and sines are made for each sequence
     scales_mixers: bool = False  # inputs and outputs of mixers and attention are scaled, also by a vector of constants
     residual_in_float32: bool = False  # the first layer casts the residual stream to float32; norms read it in the weights' dtype
     normalizes_selected: bool = False  # Mamba normalizes dt, B and C without a weight, and stores weights of one in buffers
@@ -258,6 +264,12 @@ CLASSES: dict[ModelType, ModelClass] = {
     "mamba2": ModelClass(position_ids=False, residual_in_float32=True),
     "granitemoehybrid": ModelClass(scores_chosen="float32", fused_gate_up=True),
     "nemotron_h": ModelClass(scales_in_float32=True, casts_norm_weight=True),
+    "olmo_hybrid": ModelClass(scales_in_float32=True, tables_in_float32=True, normalizes_each=True, delta_projections="separate"),
+    **dict.fromkeys(
+        ("qwen3_5_text", "qwen3_5_moe_text"),
+        ModelClass(gate_in_queries=True, normalizes_each=True, delta_projections="joined", tables_per_sequence=True),
+    ),
+    "qwen3_next": ModelClass(gate_in_queries=True, normalizes_each=True),
     "rwkv": ModelClass(position_ids=False),
 }
 

@@ -102,7 +102,8 @@ def rotary_tables(t: Tape, n: Size, rotary_dim: Size) -> tuple[Tensor, Tensor]:
         return both, both
     dtype = "float32" if t.modules.tables_in_float32 else t.precision.weights
     width = rotary_dim // 2 if t.modules.half_tables else rotary_dim
-    tables = [t.tensor((n, width), dtype, needs_grad=False) for _ in range(2)]
+    shape = (t.training.batch_size, 1, n, width) if t.modules.tables_per_sequence else (n, width)
+    tables = [t.tensor(shape, dtype, needs_grad=False) for _ in range(2)]
     cos, sin = t.record("rotary tables", [], tables, by=rotary_tables)
     return cos, sin
 

@@ -5,6 +5,10 @@ Read from transformers 5.24: models/qwen3_next/modeling_qwen3_next.py, models/ki
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import assert_never
+
 from planner.spec import records
 from planner.trace import primitives as op
 from planner.trace import pytorch
@@ -25,10 +29,10 @@ def gated_delta_net(t: Tape, kind: records.GatedDeltaNet, x: Tensor) -> Tensor:
     H = kind.n_value_heads
     keys, values = kind.n_key_heads * kind.key_dim, H * kind.value_dim
     with t.at("linear_attn", "ssm"):
+        if t.implementation.plain_mixers:
+            return plain_gated_delta_net(t, kind, x)
         qkvz = linear(t, x, 2 * keys + 2 * values, "in_proj_qkvz", bias=False)
         rates = linear(t, x, 2 * H, "in_proj_ba", bias=False)
-        if t.implementation.plain_mixers:
-            return plain_gated_delta_net(t, kind, x, qkvz, rates)
         qkv, z = op.split(t, qkvz, (B, n, 2 * keys + values), (B, n, H, kind.value_dim))
         qkv = convolution(t, qkv, kind.d_conv, bias=False)
         shift, a = (t.weight(name, (H,), f"{name}: value heads") for name in ("dt_bias", "A_log"))
@@ -37,27 +41,63 @@ def gated_delta_net(t: Tape, kind: records.GatedDeltaNet, x: Tensor) -> Tensor:
         return linear(t, y.view(B, n, values), d, "out_proj", bias=False)
 
 
-def plain_gated_delta_net(t: Tape, kind: records.GatedDeltaNet, x: Tensor, qkvz: Tensor, rates: Tensor) -> Tensor:
-    """Run transformers' operators after the projections, whose rows hold one key head's queries, keys, values and gates after another."""
+def plain_gated_delta_net(t: Tape, kind: records.GatedDeltaNet, x: Tensor) -> Tensor:
+    """Run transformers' operators."""
     B, n, d = x.shape
     K, H, width, value = kind.n_key_heads, kind.n_value_heads, kind.key_dim, kind.value_dim
-    q, k, v, z = op.split(t, qkvz, (B, n, K * width), (B, n, K * width), (B, n, H * value), (B, n, H * value))
-    b, a = op.split(t, rates, (B, n, H), (B, n, H))
-    apart = exceeds_one(K)
-    v, z = op.contiguous(t, v, apart), op.contiguous(t, z, apart)
-    b, a = (op.contiguous(t, part, apart * exceeds_one(H // K)) for part in (b, a))
-    qkv = op.cat(t, op.contiguous(t, q, apart), op.contiguous(t, k, apart), v)
-    qkv = convolution(t, qkv, kind.d_conv, bias=False)
-    q, k, v = op.split(t, qkv, (B, n, K, width), (B, n, K, width), (B, n, H, value))
-    beta = sigmoid(t, b)
-    shift, rate = (t.weight(name, (H,), f"{name}: value heads") for name in ("dt_bias", "A_log"))
+    qkv, z, b, a = projected(t, kind, x)
+    convolved = convolution(t, qkv, kind.d_conv, bias=False)
+    q, k, v = op.split(t, convolved, (B, n, K, width), (B, n, K, width), (B, n, H, value))
+    beta = sigmoid(t, b())
+    beta = op.mul_scalar(t, beta) if t.modules.delta_projections == "separate" else beta
+    shift = t.weight("dt_bias", (H,), "dt_bias: value heads")
+    rate = t.weight("A_log", (H,), "A_log: value heads", dtype="float32" if t.modules.delta_projections == "separate" else None)
     decay = op.neg(t, exp(t, op.cast(t, rate, "float32")))
-    decay = op.multiply(t, decay.view(1, 1, H), softplus(t, op.add(t, op.cast(t, a, "float32"), shift)))
+    steps = a()
+    decay = op.multiply(t, decay.view(1, 1, H), softplus(t, op.add(t, op.cast(t, steps, "float32"), shift)))
     with t.inside_scan():
         y = chunked_delta_rule(t, q, k, v, decay, beta)
-    y = gated_norm(t, y, z.view(B, n, H, value))
-    op.keep_alive(t, qkvz, rates, z, b, a, qkv, beta, decay)
+    gate = z()
+    y = gated_norm(t, y, gate.view(B, n, H, value))
+    op.keep_alive(t, gate, steps, convolved, beta, decay)
     return linear(t, y.view(B, n, H * value), d, "out_proj", bias=False)
+
+
+Projected = Callable[[], Tensor]
+
+
+def projected(t: Tape, kind: records.GatedDeltaNet, x: Tensor) -> tuple[Tensor, Projected, Projected, Projected]:
+    """Return queries, keys and values in one tensor [B, n, channels], and functions that return gates, rates and steps.
+
+    Qwen3-Next has two projections, whose rows hold one key head's queries, keys, values and gates after another, and its rates and steps.
+    Qwen3.5 has one for queries, keys and values and three others. OLMo Hybrid has six, of which that of the gates runs last.
+    """
+    B, n, _ = x.shape
+    K, H = kind.n_key_heads, kind.n_value_heads
+    keys, values = K * kind.key_dim, H * kind.value_dim
+    match t.modules.delta_projections:
+        case "per_key_head":
+            qkvz = linear(t, x, 2 * keys + 2 * values, "in_proj_qkvz", bias=False)
+            rates = linear(t, x, 2 * H, "in_proj_ba", bias=False)
+            q, k, v, z = op.split(t, qkvz, (B, n, keys), (B, n, keys), (B, n, values), (B, n, values))
+            b, a = op.split(t, rates, (B, n, H), (B, n, H))
+            apart = exceeds_one(K)
+            v, z = op.contiguous(t, v, apart), op.contiguous(t, z, apart)
+            b, a = (op.contiguous(t, part, apart * exceeds_one(H // K)) for part in (b, a))
+            qkv = op.cat(t, op.contiguous(t, q, apart), op.contiguous(t, k, apart), v)
+            op.keep_alive(t, qkvz, rates)
+            return qkv, lambda: z, lambda: b, lambda: a
+        case "joined":
+            parts = (2 * keys + values, "qkv"), (values, "z"), (H, "b"), (H, "a")
+            qkv, z, b, a = (linear(t, x, width, f"in_proj_{name}", bias=False) for width, name in parts)
+            return qkv, lambda: z, lambda: b, lambda: a
+        case "separate":
+            qkv = op.cat(t, *(linear(t, x, width, f"{name}_proj", bias=False) for width, name in ((keys, "q"), (keys, "k"), (values, "v"))))
+            later = (partial(linear, t, x, width, f"{name}_proj", bias=False) for width, name in ((values, "g"), (H, "b"), (H, "a")))
+            gate, rate, step = later
+            return qkv, gate, rate, step
+        case _:
+            assert_never(t.modules.delta_projections)
 
 
 def gated_norm(t: Tape, x: Tensor, gate: Tensor) -> Tensor:
