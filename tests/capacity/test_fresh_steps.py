@@ -10,6 +10,9 @@ from tests.capacity.fresh_steps import cases, figures, planned
 
 CASES = cases()
 
+# The measured FLOPs of a convolution's backward pass ignore its groups. Qwen3-Next's measured saved bytes include, per layer of Gated
+# DeltaNet, the outputs 4,096 and 64 bytes of two exponentials that nothing reads backward, because a sequence of one chunk has no further
+# state: their graph is freed before the forward pass ends, so that the allocated bytes are equal.
 # Ours less measured. A smaller or larger difference fails too: correct or remove its line then.
 DIFFERENCES: dict[str, dict[str, int]] = {
     "M jamba n64": {"flops_bwd": -841_408_512, "peak_bytes": 131_072, "peak1_bytes": 131_072},
@@ -17,11 +20,7 @@ DIFFERENCES: dict[str, dict[str, int]] = {
     "nano drop h100 .1": {"saved_bytes": 16, "after_fwd_bytes": 16, "peak_bytes": 16},
     "M qwen3_next n64": {
         "saved_bytes": -12_480,
-        "start_bytes": 4,
-        "after_fwd_bytes": 4,
-        "after_bwd_bytes": 4,
         "flops_bwd": -841_408_512,
-        "peak_bytes": 4,
     },
     "M recurrent_gemma": {"flops_bwd": -139_960_320},
 }
