@@ -232,6 +232,8 @@ CLASSES: dict[ModelType, ModelClass] = {
     "helium": ModelClass(scales_in_float32=True, casts_norm_weight=True, tables_per_layer=True),
     "hunyuan_v1_dense": ModelClass(normalizes_rotated=True),
     "hunyuan_v1_moe": ModelClass(router="float32", shared_first=True, normalizes_rotated=True),
+    "jamba": ModelClass(scores_like_input=True),
+    "lfm2": ModelClass(normalizes_each=True),
     "nanochat": ModelClass(normalizes_rotated=True),
     "llama4_text": ModelClass(
         softmax_in_float32=False,
@@ -242,7 +244,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     ),
     "minimax_m2": ModelClass(joins_rotated=True, normalizes_each=True, router="compute"),
     "mistral4": ModelClass(query_scale="rotated", router="uncast", gathers_scores=True, scales="weights"),
-    "lfm2_moe": ModelClass(router="uncast", normalization="apart", correction_in_float32=True),
+    "lfm2_moe": ModelClass(router="uncast", normalization="apart", correction_in_float32=True, normalizes_each=True),
     "ministral3": ModelClass(query_scale="rotated"),
     "mpt": ModelClass(residual_dropout=True, position_ids=False, fused_attention=False, boolean_mask=True, alibi="row_of_context"),
     "nemotron": ModelClass(layer_norm="weight_plus_one", joins_rotated=True),
