@@ -160,10 +160,20 @@ class Step:
             loss, output = self.loss(self.module, self.ids, self.targets)
             if self.training.gradient_accumulation > 1:
                 loss = loss / self.training.gradient_accumulation
+        for module, name, tensor in self.states():
+            setattr(module, name, tensor.detach())
         if not self.training.keep_logits:
             return loss, ()
         # Detached from the graph, which would keep alive tensors that PyTorch's engine frees.
         return loss, tuple(tensor.detach() for tensor in tree_leaves(output) if isinstance(tensor, Tensor))
+
+    def states(self) -> Iterator[tuple[nn.Module, str, Tensor]]:
+        """Yield the tensors that modules keep until the next forward pass, such as the last state of a recurrence, with their attributes.
+
+        Their graph must not be kept: its saved tensors, which PyTorch's engine frees, would stay alive.
+        """
+        for module in self.module.modules():
+            yield from ((module, name, value) for name, value in list(vars(module).items()) if isinstance(value, Tensor))
 
     def measure(self) -> Measured:
         """Run both steps."""
@@ -222,10 +232,11 @@ class Step:
     ) -> tuple[SavedStorage, ...]:
         """Return the storages saved for backward: the recorded ones, and others still allocated, such as the inputs of checkpoints.
 
-        Gradients that a chunked loss computes in the forward pass are results, so they are not included. Neither are buffers that the
-        forward pass replaces, as CTRL does with one in another dtype.
+        Gradients that a chunked loss computes in the forward pass are results, so they are not included. Neither are states, and buffers
+        that the forward pass replaces, as CTRL does with one in another dtype.
         """
         saved = {key: row for key, (storage, row) in recorder.saved.items() if storage() is not None}
-        counted = known | saved.keys() | {id(tensor.untyped_storage()) for tensor in (loss, *output, *self.module.buffers())}
+        results = (loss, *output, *self.module.buffers(), *(tensor for _, _, tensor in self.states()))
+        counted = known | saved.keys() | {id(tensor.untyped_storage()) for tensor in results}
         others = [one for key, (_, one) in self.allocations.storages.items() if key not in counted and one.operator != MAKES_GRADIENTS]
         return (*saved.values(), *(SavedStorage("model", CHECKPOINT, one.shape, one.dtype, one.bytes) for one in others))
