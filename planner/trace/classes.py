@@ -38,6 +38,7 @@ class ModelClass:
     floors_scores: bool = False  # eager attention takes the maximum of its masked scores and the smallest number
     dynamic_mask: bool = False  # each layer makes its mask of its values: a factor per KV head and key, filled by the causal mask
     scale_buffer: bool = True  # the scale of the embedding is a buffer
+    scale_in_bfloat16: bool = False  # in bfloat16 for any dtype of the model, and cast to that of the embedding
     more_sinusoids: int = 0  # rows of the buffer of sinusoidal positions besides those of the context
     stored_position_ids: bool = False  # a buffer has the indices of learned positions
     positions_per_sequence: bool = False  # position ids and the indices of learned positions are made for each sequence
@@ -51,6 +52,7 @@ class ModelClass:
     tables_in_float32: bool = False  # rotary cosines and sines are not cast to the weights' dtype
     tables_per_layer: bool = False  # every layer repeats its own cosines and sines from half of the shared ones
     tables_per_window: bool = False  # layers with and without a window have their own frequencies, cosines and sines
+    tables_in_attention: bool = False  # every attention makes its own cosines and sines, in the dtype of its values
     tables_of_whole_heads: bool = False  # cosines and sines of all channels of a head, also of those that are not rotated
     rotates_in_float32: bool = False  # casts queries and keys to float32 and back
     half_tables: bool = False  # rotary cosines and sines of half the channels, by which each half is multiplied
@@ -272,6 +274,7 @@ CLASSES: dict[ModelType, ModelClass] = {
         ModelClass(gate_in_queries=True, normalizes_each=True, delta_projections="joined", tables_per_sequence=True),
     ),
     "qwen3_next": ModelClass(gate_in_queries=True, normalizes_each=True),
+    "recurrent_gemma": ModelClass(scale_in_bfloat16=True, tables_in_attention=True),
     "rwkv": ModelClass(position_ids=False),
 }
 

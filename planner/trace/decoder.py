@@ -120,7 +120,7 @@ def per_layer_inputs(t: Tape, model: Model, kind: PerLayerEmbedding, ids: Tensor
 def scale_buffer(t: Tape) -> None:
     """Store the scale of an embedding, if the implementation does so."""
     if t.implementation.constant_buffers and t.modules.scale_buffer:
-        t.buffer("embed_scale", (), t.precision.weights)
+        t.buffer("embed_scale", (), "bfloat16" if t.modules.scale_in_bfloat16 else t.precision.weights)
 
 
 def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | None, x: Tensor, targets: Tensor) -> Tensor:
@@ -169,7 +169,9 @@ def _look_up(t: Tape, table: Tensor, project_in: Tensor | None, ids: Tensor) -> 
     """Return the token embeddings [B, n, d_model]."""
     with t.at("embed_tokens", "embedding"):
         x = op.embedding(t, ids, table)
-        if t.model.embedding_scale:
+        if t.modules.scale_in_bfloat16:
+            x = op.multiply(t, x, op.cast(t, op.constant(t, (), "bfloat16"), x.dtype))
+        elif t.model.embedding_scale:
             x = op.mul_scalar(t, x)
     if project_in is not None:
         with t.at("project_in", "other"):

@@ -28,7 +28,8 @@ class PositionTables:
                 t.buffer("bias", (model.context_length, model.context_length), dtype)
             ids = t.implementation.position_ids(t, n)
             make = t.implementation.rotary_tables or rotary_tables
-            self.tables = {(dim, windowed): make(t, n, dim) for dim, windowed in rotary}
+            self.n = n
+            self.tables = {} if t.modules.tables_in_attention else {(dim, windowed): make(t, n, dim) for dim, windowed in rotary}
             self.alibi_in_rows = t.modules.alibi.startswith("row")
             self.biases = {H: alibi(t, B, n, H) for H in heads}
             self.masks = {window: t.implementation.mask(t, B, n, window) for window in windows}
@@ -41,7 +42,9 @@ class PositionTables:
         self.all = (*self.shared, *(tensor for tensor in (*self.masks.values(), self.scale) if tensor))
 
     def rotary(self, t: Tape, layer: Layer) -> tuple[Tensor, Tensor]:
-        """Return a layer's cosines and sines: the shared ones, or copies of their first halves with each element twice."""
+        """Return a layer's cosines and sines: its own, the shared ones, or copies of their first halves with each element twice."""
+        if t.modules.tables_in_attention:
+            return rotary_tables(t, self.n, layer.positions.rotary_dim)
         tables = self.tables[frequencies(t, layer)]
         if not t.modules.tables_per_layer:
             return tables
@@ -91,7 +94,7 @@ def attends(layer: Layer) -> bool:
 
 
 def rotary_tables(t: Tape, n: Size, rotary_dim: Size) -> tuple[Tensor, Tensor]:
-    """Return cosines and sines [n, rotary_dim] in the weights' dtype, or in float32 if the class does not cast them."""
+    """Return cosines and sines [n, rotary_dim] in the dtype of weights or, in attention, of values, or in float32 without a cast."""
     if t.modules.stored_tables:
         return stored_tables(t, n, rotary_dim)
     if t.implementation.constant_buffers:
@@ -100,7 +103,8 @@ def rotary_tables(t: Tape, n: Size, rotary_dim: Size) -> tuple[Tensor, Tensor]:
     if t.modules.complex_tables:
         (both,) = t.record("polar", [], [t.tensor((n, rotary_dim), "float32", needs_grad=False)], by=rotary_tables)
         return both, both
-    dtype = "float32" if t.modules.tables_in_float32 else t.precision.weights
+    like = t.precision.compute if t.modules.tables_in_attention else t.precision.weights
+    dtype = "float32" if t.modules.tables_in_float32 else like
     width = rotary_dim // 2 if t.modules.half_tables else rotary_dim
     shape = (t.training.batch_size, 1, n, width) if t.modules.tables_per_sequence else (n, width)
     tables = [t.tensor(shape, dtype, needs_grad=False) for _ in range(2)]
