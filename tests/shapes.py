@@ -21,7 +21,7 @@ Section = dict[str, Any]
 # Values listed several times are drawn more often.
 ACTIVATIONS = ("gelu", "gelu_tanh", "gelu_new", "relu", "relu_squared", "silu")
 DEVICES = ("a100", "a100", "h100", "cpu")
-IMPLEMENTATIONS = ("pytorch", "pytorch-eager", "transformers", "transformers-eager", "megatron", "torchtitan")
+IMPLEMENTATIONS = ("pytorch", "pytorch-eager", "transformers", "transformers-eager", "megatron", "megatron-core", "torchtitan")
 LOSSES = ("default", "default", "cross_entropy", "cross_entropy_shifted", "linear_cross_entropy", "linear_cross_entropy_chunked")
 MIXERS = (
     *("mamba", "mamba2", "gated_delta_net", "kimi_delta_attention", "lightning_attention", "rg_lru", "rwkv", "short_convolution", "mlstm"),

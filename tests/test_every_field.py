@@ -75,6 +75,7 @@ BASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         DENSE | {"n_layers": 2},
         {"implementation": "megatron", "precision": "bf16-master", "optimizer": "lion", "recompute": "full"},
     ),
+    "megatron-core": (DENSE | {"n_layers": 2}, {"implementation": "megatron-core", "precision": "bf16-master"}),
     "all that attention has": (
         DENSE
         | {

@@ -65,6 +65,8 @@ UNKNOWN = """\
 - Paged optimizer state of bitsandbytes, which is in unified memory: in the model states, but not in the peak.
 - torchtitan itself. `implementation: torchtitan` equals Llama 3's modules built again from the source of torchtitan 0.2.2 and run on fake
   tensors (`tests/verify/test_torchtitan.py`). Its compiled blocks and FSDP were not measured.
+- `implementation: megatron-core` beyond three of Megatron-LM's own runs, GPT with 12 layers on A100 and H100: their recorded peaks are
+  equal (`tests/trace/test_megatron_core.py`). Other parts are modeled from the source.
 - Other kernels, drivers and releases. `planner verify SPEC --all` measures your installed PyTorch.
 - Model quality."""
 

@@ -86,7 +86,7 @@ class BackwardPass(Visitor):
         """Allocate the gradients of an operator's inputs, and free those of its outputs and its saved tensors."""
         self.operator = f"{node.name} backward at {node.path}"
         incoming = [self.gradients.pop(tensor.origin) for tensor in node.outputs if tensor.origin in self.gradients]
-        targets = [tensor for tensor in dict.fromkeys(node.inputs) if tensor.needs_grad] if incoming else []
+        targets = self.targets(node) if incoming else []
         gradients = []
         for tensor in targets:
             if node.passes_gradient or tensor is node.added:
@@ -108,6 +108,14 @@ class BackwardPass(Visitor):
             self.free_saved(node.saved_tensors)
         for tensor, gradient in zip(targets, gradients, strict=True):
             self.add(tensor, gradient)
+
+    def targets(self, node: Operation) -> list[Tensor]:
+        """Return the inputs that get a gradient, without the weight to whose preallocated one the kernel adds it."""
+        found = [tensor for tensor in dict.fromkeys(node.inputs) if tensor.needs_grad]
+        if self.preallocated and node.accumulated in found:
+            found.remove(node.accumulated)
+            self.readers[node.accumulated.origin] -= 1
+        return found
 
     def new(self, tensor: Tensor, *, view: bool = False) -> _Gradient:
         """Allocate a gradient of the tensor's size."""

@@ -125,7 +125,12 @@ def _maps(training: Training) -> int:
 
 
 def counts_steps(weight: Weight[Size], training: Training) -> bool:
-    """Return whether the optimizer stores a weight's step counter on the device: Adam's fused kernels do, others use the host."""
+    """Return whether the optimizer stores a weight's step counter on the device: Adam's fused kernels do, others use the host.
+
+    The FusedAdam of Transformer Engine, which Megatron-Core runs, counts the steps of all weights in a number.
+    """
+    if training.implementation == "megatron-core":
+        return False
     optimizer, on_host = training.optimizer, training.device == "cpu"
     by_adam = optimizer in {"adamw", "adam"} or (optimizer == "muon" and not muon_updates(weight, training))
     if optimizer in TORCHAO or (optimizer == "adafactor" and not of_transformers(training)):

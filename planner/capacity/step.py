@@ -39,7 +39,8 @@ def step(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, 
 
     So are gradients if they accumulate over several passes or in another dtype than the weights'.
     """
-    preallocated = training.gradient_accumulation > 1 or separate_gradients(training)
+    buffered = training.implementation == "megatron-core"  # DistributedDataParallel's buffers of gradients
+    preallocated = buffered or training.gradient_accumulation > 1 or separate_gradients(training)
     optimizer = states.optimizer - states.paged + states.step_counters
     weights_bytes = states.weights + states.master_weights + states.average + (states.gradients if preallocated else 0)
     stateless = training.reserve_bytes + weights_bytes + forward.buffers_bytes + forward.inputs_bytes

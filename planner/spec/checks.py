@@ -15,7 +15,7 @@ from planner.spec.part_checks import attends
 from planner.spec.precision import RECIPES
 from planner.spec.problems import Problem, quote
 from planner.spec.records import Layer, Norm, Training
-from planner.spec.records.training import FUSED
+from planner.spec.records.training import CHOOSES_KERNEL, FUSED
 from planner.spec.resolve import has_feed_forward, head_dim, n_kv_heads, sequence_length, step_tokens
 from planner.spec.settings import Document, Settings, Unresolved
 
@@ -263,7 +263,7 @@ def kernels(settings: Settings, _: Document) -> Problems:
 def capped_scores(settings: Settings, document: Document) -> Problems:
     """Fused attention cannot cap the scores."""
     implementation = settings.get("implementation")
-    if implementation not in (*FUSED, "torchtitan"):
+    if implementation not in (*CHOOSES_KERNEL, "torchtitan"):
         return
     eager = f"{implementation}-eager" if implementation in FUSED else "pytorch-eager"
     for layer in (layer for group in document.groups for layer in group.layers):

@@ -25,6 +25,9 @@ def attention(t: Tape, kind: Attention, layer: Layer, positions: PositionTables,
     """Multi-head attention over [B, n, d_model]; n_kv_heads KV heads serve n_heads query heads."""
     B, n, d_model = x.shape
     H = kind.n_heads
+    alike = kind.q_bias == kind.k_bias == kind.v_bias and not (kind.shared_kv or kind.keys_as_values)
+    if t.implementation.fuses_qkv and alike:
+        kind = replace(kind, qkv="fused_per_head")
     with t.at("self_attn", "attention"):
         gate = gate_scores(t, kind, x) if t.modules.gates_first and kind.output_gate != "none" else None
         queries = None

@@ -36,7 +36,7 @@ def linear(t: Tape, x: Tensor, outputs: Size, name: str, *, bias: bool) -> Tenso
     with t.at(name):
         w = t.weight("weight", (outputs, x.shape[-1]), "linear: out · in")
         b = t.weight("bias", (outputs,), "bias: out") if bias else t.declared_weight("bias")
-        return op.linear(t, x, w, b)
+        return t.implementation.linear(t, x, w, b)
 
 
 def feed_forward(t: Tape, kind: FeedForward, x: Tensor, *, name: str = "mlp", component: str = "feed_forward") -> Tensor:
@@ -58,7 +58,7 @@ def feed_forward(t: Tape, kind: FeedForward, x: Tensor, *, name: str = "mlp", co
 
 def gate_and_up(t: Tape, kind: FeedForward, x: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
     """Return the gate and a function that returns up: separate projections, or the halves of one."""
-    if not t.modules.fused_gate_up:
+    if not t.modules.fused_gate_up or kind.gate_bias != kind.up_bias:
         gate = linear(t, x, kind.d_ff, "gate_proj", bias=kind.gate_bias)
         return gate, lambda: linear(t, x, kind.d_ff, "up_proj", bias=kind.up_bias)
     half = (*x.shape[:-1], kind.d_ff)

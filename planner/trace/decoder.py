@@ -138,7 +138,7 @@ def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | Non
         t.show("final hidden states", x)
     with t.at("loss" if kind.startswith("linear") else "lm_head", "head"):
         chunked = kind == "linear_cross_entropy_chunked"
-        logits = Tensor((*x.shape[:-1], head.shape[0]), t.precision.compute, ()) if chunked else op.linear(t, x, head, bias)
+        logits = Tensor((*x.shape[:-1], head.shape[0]), t.precision.compute, ()) if chunked else t.implementation.linear(t, x, head, bias)
         t.show("logits", logits)
     with t.at("loss", "logits"):
         if chunked:

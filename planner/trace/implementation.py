@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from planner.spec.precision import Dtype
 from planner.spec.records import Activation, Norm
+from planner.trace.classes import ModelClass
 from planner.trace.sizes import Size
 from planner.trace.tensor import Tensor
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 Sublayer: TypeAlias = Callable[[Tensor], Tensor]
 
+AS_LLAMA = ModelClass()
 DEVICE_OVERHEAD = "the CUDA context, workspaces inside kernels (cuBLAS, attention) and fragmentation of the allocator"
 
 
@@ -35,6 +37,8 @@ class Implementation:
 
     # Normalize the last dimension of x, by a norm's kind, weight and bias.
     norm: Callable[[Tape, Tensor, Norm, Tensor | None, Tensor | None], Tensor]
+    # Multiply x [.., i] by a weight [o, i] and add a bias.
+    linear: Callable[[Tape, Tensor, Tensor, Tensor | None], Tensor]
     # Apply the function of a feed-forward.
     activation: Callable[[Tape, Activation, Tensor], Tensor]
     # Multiply the activation of the gate by ``up``, which is projected when it is called.
@@ -59,6 +63,10 @@ class Implementation:
     cross_entropy: Callable[[Tape, Tensor, Tensor], Tensor]
     # Return the stack's default loss.
     default_loss: Callable[[Tape, Tensor, Tensor], Tensor]
+    # What differs from Llama's modules, apart from what a spec states; the implementations of transformers know it by class.
+    modules: ModelClass = AS_LLAMA
+    # Whether one projection returns queries, keys and values of each KV head side by side, whatever the checkpoint stores.
+    fuses_qkv: bool = False
     # Whether recomputation runs whole checkpointed regions before they run backward.
     recomputes_whole: bool = False
     # Whether recomputation stops at the last saved tensor.

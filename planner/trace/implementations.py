@@ -5,6 +5,7 @@ from __future__ import annotations
 from planner.spec import records
 from planner.trace.implementation import Implementation
 from planner.trace.megatron import MEGATRON
+from planner.trace.megatron_core import MEGATRON_CORE
 from planner.trace.pytorch import PYTORCH, PYTORCH_EAGER
 from planner.trace.torchtitan import TORCHTITAN
 from planner.trace.transformers import TRANSFORMERS, TRANSFORMERS_EAGER
@@ -15,5 +16,6 @@ IMPLEMENTATIONS: dict[records.Implementation, Implementation] = {
     "transformers": TRANSFORMERS,
     "transformers-eager": TRANSFORMERS_EAGER,
     "megatron": MEGATRON,
+    "megatron-core": MEGATRON_CORE,
     "torchtitan": TORCHTITAN,
 }

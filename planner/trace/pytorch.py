@@ -168,6 +168,7 @@ def masked(t: Tape, scores: Tensor) -> Tensor:
 
 PYTORCH = Implementation(
     norm=norm,
+    linear=op.linear,
     activation=activation,
     gated=gated,
     positions=positions,

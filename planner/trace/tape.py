@@ -52,8 +52,9 @@ class Operation:
     ``temporary`` and ``backward_temporary`` are bytes allocated only while its kernels run. ``passes_gradient``: its inputs share its
     output's gradient (a sum, a view). ``elementwise``: its inputs' gradients first have its output's shape and dtype, and are then summed
     over broadcast dimensions and cast. ``added``: an input that is added to every row; its gradient is the sum of the output's.
-    ``views_gradient``: its inputs' gradients are views, to which the engine adds nothing in place. ``by``: the function that defines the
-    operator; its docstring gives the formula's source.
+    ``views_gradient``: its inputs' gradients are views, to which the engine adds nothing in place. ``accumulated``: a weight whose gradient
+    its backward kernel adds to the preallocated one. ``by``: the function that defines the operator; its docstring gives the formula's
+    source.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Operation:
     elementwise: bool = False
     views_gradient: bool = False
     added: Tensor | None = None
+    accumulated: Tensor | None = None
     by: Callable[..., object] | None = None
 
     @property
@@ -267,11 +269,12 @@ class Tape:
     returned: list[Tensor] = field(default_factory=list)  # tensors that the current layer keeps alive until it ends
     declared: dict[str, Extra] = field(default_factory=dict)  # by path: tensors that the spec declares and no operator has read yet
     precision: Recipe = field(init=False)
-    modules: ModelClass = field(init=False)  # what differs from Llama's modules; nothing outside transformers
+    modules: ModelClass = field(init=False)  # what differs from Llama's modules
 
     def __post_init__(self) -> None:
         self.precision = RECIPES[self.training.precision]
-        self.modules = class_of(self.model) if self.training.implementation.startswith("transformers") else ModelClass()
+        of_transformers = self.training.implementation.startswith("transformers")
+        self.modules = class_of(self.model) if of_transformers else self.implementation.modules
 
     @property
     def device(self) -> Literal["cuda", "cpu"]:
@@ -373,6 +376,7 @@ class Tape:
         elementwise: bool = False,
         views_gradient: bool = False,
         added: Tensor | None = None,
+        accumulated: Tensor | None = None,
         by: Callable[..., object] | None = None,
     ) -> tuple[Tensor, ...]:
         """Record an operator and return its outputs. If no input needs a gradient, no output does, and nothing is saved for backward."""
@@ -383,10 +387,18 @@ class Tape:
                 tensor.needs_grad = False
         made = Operation(
             name, self.path, self.component, tuple(inputs), tuple(outputs), tuple(saved), flops,
-            temporary, backward_temporary, passes_gradient, elementwise, views_gradient, added, by,
+            temporary, backward_temporary, passes_gradient, elementwise, views_gradient, added, accumulated, by,
         )  # fmt: skip
         self.nodes.append(made)
         return made.outputs
+
+    def take_back(self, by: Callable[..., object], made: Tensor) -> Operation | None:
+        """Remove the latest operation and return it, if ``by`` recorded it and it made the tensor: a fused kernel runs in its place."""
+        for number in reversed(range(len(self.nodes))):
+            node = self.nodes[number]
+            if not isinstance(node, Operation) or node.outputs:
+                return self.nodes.pop(number) if isinstance(node, Operation) and node.by is by and made in node.outputs else None  # type: ignore[return-value]
+        return None
 
     def note(self, sentence: str) -> None:
         """Record once what the figures omit."""

@@ -261,9 +261,32 @@ def test_a_script_is_trained_as_it_says() -> None:
     assert imported.training == {
         # 16 GPUs: 128 / (1 · 16) passes; 1,000 samples of 8,192 tokens
         "batch_size": 1, "sequence_length": 8192, "gradient_accumulation": 8, "tokens": 8_192_000, "precision": "bf16-master",
-        "gradient_dtype": "bf16", "optimizer": "adamw", "implementation": "megatron",
+        "gradient_dtype": "bf16", "optimizer": "adamw", "implementation": "megatron-core",
     }  # fmt: skip
     assert imported.omits == ("fp8_format hybrid: bytes are those without it",)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "right"),
+    [
+        ("", {"implementation": "megatron-core"}),
+        (
+            "--transformer-impl transformer_engine --attention-backend fused",
+            {"implementation": "megatron-core", "attention_kernel": "cudnn"},
+        ),
+        ("--use-flash-attn", {"implementation": "megatron-core", "attention_kernel": "flash"}),
+        (
+            "--no-gradient-accumulation-fusion --no-create-attention-mask-in-dataloader",
+            {"implementation": "megatron-core", "gradient_accumulation_fusion": False, "mask_in_data_loader": False},
+        ),
+        ("--transformer-impl local --no-gradient-accumulation-fusion", {"implementation": "megatron"}),
+        ("--deepspeed --use-flash-attn", {"implementation": "megatron"}),
+    ],
+)
+def test_the_stack_is_that_of_the_arguments(arguments: str, right: dict[str, object]) -> None:
+    found = read_config(f"pretrain_gpt.py {SMALL} {arguments}", "x.sh").training
+    names = ("implementation", "attention_kernel", "gradient_accumulation_fusion", "mask_in_data_loader")
+    assert {name: found[name] for name in names if name in found} == right
 
 
 def test_a_printed_list_states_the_replicas() -> None:

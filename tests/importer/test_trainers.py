@@ -115,7 +115,7 @@ def test_training_settings_are_read_from_megatron() -> None:
     # One node of 8 GPUs: 128 / (1 · 8) passes. Adam's weight decay is decoupled (decoupled_weight_decay is true by default).
     assert imported.training == {
         "batch_size": 1, "sequence_length": 8192, "gradient_accumulation": 16, "precision": "bf16-master", "optimizer": "adamw",
-        "recompute": "full", "implementation": "megatron",
+        "recompute": "full", "implementation": "megatron-core",
     }  # fmt: skip
     assert imported.not_understood == ()
 

@@ -86,6 +86,7 @@ def test_other_implementations(known: Callable[..., module.Accuracy]) -> None:
         in known({"attention": LLAMA["attention"] | {"window": 8}}, implementation="pytorch").text
     )
     assert known({}, implementation="megatron").text == "not measured: implementation megatron is modeled from its source"
+    assert "peaks of GPT runs" in known({}, implementation="megatron-core").text
 
 
 def test_short_outputs_list_the_models_that_differ(plan_model: PlanModel) -> None:

@@ -497,7 +497,7 @@ training: {kv_cache: true}
     8:22: error[kv-cache]: kv_cache requires implementation: transformers or transformers-eager, not pytorch; \
 remove it, or write implementation: transformers
 training: {attention_kernel: flash, implementation: megatron}
-    8:30: error[attention-kernel]: attention_kernel requires implementation: pytorch or transformers, not megatron; \
+    8:30: error[attention-kernel]: attention_kernel requires implementation: pytorch or transformers or megatron-core, not megatron; \
 remove it, or write implementation: pytorch
 training: {attention_kernel: flash, precision: fp32}
     8:30: error[attention-kernel]: flash attention computes in 16 bits, and the precision is fp32; \

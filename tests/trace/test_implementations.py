@@ -97,6 +97,11 @@ def test_buffers_equal_those_of_the_modules(implementation: Implementation) -> N
     masks = 3 * 16 * 16 * 4 if implementation == "pytorch-eager" else 0
     constants = 2 * 4 * 4 + 4 if implementation.startswith("transformers") else 0
     constants = 16 * 4 * 8 if implementation == "torchtitan" else constants  # positions · pairs · bytes of a complex number
+    if implementation == "megatron-core":  # 4 frequencies and 8 angles at each of 8 positions, in float32
+        constants = (4 + 8 * 8) * 4
+        # A dummy gradient in float32 per shape of a linear: QKV, o, up and LM head, down, and those of latent attention.
+        shapes = {(96, 32), (32, 32), (64, 32), (32, 64), (24, 32), (64, 16)}
+        constants += 4 * sum(rows * columns for rows, columns in shapes)
     assert buffers.buffers_bytes == masks + constants + 3 * 6 * 4
     assert buffers.correction_biases == 3 * 6
 

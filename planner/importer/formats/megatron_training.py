@@ -39,6 +39,12 @@ _LAYOUT = (
     "ds_sequence_parallel_size",
 )
 _SWITCHES = ("sequence_parallel", "use_distributed_optimizer", "zero_stage")
+# Arguments that only older versions and DeepSpeed's fork have, whose layers are not Transformer Engine's.
+_OLDER = ("DDP_impl", "activations_checkpoint_method", "checkpoint_activations", "deepspeed", "deepspeed_config", "zero_stage")
+_FUSES = when(flag("no_gradient_accumulation_fusion"), False, when(flag("gradient_accumulation_fusion", True), None, False))
+_MASKS = when(flag("no_create_attention_mask_in_dataloader"), False, when(flag("create_attention_mask_in_dataloader", True), None, False))
+_KERNELS = {"auto": None, "flash": "flash", "fused": "cudnn", "unfused": "math", "local": "math"}
+_BACKENDS = {**_KERNELS, **{f"AttnBackend.{name}": kernel for name, kernel in _KERNELS.items()}}
 
 
 def _precision(c: Reading) -> str:
@@ -74,6 +80,17 @@ def _recompute(c: Reading) -> str | None:
             switch = next(one for one in ("recompute_granularity", "activations_checkpoint_method", "checkpoint_activations") if c.at(one))
             raise c.refusal(f"{how} does not recompute each layer by itself, which is not supported; plan without: --set {switch}=null")
     return str(chosen) if chosen else None
+
+
+def _implementation(c: Reading) -> str:
+    """Return the stack: Transformer Engine's modules by default, or the fused one of 2022 for local modules and older versions."""
+    return "megatron" if c.value("transformer_impl") == "local" or any(c.at(name) for name in _OLDER) else "megatron-core"
+
+
+def _kernel(c: Reading) -> str | None:
+    """Return the kernel of attention that the arguments choose."""
+    chosen: str | None = c.of(choice("attention_backend", _BACKENDS, None))
+    return chosen or ("flash" if c.value("use_flash_attn") else None)
 
 
 def _optimizer(c: Reading) -> str:
@@ -157,7 +174,7 @@ def _omitted(c: Reading) -> None:
         if value := c.value(name):
             c.omits.append(f"{name}{'' if value is True else f' {value}'}: bytes are those without it")
     fused = c.value("attention_backend") in (None, "auto", "flash", "fused", "AttnBackend.auto", "AttnBackend.flash", "AttnBackend.fused")
-    if (fused or c.value("use_flash_attn")) and c["training.recompute"] is None:
+    if c["training.implementation"] == "megatron" and (fused or c.value("use_flash_attn")) and c["training.recompute"] is None:
         c.notes.append(
             "implementation: megatron counts the scores of unfused attention, which fused kernels do not save; recompute: selective "
             "saves what they save"
@@ -180,7 +197,15 @@ TRAINING: Settings = {
         _recompute,
         *_RECOMPUTED,
     ),
-    "training.implementation": "megatron",
+    "training.implementation": code(_implementation, "transformer_impl"),
+    **{
+        f"training.{name}": when(apply(lambda stack: stack == "megatron-core", same("training.implementation")), source)
+        for name, source in {
+            "attention_kernel": code(_kernel, "attention_backend", "use_flash_attn"),
+            "gradient_accumulation_fusion": _FUSES,
+            "mask_in_data_loader": _MASKS,
+        }.items()
+    },
     "training._omitted": code(_omitted, *_LAYOUT, *_SWITCHES, *_UNPLANNED, "attention_backend", "use_flash_attn"),
 }
 ONLY: Mapping[str, Any] = {

@@ -19,10 +19,11 @@ Device = Literal["a100", "h100", "cpu"]
 Loss = Literal["default", "cross_entropy", "cross_entropy_shifted", "linear_cross_entropy", "linear_cross_entropy_chunked"]
 Ema = Literal["none", "fp32", "bf16"]
 OptimizerKernel = Literal["fused", "foreach", "for-loop"]
-Implementation = Literal["pytorch", "pytorch-eager", "transformers", "transformers-eager", "megatron", "torchtitan"]
+Implementation = Literal["pytorch", "pytorch-eager", "transformers", "transformers-eager", "megatron", "megatron-core", "torchtitan"]
 MuonExperts = Literal["adamw", "each"]
 FlopsConvention = Literal["matmul", "matmul-causal", "6nd", "6nd-kaplan", "palm", "hardware"]
 FUSED = ("pytorch", "transformers")  # implementations whose attention is one kernel
+CHOOSES_KERNEL = (*FUSED, "megatron-core")
 PAGEABLE = "adamw-8bit or adamw-32bit or lion-8bit or lion-32bit or ademamix or ademamix-8bit"
 
 
@@ -80,15 +81,20 @@ class Training:
         "none": "false no off"})
     implementation: Implementation = key("Modeled implementation: PyTorch modules with fused attention (pytorch) or with matmul, softmax, "
         "matmul (pytorch-eager); the modules of Hugging Face transformers 5 with either (transformers, transformers-eager); the fused "
-        "stack of Korthikanti et al. 2022 (megatron); or Llama 3's modules in torchtitan 0.2, not compiled (torchtitan).",
+        "stack of Korthikanti et al. 2022 (megatron); Transformer Engine's modules in Megatron-Core 0.20 (megatron-core); or Llama 3's "
+        "modules in torchtitan 0.2, not compiled (torchtitan).",
         default="pytorch", aliases="attn_implementation backend attention_implementation",
         values={"pytorch": "torch sdpa flash flash-attention flash_attention_2", "pytorch-eager": "eager math",
         "transformers": "hf huggingface hugging-face"})
     device: Device = key("Target device class: A100, H100 or CPU.", default="a100", aliases="gpu accelerator hardware",
         values={"a100": "cuda gpu ampere", "h100": "hopper h200 h800"})
     attention_kernel: AttentionKernel = key("Kernel of fused attention: the one PyTorch chooses on the device (auto), or a forced one.",
-        only=f"implementation: {' or '.join(FUSED)}",
+        only=f"implementation: {' or '.join(CHOOSES_KERNEL)}",
         default="auto", aliases="sdpa_backend sdp_backend attention_backend")
+    gradient_accumulation_fusion: bool = key("Linears add their weight's gradient to the accumulated one in their kernel.", default=True,
+        only="implementation: megatron-core", quiet=True)
+    mask_in_data_loader: bool = key("The data loader makes an attention mask [B, 1, n, n], one byte per element, which attention does not "
+        "need.", default=True, only="implementation: megatron-core", quiet=True, aliases="create_attention_mask_in_dataloader")
     loss: Loss = key("Loss function: the implementation's own (default); cross entropy of the logits (cross_entropy), or of logits and "
         "labels shifted against each other (cross_entropy_shifted); or the head and cross entropy in one function (linear_cross_entropy), "
         "computed in chunks without the full logits (linear_cross_entropy_chunked).", default="default")

@@ -1,0 +1,238 @@
+"""The implementation ``megatron-core``: Megatron-Core's GPT model of Transformer Engine's modules, on one device.
+
+Read from Megatron-LM core 0.20 (core/transformer: transformer_layer.py, attention.py, mlp.py; core/fusions; core/tensor_parallel:
+cross_entropy.py, layers.py, random.py; pretrain_gpt.py) and Transformer Engine 2.20 (pytorch/module: layernorm_linear.py, base.py;
+pytorch/ops/basic; pytorch/attention: rope.py, dot_product_attention/backends.py, utils.py, softmax.py). Tensors are [n, B, ..] there.
+
+Fusions are on, as by default: norm and linear, bias and activation, bias, dropout and residual sum, rotary positions, softmax and mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from planner.spec.precision import Dtype
+from planner.spec.records import Activation, Norm
+from planner.trace import kernels, pytorch
+from planner.trace import primitives as op
+from planner.trace.classes import ModelClass
+from planner.trace.implementation import Scores
+from planner.trace.pytorch import PYTORCH
+from planner.trace.sizes import Size, exceeds_one, product, structure
+from planner.trace.tape import Buffer, Operation, Saved, Tape
+from planner.trace.tensor import Tensor
+from planner.trace.unsupported import UnsupportedError
+
+WIDEST_HEAD = 256  # of both fused kernels
+ALIGNMENT = 8  # elements of their heads
+
+
+def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Normalize [.., d] in one kernel (TENorm). Saves x, of which strided heads are copied, and float32 statistics per row."""
+    x = op.contiguous(t, op.cast_lower_precision(t, x), 1 if x.interleaved else None)
+    numbers = 2 if kind.type == "layernorm" else 1
+    statistics = t.tensor((numbers, *x.shape[:-1]), "float32", needs_grad=False)
+    inputs = [x, *(vector for vector in (weight, bias) if vector)]
+    saved = [Saved(x, "input"), Saved(statistics, "statistics")]
+    return t.record(kind.type, inputs, [op.like(t, x), statistics], saved, by=norm)[0]
+
+
+def linear(t: Tape, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+    """Multiply x [.., i] by w [o, i] and add b. A norm that made x runs in the same function (_LayerNormLinear), which saves x too.
+
+    With fused accumulation, backward adds the gradient of w to the preallocated one and returns a dummy, which all weights of a shape
+    share (get_dummy_wgrad).
+    """
+    fused = t.training.gradient_accumulation_fusion
+    if fused:
+        keep_dummy(t, w)
+    normed = t.take_back(norm, x) if t.component != "head" else None
+    x = op.cast_lower_precision(t, x)
+    w = op.cast_lower_precision(t, w)
+    made = t.tensor((*x.shape[:-1], w.shape[0]), x.dtype)
+    flops = op.products(x, w, 2 * product(x.shape) * w.shape[0], "2 · rows · in · out")
+    saved = [*(normed.saved if normed else ()), *op.factors((x, "input"), (w, "weight"))]
+    inputs, outputs = ((*normed.inputs, w), (made, *normed.outputs)) if normed else ((x, w), (made,))
+    inputs = (*inputs, b) if b else inputs
+    name, accumulated = f"{normed.name} and linear" if normed else "linear", w if fused and w.leaf else None
+    return t.record(name, inputs, outputs, saved, flops, views_gradient=True, added=b, accumulated=accumulated, by=linear)[0]
+
+
+def keep_dummy(t: Tape, w: Tensor) -> None:
+    """Store the dummy gradient of a weight's shape, once."""
+    name = f"dummy gradient of {' x '.join(str(structure(size)) for size in w.shape)}"
+    if all(buffer.name != name for buffer in t.buffers):
+        t.buffers.append(Buffer(name, w.shape, w.dtype, 1, t.component))
+
+
+def activation(t: Tape, name: Activation, x: Tensor) -> Tensor:
+    """Apply the feed-forward's function in one kernel. Saves its input."""
+    return pytorch.activation(t, name, x) if name == "relu" else op.pointwise(t, name, x)
+
+
+def gated(t: Tape, name: Activation, gate: Tensor, up: Callable[[], Tensor]) -> Tensor:
+    """Return activation(gate) · up in one kernel (SwiGLUFunction). Saves the output of the projection that has both."""
+    other = up()
+    both = t.take_back(op.split, gate)
+    inputs = both.inputs if both else (gate, other)
+    saved = [Saved(tensor, "gate and up") for tensor in inputs]
+    return t.record(f"{name} gate", inputs, [t.tensor(gate.shape, gate.dtype)], saved, by=gated)[0]
+
+
+def positions(t: Tape, n: Size) -> Tensor:
+    """Return the position ids [B, n] of the batch, which the lookup of learned positions saves."""
+    return of_batch(t, "position ids", (t.training.batch_size, n), "int64")
+
+
+def mask(t: Tape, B: Size, n: Size, _window: Size | None) -> Tensor | None:
+    """Return the Boolean mask [B, 1, n, n] of the batch, which every layer gets, if the data loader makes it."""
+    return of_batch(t, "attention mask", (B, 1, n, n), "bool") if t.training.mask_in_data_loader else None
+
+
+def of_batch(t: Tape, name: str, shape: tuple[Size, ...], dtype: Dtype) -> Tensor:
+    """Return a tensor of the batch, made once, which exists until the forward pass ends."""
+    for node in t.nodes:
+        if isinstance(node, Operation) and node.by is of_batch and node.name == name:
+            return node.outputs[0]
+    with t.at("", "inputs"):
+        made = t.tensor(shape, dtype, needs_grad=False)
+    made.storage.until_forward_ends = True
+    return t.record(name, [], [made], by=of_batch)[0]
+
+
+def rotary_tables(t: Tape, n: Size, rotary_dim: Size) -> tuple[Tensor, Tensor]:
+    """Return the angles of n positions, twice. They are cached, as are the frequencies."""
+    t.buffer("inv_freq", (rotary_dim // 2,), "float32")
+    t.buffer("rotary_pos_emb", (n, rotary_dim), "float32")
+    of_batch(t, "position ids", (t.training.batch_size, n), "int64")
+    table = op.constant(t, (n, rotary_dim), "float32")
+    return table, table
+
+
+def rotate(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotate x [B, heads, n, h] in one kernel (FusedRoPEFunc). Saves only the angles."""
+    made = t.tensor(x.shape, x.dtype)
+    return t.record("fused_rope", [x, tables[0]], [made], [Saved(tables[0], "angles")], by=rotate)[0]
+
+
+def attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tensor:
+    """Attend with the kernel that DotProductAttention selects: of cuDNN on H100, of flash-attn on A100, and unfused in float32.
+
+    Transformer Engine copies queries, keys and values that are strided, unless they are one projection for cuDNN, and for flash-attn
+    those of several sequences, whose output is copied, too.
+    """
+    pytorch.note_sinks(t, terms)
+    if terms.softcap or (terms.bias and terms.bias.dtype != "bool"):
+        raise UnsupportedError(
+            "the attention of implementation megatron-core neither soft-caps scores nor adds ALiBi; choose implementation pytorch-eager"
+        )
+    q, k, v = (op.cast_lower_precision(t, x) for x in (q, k, v))
+    name = kernel(t, q, v)
+    one_projection = q.interleaved and k.interleaved and v.interleaved
+    B, H, n, _ = q.shape
+    given = q, k, v
+    if not one_projection:
+        q, k, v = (op.contiguous(t, x, 1 if x.interleaved else None) for x in given)
+    if name == "math":
+        return unfused(t, q, k, v)
+    if name == "cudnn":
+        statistics = [t.tensor((B, H, n, 1), "float32", needs_grad=False), t.tensor((2,), "int64", needs_grad=False)]
+        return kernels.fused_sdpa(t, "cudnn_attention", (q, k, v), None, statistics)
+    several = exceeds_one(B)
+    packed = (op.contiguous(t, q, 1 if one_projection else several), op.contiguous(t, k, 1 if one_projection else several))
+    statistics = [t.tensor((B, H, n), "float32", needs_grad=False), t.tensor((2,), "int64", needs_grad=False)]
+    made = kernels.fused_sdpa(t, "flash_attention", (*packed, op.contiguous(t, v, 1 if one_projection else several)), None, statistics)
+    op.keep_alive(t, *given, q, k, v)
+    return op.contiguous(t, made, several)
+
+
+def kernel(t: Tape, q: Tensor, v: Tensor) -> str:
+    """Return the kernel (get_attention_backend): flash, cudnn or math."""
+    forced, width = t.training.attention_kernel, structure(q.shape[-1])
+    if forced == "efficient":
+        raise UnsupportedError("implementation megatron-core has no efficient attention kernel; choose flash, cudnn or math")
+    fused = q.dtype != "float32" and max(width, structure(v.shape[-1])) <= WIDEST_HEAD and width % ALIGNMENT == 0
+    if forced in {"flash", "cudnn"} and not fused:
+        raise UnsupportedError(f"the {forced} attention kernel does not support these inputs; choose math")
+    if forced != "auto":
+        return forced
+    return ("cudnn" if t.training.device == "h100" else "flash") if fused else "math"
+
+
+def unfused(t: Tape, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Product, softmax with mask, dropout, product (UnfusedDotProductAttention); the heads are then copied back side by side."""
+    B, H, n, h = q.shape
+    k, v = (repeated(t, x, H) for x in (k, v))
+    scores = op.matmul(t, q, k.view(B, H, h, n), pairs=True)
+    with t.without_autocast():
+        probabilities = op.softmax(t, scores)
+    mixed = op.matmul(t, pytorch.drop(t, probabilities), v, pairs=True)
+    return op.contiguous(t, mixed, 1)
+
+
+def repeated(t: Tape, x: Tensor, heads: Size) -> Tensor:
+    """Repeat KV heads [B, K, n, h] to all query heads: a copy."""
+    if x.shape[1] == heads:
+        return x
+    return t.record("repeat_interleave", [x], [t.tensor((x.shape[0], heads, *x.shape[2:]), x.dtype)], by=repeated)[0]
+
+
+def drop(t: Tape, x: Tensor) -> Tensor:
+    """Apply dropout in the kernel that adds x to the residual stream: it saves a mask of one byte per element, and no result."""
+    if not t.training.dropout:
+        return x
+    kept = t.tensor(x.shape, "bool", needs_grad=False)
+    same = Tensor(x.shape, x.dtype, x.parts, needs_grad=x.needs_grad)
+    return t.record("dropout", [x], [same, kept], [Saved(kept, "mask")], by=drop)[0]
+
+
+def cross_entropy(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the cross entropy per token in float32 (VocabParallelCrossEntropy). Saves the probabilities, the targets and their mask.
+
+    Its temporary tensors are 16 bytes per token more than its result: maximum, index of rows, two copies of the target's logit.
+    """
+    tokens = product(targets.shape)
+    with t.at("", "inputs"):
+        labels = op.contiguous(t, targets, exceeds_one(targets.shape[0]))
+        masked, found = t.tensor(targets.shape, "int64", needs_grad=False), t.tensor(targets.shape, "bool", needs_grad=False)
+    with t.at("", "loss"):
+        made = t.tensor(targets.shape, "float32")
+    probabilities = t.tensor(logits.shape, "float32", needs_grad=False)
+    outputs = [made, probabilities, masked, found]
+    saved = [Saved(probabilities, "probabilities"), Saved(masked, "targets"), Saved(found, "mask of targets")]
+    t.record("cross_entropy", [logits, labels], outputs, saved, temporary=16 * tokens, by=cross_entropy)
+    op.keep_alive(t, logits, labels)
+    return made
+
+
+def mean_cross_entropy(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the sum of the losses of tokens that the batch does not mask, divided by their number (loss_func)."""
+    B = targets.shape[0]
+    loss_mask, count = of_batch(t, "loss mask", targets.shape, "float32"), of_batch(t, "number of tokens", (), "int32")
+    losses = op.contiguous(t, cross_entropy(t, logits, targets), exceeds_one(B))
+    with t.at("", "loss"):
+        (total,) = t.record("sum", [op.multiply(t, losses, loss_mask)], [t.tensor((), "float32")], by=mean_cross_entropy)
+        return t.record("divide", [total, count], [t.tensor((), "float32")], by=mean_cross_entropy)[0]
+
+
+MEGATRON_CORE = replace(
+    PYTORCH,
+    norm=norm,
+    linear=linear,
+    activation=activation,
+    gated=gated,
+    positions=positions,
+    mask=mask,
+    rotate=rotate,
+    rotate_both=lambda t, q, k, tables: (rotate(t, q, tables), rotate(t, k, tables)),
+    rotary_tables=rotary_tables,
+    attention=attention,
+    drop=drop,
+    cross_entropy=mean_cross_entropy,
+    default_loss=mean_cross_entropy,
+    modules=ModelClass(fused_gate_up=True),
+    fuses_qkv=True,
+    recomputes_whole=True,
+    not_counted=(*PYTORCH.not_counted, "unfused attention's softmax without a kernel, where that does not support the sequence length"),
+)

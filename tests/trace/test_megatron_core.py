@@ -1,0 +1,94 @@
+"""The implementation ``megatron-core`` against memory that Megatron-LM's own tests record on GPUs, and against sums by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from planner.capacity.figures import Plan
+
+PlanModel = Callable[..., Plan]
+
+# GPT with 12 layers, 8 heads and learned positions, 4 sequences of 1,024 tokens, dropout 0.1; GPT-2's vocabulary padded to 128 rows.
+GPT: dict[str, Any] = {
+    "vocab_size": 50257, "pad_vocab_to_multiple_of": 128, "context_length": 1024, "d_model": 512, "n_layers": 12, "n_heads": 8,
+}  # fmt: skip
+STEP: dict[str, Any] = {
+    "batch_size": 4, "precision": "bf16-master", "dropout": 0.1, "implementation": "megatron-core", "gradient_accumulation_fusion": False,
+    "round_allocations": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("device", "kernel", "allocated", "largest"),
+    [
+        # Megatron-LM d98e8a64 (core 0.20), tests/functional_tests/test_cases/gpt/*/golden_values_dev_dgx_*.json: mem-allocated-bytes after
+        # a step and mem-max-allocated-bytes, of gpt3_mcore_te_tp1_pp1_frozen_resume_torch_dist_dist_optimizer (auto) and
+        # gpt3_mcore_te_tp1_pp1_dist_optimizer_fim_dataset (--attention-backend unfused). Each GPU has the whole model, and 1/8 of Adam's
+        # state: what is allocated between steps is not compared, what a step adds to it is.
+        ("h100", "auto", 581_488_640, 2_690_742_784),
+        ("a100", "auto", 552_128_512, 2_711_714_304),
+        ("h100", "math", 581_489_664, 4_702_430_720),
+    ],
+)
+def test_a_step_adds_what_runs_on_gpus_record(device: str, kernel: str, allocated: int, largest: int, plan_model: PlanModel) -> None:
+    memory = plan_model(GPT, **STEP, device=device, attention_kernel=kernel).memory
+    assert memory.peak_bytes - memory.model_states_bytes == largest - allocated
+
+
+LLAMA: dict[str, Any] = {
+    "vocab_size": 100, "context_length": 64, "d_model": 64, "n_heads": 4, "n_kv_heads": 2, "d_ff": 96, "positions": "rope",
+    "feed_forward": {"type": "gated", "activation": "silu"}, "norm": {"type": "rmsnorm"}, "head": {"tied": False},
+    "attention": {"qkv": "separate", "bias": False},
+}  # fmt: skip
+
+
+def kept(plan_model: PlanModel, **training: object) -> int:
+    """Return the bytes that one layer saves."""
+    step: dict[str, Any] = {"batch_size": 2, "precision": "bf16-master", "implementation": "megatron-core"} | training
+    one, two = (plan_model(LLAMA | {"n_layers": layers}, **step).memory.activations_bytes for layers in (1, 2))
+    return two - one
+
+
+# Bytes per token of a layer, d 64, f 96, heads of 16. Norm and linear save x and the norm's output, 2·2·d, and a float32 statistic.
+NORM = 2 * 2 * 64 + 4
+# Queries of 4 heads, keys and values of 2 each, the output of 4; a float32 logsumexp per query head.
+ATTENTION = 2 * (4 + 2 + 2 + 4) * 16 + 4 * 4
+# Gate and up, and the product.
+FEED_FORWARD = 2 * 3 * 96
+TOKENS = 2 * 64
+
+
+@pytest.mark.parametrize(
+    ("training", "right"),
+    [
+        ({"device": "h100"}, (2 * NORM + ATTENTION + FEED_FORWARD) * TOKENS + 16),  # and 16 bytes of a state of random numbers
+        # flash-attn's output is copied from [B, n, ..] to [n, B, ..]; those of one sequence are the same.
+        ({}, (2 * NORM + ATTENTION + 2 * 4 * 16 + FEED_FORWARD) * TOKENS + 16),
+        ({"batch_size": 1}, (2 * NORM + ATTENTION + FEED_FORWARD) * 64 + 16),
+        # Recomputation of attention saves rotated queries and keys, and the whole projection for its values (4 + 2 + 2 heads).
+        (
+            {"device": "h100", "recompute": "selective", "mask_in_data_loader": False},
+            (2 * NORM + 2 * (4 + 2 + 8 + 4) * 16 + FEED_FORWARD) * TOKENS,
+        ),
+        ({"recompute": "full"}, 2 * 64 * TOKENS),
+    ],
+)
+def test_a_layer_saves_the_tensors_of_fused_kernels(training: dict[str, Any], right: int, plan_model: PlanModel) -> None:
+    assert kept(plan_model, **training) == right
+
+
+def test_the_mask_of_the_data_loader_exists_in_the_forward_pass(plan_model: PlanModel) -> None:
+    # [B, 1, n, n] bytes at the peak, which is the loss.
+    step: dict[str, Any] = {"batch_size": 2, "precision": "bf16-master", "implementation": "megatron-core"}
+    with_mask, without = (plan_model(LLAMA | {"n_layers": 1}, **step, mask_in_data_loader=it).memory for it in (True, False))
+    assert (with_mask.peak_bytes - without.peak_bytes, with_mask.activations_bytes) == (2 * 64 * 64, without.activations_bytes)
+
+
+def test_fused_accumulation_stores_a_dummy_gradient_per_shape(plan_model: PlanModel) -> None:
+    # In bf16: QKV [(4 + 2·2)·16, 64], output [64, 64], gate and up [192, 64], down [64, 96], LM head [100, 64].
+    step: dict[str, Any] = {"precision": "bf16-master", "implementation": "megatron-core"}
+    fused, other = (plan_model(LLAMA | {"n_layers": 2}, **step, gradient_accumulation_fusion=it).memory for it in (True, False))
+    assert fused.buffers_bytes - other.buffers_bytes == 2 * (128 * 64 + 64 * 64 + 192 * 64 + 64 * 96 + 100 * 64)
