@@ -24,7 +24,7 @@ def experts(t: Tape, kind: Experts, x: Tensor) -> Tensor:
         flat = x.view(B * n, d)
         weights, indices = router(t, kind, flat)
         inner = flat if kind.latent_dim is None else latent(t, flat, kind.latent_dim, "latent_down")
-        routed = grouped(t, kind, inner, weights, indices)
+        routed = (t.implementation.experts or grouped)(t, kind, inner, weights, indices)
         if kind.latent_dim is not None:
             routed = latent(t, routed, d, "latent_up")
         routed = op.mul_scalar(t, routed) if t.modules.scales == "output" else routed

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from planner.spec.precision import Dtype
-from planner.spec.records import Activation, Norm
+from planner.spec.records import Activation, Experts, Norm
 from planner.trace.classes import ModelClass
 from planner.trace.sizes import Size
 from planner.trace.tensor import Tensor
@@ -73,6 +73,8 @@ class Implementation:
     stops_early: bool = True
     # Return the outputs that selective recomputation of a layer saves, of its operators. None: it recomputes the inside of attention.
     saved_outputs: Callable[[Sequence[Node]], tuple[Tensor, ...]] | None = None
+    # Run the routed experts on x [tokens, d], with the weights and the indices of each token's. None: as transformers does.
+    experts: Callable[[Tape, Experts, Tensor, Tensor, Tensor], Tensor] | None = None
     # Rotate queries and keys together. None: one after the other.
     rotate_both: Callable[[Tape, Tensor, Tensor, tuple[Tensor, Tensor]], tuple[Tensor, Tensor]] | None = None
     # Return the tables of n positions for a number of rotated channels. None: cosines and sines.

@@ -120,7 +120,8 @@ def feed_forward_block(t: Tape, layer: Layer, x: Tensor) -> Tensor:
     """Return the feed-forward of x, the experts, or their sum."""
     made = [feed_forward(t, layer.feed_forward, x)] if layer.feed_forward else []
     if layer.experts:
-        made.append(experts(t, layer.experts, x))
+        routed = experts(t, layer.experts, x)
+        made.append(t.implementation.drop(t, routed) if t.implementation.experts else routed)
     return reduce(partial(op.add, t), made)
 
 

@@ -1,8 +1,8 @@
 """The implementation ``megatron-core``: Megatron-Core's GPT model of Transformer Engine's modules, on one device.
 
 Read from Megatron-LM core 0.20 (core/transformer: transformer_layer.py, attention.py, mlp.py; core/fusions; core/tensor_parallel:
-cross_entropy.py, layers.py, random.py; pretrain_gpt.py) and Transformer Engine 2.20 (pytorch/module: layernorm_linear.py, base.py;
-pytorch/ops/basic; pytorch/attention: rope.py, dot_product_attention/backends.py, utils.py, softmax.py). Tensors are [n, B, ..] there.
+cross_entropy.py, layers.py, random.py; pretrain_gpt.py) and Transformer Engine 2.20 (pytorch/attention: rope.py, dot_product_attention:
+backends.py, utils.py, softmax.py). Tensors are [n, B, ..] there.
 
 Fusions are on, as by default: norm and linear, bias and activation, bias, dropout and residual sum, rotary positions, softmax and mask.
 """
@@ -13,57 +13,21 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from planner.spec.precision import Dtype
-from planner.spec.records import Activation, Norm
+from planner.spec.records import Activation
 from planner.trace import kernels, pytorch
 from planner.trace import primitives as op
 from planner.trace.classes import ModelClass
 from planner.trace.implementation import Scores
+from planner.trace.megatron_experts import experts
+from planner.trace.megatron_linear import linear, norm
 from planner.trace.pytorch import PYTORCH
 from planner.trace.sizes import Size, exceeds_one, product, structure
-from planner.trace.tape import Buffer, Operation, Saved, Tape
+from planner.trace.tape import Operation, Saved, Tape
 from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
 
 WIDEST_HEAD = 256  # of both fused kernels
 ALIGNMENT = 8  # elements of their heads
-
-
-def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Normalize [.., d] in one kernel (TENorm). Saves x, of which strided heads are copied, and float32 statistics per row."""
-    x = op.contiguous(t, op.cast_lower_precision(t, x), 1 if x.interleaved else None)
-    numbers = 2 if kind.type == "layernorm" else 1
-    statistics = t.tensor((numbers, *x.shape[:-1]), "float32", needs_grad=False)
-    inputs = [x, *(vector for vector in (weight, bias) if vector)]
-    saved = [Saved(x, "input"), Saved(statistics, "statistics")]
-    return t.record(kind.type, inputs, [op.like(t, x), statistics], saved, by=norm)[0]
-
-
-def linear(t: Tape, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-    """Multiply x [.., i] by w [o, i] and add b. A norm that made x runs in the same function (_LayerNormLinear), which saves x too.
-
-    With fused accumulation, backward adds the gradient of w to the preallocated one and returns a dummy, which all weights of a shape
-    share (get_dummy_wgrad).
-    """
-    fused = t.training.gradient_accumulation_fusion
-    if fused:
-        keep_dummy(t, w)
-    normed = t.take_back(norm, x) if t.component != "head" else None
-    x = op.cast_lower_precision(t, x)
-    w = op.cast_lower_precision(t, w)
-    made = t.tensor((*x.shape[:-1], w.shape[0]), x.dtype)
-    flops = op.products(x, w, 2 * product(x.shape) * w.shape[0], "2 · rows · in · out")
-    saved = [*(normed.saved if normed else ()), *op.factors((x, "input"), (w, "weight"))]
-    inputs, outputs = ((*normed.inputs, w), (made, *normed.outputs)) if normed else ((x, w), (made,))
-    inputs = (*inputs, b) if b else inputs
-    name, accumulated = f"{normed.name} and linear" if normed else "linear", w if fused and w.leaf else None
-    return t.record(name, inputs, outputs, saved, flops, views_gradient=True, added=b, accumulated=accumulated, by=linear)[0]
-
-
-def keep_dummy(t: Tape, w: Tensor) -> None:
-    """Store the dummy gradient of a weight's shape, once."""
-    name = f"dummy gradient of {' x '.join(str(structure(size)) for size in w.shape)}"
-    if all(buffer.name != name for buffer in t.buffers):
-        t.buffers.append(Buffer(name, w.shape, w.dtype, 1, t.component))
 
 
 def activation(t: Tape, name: Activation, x: Tensor) -> Tensor:
@@ -231,8 +195,13 @@ MEGATRON_CORE = replace(
     drop=drop,
     cross_entropy=mean_cross_entropy,
     default_loss=mean_cross_entropy,
-    modules=ModelClass(fused_gate_up=True),
+    experts=experts,
+    modules=ModelClass(fused_gate_up=True, shared_first=True, router="compute", scores_chosen="float32"),
     fuses_qkv=True,
     recomputes_whole=True,
-    not_counted=(*PYTORCH.not_counted, "unfused attention's softmax without a kernel, where that does not support the sequence length"),
+    not_counted=(
+        *PYTORCH.not_counted,
+        "auxiliary losses of routers",
+        "unfused attention's softmax without a kernel, where that does not support the sequence length",
+    ),
 )

@@ -45,10 +45,10 @@ LLAMA: dict[str, Any] = {
 }  # fmt: skip
 
 
-def kept(plan_model: PlanModel, **training: object) -> int:
+def kept(plan_model: PlanModel, model: dict[str, Any] = LLAMA, **training: object) -> int:
     """Return the bytes that one layer saves."""
     step: dict[str, Any] = {"batch_size": 2, "precision": "bf16-master", "implementation": "megatron-core"} | training
-    one, two = (plan_model(LLAMA | {"n_layers": layers}, **step).memory.activations_bytes for layers in (1, 2))
+    one, two = (plan_model(model | {"n_layers": layers}, **step).memory.activations_bytes for layers in (1, 2))
     return two - one
 
 
@@ -78,6 +78,14 @@ TOKENS = 2 * 64
 )
 def test_a_layer_saves_the_tensors_of_fused_kernels(training: dict[str, Any], right: int, plan_model: PlanModel) -> None:
     assert kept(plan_model, **training) == right
+
+
+def test_experts_save_the_tensors_of_grouped_kernels(plan_model: PlanModel) -> None:
+    # 6 experts of 40, 2 per token: 256 rows. The norm saves its input and a statistic, the router the norm's output; per token two float32
+    # probabilities and int64 indices; per row two int64 indices, the input of 64, gate and up, their product and its weight in bf16.
+    model = LLAMA | {"experts": {"count": 6, "top_k": 2, "d_ff": 40}}
+    routed = 256 * (2 * 8 + 2 * 64 + 2 * 3 * 40 + 2) + TOKENS * 2 * (4 + 8)
+    assert kept(plan_model, model, device="h100") == (2 * NORM + ATTENTION) * TOKENS + 16 + routed
 
 
 def test_the_mask_of_the_data_loader_exists_in_the_forward_pass(plan_model: PlanModel) -> None:

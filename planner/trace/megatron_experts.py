@@ -1,0 +1,54 @@
+"""Routed experts of Megatron-Core 0.20 on one device: core/transformer/moe: experts.py (TEGroupedMLP), moe_utils.py, token_dispatcher.py.
+
+Experts are grouped products of Transformer Engine's GroupedLinear; the permutation is not fused, and no auxiliary loss is counted.
+"""
+
+from __future__ import annotations
+
+from planner.spec.records import Experts
+from planner.trace import primitives as op
+from planner.trace import routing
+from planner.trace.experts import routed_rows
+from planner.trace.megatron_linear import accumulates, keep_dummy
+from planner.trace.sizes import Size, product
+from planner.trace.tape import Saved, Tape
+from planner.trace.tensor import Tensor
+
+
+def experts(t: Tape, kind: Experts, x: Tensor, weights: Tensor, indices: Tensor) -> Tensor:
+    """Sort the tokens of x [tokens, d] by expert, project them twice, and add each token's results, weighted inside the activation."""
+    tokens = indices.shape[0]
+    with t.at("experts"):
+        S = routed_rows(kind, tokens)
+        shape = (tokens, kind.count + kind.empty)
+        (scattered,) = t.record(
+            "scatter", [weights, indices], [t.tensor(shape, weights.dtype)], [Saved(indices, "chosen experts")], by=experts
+        )
+        order, sources = t.record("sort", [indices], [t.tensor((S,), "int64", needs_grad=False) for _ in range(2)], by=experts)
+        share = routing.index_select(t, scattered.view(product(shape)), order)
+        hidden = grouped_linear(
+            t, kind, routing.index_select(t, x, sources), "gate_up_proj" if kind.gated else "up_proj", kind.d_ff * (1 + kind.gated)
+        )
+        name = f"{kind.activation} gate" if kind.gated else kind.activation
+        saved = [Saved(hidden, "gate and up" if kind.gated else "input"), Saved(share, "weights of tokens")]
+        (weighted,) = t.record(f"weighted {name}", [hidden, share], [t.tensor((S, kind.d_ff), hidden.dtype)], saved, by=experts)
+        out = grouped_linear(t, kind, weighted, "down_proj", x.shape[1])
+        made = t.tensor(x.shape, out.dtype)
+        return t.record("scatter_add", [out, sources], [made], [Saved(sources, "tokens")], by=experts)[0]
+
+
+def grouped_linear(t: Tape, kind: Experts, x: Tensor, name: str, outputs: Size) -> Tensor:
+    """Multiply each expert's rows of x [S, i] by its matrix [o, i], and add its bias. 2·S·i·o FLOPs; saves what linear does."""
+
+    def weight(name: str, shape: tuple[Size, ...], why: str) -> Tensor:
+        return t.weight(name, shape, why, active=product(shape) * kind.top_k // (kind.count + kind.empty))
+
+    w = weight(name, (kind.count, outputs, x.shape[1]), "experts · out · in")
+    b = weight(f"{name}_bias", (kind.count, outputs), "bias: experts · out") if kind.bias else None
+    keep_dummy(t, (outputs, x.shape[1]))
+    x, w = op.cast_lower_precision(t, x), op.cast_lower_precision(t, w)
+    made = t.tensor((x.shape[0], outputs), x.dtype)
+    flops = op.products(x, w, 2 * x.shape[0] * x.shape[1] * outputs, "2 · rows · in · out")
+    saved = op.factors((x, "input"), (w, "weight"))
+    inputs = [x, w, b] if b else [x, w]
+    return t.record("grouped_linear", inputs, [made], saved, flops, accumulated=accumulates(t, w), by=grouped_linear)[0]

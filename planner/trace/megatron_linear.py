@@ -1,0 +1,46 @@
+"""Norms and linears of Transformer Engine 2.20 in Megatron-Core: pytorch/module/layernorm_linear.py, base.py; pytorch/ops/basic."""
+
+from __future__ import annotations
+
+from planner.spec.records import Norm
+from planner.trace import primitives as op
+from planner.trace.sizes import Size, product, structure
+from planner.trace.tape import Buffer, Saved, Tape
+from planner.trace.tensor import Tensor
+
+
+def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Normalize [.., d] in one kernel (TENorm). Saves x, of which strided heads are copied, and float32 statistics per row."""
+    x = op.contiguous(t, op.cast_lower_precision(t, x), 1 if x.interleaved else None)
+    numbers = 2 if kind.type == "layernorm" else 1
+    statistics = t.tensor((numbers, *x.shape[:-1]), "float32", needs_grad=False)
+    inputs = [x, *(vector for vector in (weight, bias) if vector)]
+    saved = [Saved(x, "input"), Saved(statistics, "statistics")]
+    return t.record(kind.type, inputs, [op.like(t, x), statistics], saved, by=norm)[0]
+
+
+def linear(t: Tape, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+    """Multiply x [.., i] by w [o, i] and add b. A norm that made x runs in the same function (_LayerNormLinear), which saves x too."""
+    keep_dummy(t, w.shape)
+    normed = t.take_back(norm, x) if t.component != "head" else None
+    x = op.cast_lower_precision(t, x)
+    w = op.cast_lower_precision(t, w)
+    made = t.tensor((*x.shape[:-1], w.shape[0]), x.dtype)
+    flops = op.products(x, w, 2 * product(x.shape) * w.shape[0], "2 · rows · in · out")
+    saved = [*(normed.saved if normed else ()), *op.factors((x, "input"), (w, "weight"))]
+    inputs, outputs = ((*normed.inputs, w), (made, *normed.outputs)) if normed else ((x, w), (made,))
+    inputs = (*inputs, b) if b else inputs
+    name = f"{normed.name} and linear" if normed else "linear"
+    return t.record(name, inputs, outputs, saved, flops, views_gradient=True, added=b, accumulated=accumulates(t, w), by=linear)[0]
+
+
+def accumulates(t: Tape, w: Tensor) -> Tensor | None:
+    """Return the weight if its gradient is added to the preallocated one in the kernel that computes it."""
+    return w if t.training.gradient_accumulation_fusion and w.leaf else None
+
+
+def keep_dummy(t: Tape, shape: tuple[Size, ...]) -> None:
+    """Store the gradient that fused accumulation returns in place of the added one: a dummy of each shape (get_dummy_wgrad)."""
+    name = f"dummy gradient of {' x '.join(str(structure(size)) for size in shape)}"
+    if t.training.gradient_accumulation_fusion and all(buffer.name != name for buffer in t.buffers):
+        t.buffers.append(Buffer(name, shape, t.precision.weights, 1, t.component))
