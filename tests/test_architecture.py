@@ -12,8 +12,8 @@ PACKAGE = Path(__file__).parent.parent / "planner"
 
 # Each package and the packages above it; the Python API and the command import all of them.
 ABOVE = {
-    "spec": (),
     "devices": (),
+    "spec": ("devices",),
     "importer": ("spec",),
     "trace": ("spec",),
     "capacity": ("spec", "trace"),

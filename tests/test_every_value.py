@@ -15,6 +15,7 @@ from planner.spec.language import leaves
 from planner.spec.mixers import RECORDS
 from planner.spec.precision import RECIPES
 from planner.trace.implementations import IMPLEMENTATIONS
+from planner.trace.unsupported import UnsupportedError
 
 SIZES: dict[str, Any] = {"vocab_size": 101, "context_length": 24, "d_model": 32, "n_layers": 2, "n_heads": 4, "d_ff": 48}
 ROUTED = {"experts": {"count": 6, "top_k": 2, "d_ff": 24}, "positions": "rope", "attention": {"qkv": "separate"}}
@@ -36,7 +37,15 @@ BASES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (  # no model allows 
     (SIZES | {"norm": {"type": "rmsnorm"}}, {"precision": "bf16-master"}),
     (SIZES, {"precision": "fp16-master"}),
 )
-VALUES = [(key, value) for key, part in leaves().items() for value in part.get("enum", ())]
+CLUSTER = {"device": "H100-80GB-SXM", "devices": 8}
+LAYOUTS: tuple[dict[str, Any], ...] = (  # no layout allows all values
+    {"pipeline_parallel": 2},
+    {"pipeline_parallel": 1, "data_parallel": "fsdp"},
+    {"pipeline_parallel": 1, "shard_degree": 4},
+    {"pipeline_parallel": 1, "virtual_stages": 2},
+)
+VALUES = [(key, value) for key, part in leaves().items() for value in part.get("enum", ()) if not key.startswith("layout.")]
+LAID = [(key, value) for key, part in leaves().items() for value in part.get("enum", ()) if key.startswith("layout.")]
 
 
 def planned(path: Path, model: dict[str, Any], training: dict[str, Any], *overrides: str) -> int:
@@ -47,9 +56,30 @@ def planned(path: Path, model: dict[str, Any], training: dict[str, Any], *overri
     return sum(len(capacity.plans(one)) for one in specs)
 
 
+def laid(path: Path, key: str, value: str) -> list[str]:
+    """Return the layouts with a value that are valid: "planned", or the error that refuses them."""
+    written = {"name": "x", "model": SIZES | {"vocab_size": 96}, "training": {"gradient_accumulation": 4}, "cluster": CLUSTER}
+    found = []
+    for layout in LAYOUTS:
+        path.write_text(json.dumps({**written, "layout": {**layout, key: value}}), encoding="utf-8")
+        for one in spec.read([path])[0]:
+            try:
+                found.append("planned" if capacity.plans(one) else "")
+            except UnsupportedError as error:
+                found.append(str(error))
+    return found
+
+
 @pytest.mark.parametrize(("key", "value"), VALUES)
 def test_every_value_of_a_key_can_be_planned(tmp_path: Path, key: str, value: str) -> None:
     assert sum(planned(tmp_path / "x.yaml", *base, f"{key}={value}") for base in BASES), "no base is valid with it"
+
+
+@pytest.mark.parametrize(("key", "value"), LAID)
+def test_every_value_of_a_layout_can_be_planned_or_is_refused_by_name(tmp_path: Path, key: str, value: str) -> None:
+    answers = laid(tmp_path / "x.yaml", key.removeprefix("layout."), value)
+    assert answers
+    assert all(answer == "planned" or "not modelled yet" in answer for answer in answers)
 
 
 @pytest.mark.parametrize("name", RECORDS)

@@ -101,7 +101,7 @@ def value(stated: Key, hint: Any, default: Mapping[str, Any] | None = None) -> S
     if one is bool:
         return {"type": "boolean", **(default or {})}
     if one is str:
-        return {**text(stated.longest), **examples}
+        return {**text(stated.longest), **(default or {}), **examples}
     bounds = {"exclusiveMinimum": stated.above} if stated.above is not None else {"minimum": 1 if stated.least is None else stated.least}
     if one is int:
         return {"type": "integer", **bounds, "maximum": LARGEST, **(default or {}), **examples}
@@ -170,6 +170,7 @@ def scenarios(stated: Key) -> Schema:
     """Return the schema of scenarios, which have the keys of training."""
     scenario = mapping(Scenario, "scenarios.")
     scenario["properties"] |= referred("training", of_record(Training, ""))
+    scenario["properties"]["layout"] = {"$ref": "#/properties/layout"}
     return listed(scenario, stated.example, least=0, most=SCENARIOS)
 
 
@@ -178,6 +179,13 @@ def mixers(stated: Key) -> Schema:
     names = ["attention", *RECORDS]
     several = listed({"type": "string", "enum": names}, ["attention", "mamba2"])
     return {"default": stated.default, "anyOf": [{"type": "string", "enum": [*names, "none"]}, several]}
+
+
+def device(stated: Key) -> Schema:
+    """Return the schema of a device: its name, or a mapping with its memory."""
+    memory = {"title": "cluster.device.memory", "description": "Memory of one device, with a unit.", **text(100), "examples": ["80GiB"]}
+    other = {**mapping(object), "required": ["memory"], "properties": {"memory": memory}}
+    return {"anyOf": [{**text(stated.longest), "examples": [stated.example]}, other]}
 
 
 def claims(_: Key) -> Schema:
@@ -204,6 +212,7 @@ OF_THEIR_OWN: Mapping[str, Callable[[Key], Schema]] = {
     "model.layers.layers": layers,
     "model.extra": lambda stated: listed(mapping(Extra, "model.extra."), stated.example),
     "model.extra.shape": lambda stated: listed(SIZE, stated.example, most=DIMENSIONS),
+    "cluster.device": device,
     "scenarios": scenarios,
     "waivers": lambda stated: listed(mapping(Waiver, "waivers."), stated.example),
     "waivers.until": lambda stated: {"type": "string", "minLength": 1, "maxLength": 100, "examples": [stated.example]},

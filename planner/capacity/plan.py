@@ -10,6 +10,7 @@ from typing import cast
 from planner.capacity.activations import OWN_LINES, SavedEntry, saved_for_backward
 from planner.capacity.figures import COMPONENTS, Memory, Plan, Prediction, SavedStorage, ShapeLine, Weight
 from planner.capacity.flops import flops
+from planner.capacity.layouts import refuse_unmodelled
 from planner.capacity.parameters import parameters
 from planner.capacity.states import States, states
 from planner.capacity.step import not_counted, peaks, step
@@ -37,6 +38,7 @@ def plan(spec: Spec, scenario: Scenario) -> Plan:
 def _figures(spec: Spec, scenario: Scenario) -> Plan[Size]:
     model, training = spec.model, scenario.training
     try:
+        refuse_unmodelled(training.layout)
         forward = trace(model, training)
     except UnsupportedError as error:
         raise UnsupportedError(f"{spec.path}: error[not-modelled]: scenario {scenario.name} of {spec.name}: {error}") from None

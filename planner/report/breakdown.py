@@ -248,6 +248,12 @@ def training_settings(spec: Spec, plan: Plan) -> Section:
     return Section(f"Training: changes from {spec.scenarios[0].name}", ("setting", "value", ""), "lll", rows)
 
 
+def layout_settings(spec: Spec, plan: Plan) -> tuple[Section, ...]:
+    """List the settings of the scenario's cluster and layout, defaults marked; none without a cluster."""
+    sections = settings.layout(plan.training).items()
+    return tuple(_settings(section.capitalize(), section, values, spec) for section, values in sections if values)
+
+
 def _settings(title: str, section: str, values: dict[str, str], spec: Spec) -> Section:
     rows = ((key, value, "default" if f"{section}.{key}" in spec.defaulted else "") for key, value in values.items())
     return Section(title, ("setting", "value", ""), "lll", tuple(rows))

@@ -14,6 +14,7 @@ from planner.capacity.figures import Plan
 from planner.report import units
 from planner.report.accuracy import accuracy
 from planner.report.columns import COLUMNS, GROUPS, METHODS
+from planner.spec.edits import MODEL
 from planner.spec.language import Schema, inlined, properties
 from planner.spec.nodes import Node
 from planner.spec.records import Spec
@@ -40,7 +41,8 @@ def _plan(plan: Plan, spec: Json) -> dict[str, Json]:
         "tokens_per_parameter": None if tokens is None else units.number(tokens / plan.parameters.total),
         "components": {group.name: dict(group.read(plan)) for group in GROUPS},
         "model": plain(plan.model),
-        "training": plain(plan.training),
+        "training": {key: value for key, value in _fields(plan.training).items() if key != "layout"},
+        **({"layout": plain(plan.training.layout)} if plan.training.layout else {}),
         "weights": plain(plan.parameters.weights),
         "model_states": plain(plan.memory.states),
         "kept": plain(plan.memory.kept),
@@ -57,9 +59,7 @@ def _spec(spec: Spec) -> Json:
     """Return a spec as written, merged with what it extends, as far as metrics depend on it; None if it was not read from a file."""
     if spec.written is None:
         return None
-    sections = {
-        key: node for key, node in spec.written.items().items() if key in ("tags", "omits", "model", "training", "scenarios", "waivers")
-    }
+    sections = {key: node for key, node in spec.written.items().items() if key in ("tags", "omits", *MODEL, "waivers")}
     return {"name": spec.name, **{key: _node(node, properties(inlined())[key]) for key, node in sections.items()}}
 
 
@@ -77,10 +77,14 @@ def _rest(shorthand: Node, keys: dict[str, Schema]) -> dict[str, Json]:
     return {key: plain(shorthand.value) for key, inner in keys.items() if inner.get("default") != shorthand.value}
 
 
+def _fields(record: object) -> dict[str, Json]:
+    return {field.name: plain(getattr(record, field.name)) for field in fields(record)}  # type: ignore[arg-type]  # a record
+
+
 def plain(value: object) -> Json:
     """Convert records, tuples, mappings, fractions and dates to JSON values."""
     if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return _fields(value)
     if isinstance(value, dict):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, (tuple, list)):

@@ -113,7 +113,8 @@ def _details(model: Planned) -> Iterator[str]:
         yield from _section(section, "###")
     for plan in model.plans:
         yield from ("", f"### Scenario {escape(plan.scenario)}")
-        yield from _section(breakdown.training_settings(spec, plan), "####")
+        for section in (breakdown.training_settings(spec, plan), *breakdown.layout_settings(spec, plan)):
+            yield from _section(section, "####")
         for make in (*breakdown.TRAINING, breakdown.accuracy, breakdown.not_counted):
             yield from _section(make(plan), "####")
 

@@ -10,6 +10,7 @@ from fractions import Fraction
 from planner import devices
 from planner.report import units
 from planner.report.columns import Column
+from planner.spec.amount import BYTES, SI
 
 _FORMATS: Mapping[str, Callable[[int], str]] = {
     "parameters": units.count,
@@ -19,13 +20,10 @@ _FORMATS: Mapping[str, Callable[[int], str]] = {
     "FLOP": units.flops,
     "10⁹ FLOP": units.count,
 }
-_SI = ("k", "M", "G", "T", "P", "E", "Z", "Y", "R", "Q")
-_BINARY = {f"{letter}iB": 1024**power for power, letter in enumerate(("K", "M", "G", "T", "P", "E"), 1)}
-_DECIMAL = {f"{letter}B": 1000**power for power, letter in enumerate(_SI, 1)} | {"KB": 1000}
-_FLOP = {"FLOP": 1} | {f"{letter}FLOP": 1000**power for power, letter in enumerate(_SI, 1)}
+_FLOP = {"FLOP": 1} | {f"{letter}FLOP": 1000**power for power, letter in enumerate(SI, 1)}
 _COUNT = {"k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 _UNITS: Mapping[str, Mapping[str, int]] = {
-    "bytes": _DECIMAL | _BINARY | {"bytes": 1},
+    "bytes": BYTES,
     "FLOP": _FLOP | {f"{unit}s": size for unit, size in _FLOP.items()},
 }
 _EXAMPLES: Mapping[str, str] = {"bytes": "80GB, 40GiB", "FLOP": "1.5ZFLOP, 3e21"}

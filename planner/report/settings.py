@@ -49,6 +49,14 @@ def training(training: Training) -> dict[str, str]:
     return {key: setting.text for key, setting in _settings(training) if not setting.quiet}
 
 
+def layout(training: Training) -> dict[str, dict[str, str]]:
+    """Return every setting of a scenario's cluster and layout, by section and key; none without a cluster."""
+    if training.layout is None:
+        return {"cluster": {}, "layout": {}}
+    cluster, laid = ({key: setting.text for key, setting in _settings(one)} for one in (training.layout.cluster, training.layout))
+    return {"cluster": {**cluster, "reserve": units.memory(training.layout.cluster.reserve_bytes)}, "layout": laid}
+
+
 def _settings(record: object, group: str = "") -> Iterator[tuple[str, _Setting]]:
     """Yield the settings of a record, and those of the records in it."""
     kind = type(record)

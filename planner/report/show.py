@@ -46,7 +46,7 @@ def settings(spec: Spec, plan: Plan, style: Style = PLAIN, width: int | None = N
 
 
 def _settings(spec: Spec, plan: Plan) -> tuple[Section, ...]:
-    return breakdown.model_settings(spec), breakdown.training_settings(spec, plan)
+    return breakdown.model_settings(spec), breakdown.training_settings(spec, plan), *breakdown.layout_settings(spec, plan)
 
 
 def _tree(spec: Spec, plan: Plan, sections: Iterable[Section], style: Style, width: int | None) -> str:

@@ -134,9 +134,11 @@ def _value(node: Node | None, spec: Spec, difference: Difference) -> str:
     if node is not None:
         return node.shown()
     section, _, key = difference.setting.partition(".")
-    if difference.setting not in spec.defaulted or section not in ("model", "training"):
+    if difference.setting not in spec.defaulted or section not in ("model", "training", "cluster", "layout"):
         return ""
     known = settings.model(spec.model) if section == "model" else settings.training(spec.scenarios[0].training)
+    if section in ("cluster", "layout"):
+        known = settings.layout(spec.scenarios[0].training)[section]
     return f"{known[key]} (default)" if key in known else ""
 
 

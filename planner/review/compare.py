@@ -106,7 +106,7 @@ def _renamed(base: Snapshot, head: Snapshot) -> dict[str, str]:
 def _written(spec: Spec) -> set[tuple[object, object]]:
     """Return the settings of the model and its training, with their values as written."""
     nodes = spec.written.walk() if spec.written else ()
-    return {(path, node.text) for path, node in nodes if path[:1] in (("model",), ("training",)) and node.text}
+    return {(path, node.text) for path, node in nodes if path[:1] in (("model",), ("training",), ("cluster",), ("layout",)) and node.text}
 
 
 def _model(name: str, old: Spec | None, new: Spec | None, base: Snapshot, terms: Terms) -> ReviewedModel:

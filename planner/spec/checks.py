@@ -8,7 +8,7 @@ from datetime import date
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from planner.spec import part_checks
+from planner.spec import layout_checks, part_checks
 from planner.spec.key_checks import key_checks
 from planner.spec.mixers import names
 from planner.spec.part_checks import attends
@@ -16,7 +16,7 @@ from planner.spec.precision import RECIPES
 from planner.spec.problems import Problem, quote
 from planner.spec.records import Layer, Norm, Training
 from planner.spec.records.training import CHOOSES_KERNEL, FUSED
-from planner.spec.resolve import has_feed_forward, head_dim, n_kv_heads, sequence_length, step_tokens
+from planner.spec.resolve import data_degree, has_feed_forward, head_dim, n_kv_heads, sequence_length, step_tokens
 from planner.spec.settings import Document, Settings, Unresolved
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ def check(document: Document) -> tuple[Problem, ...]:
         *(_run(_ATTENTION, settings) for settings in layers if "attention" in _mixers(settings)),
         *(_run(_TRAINING, settings, model) for _, settings in document.scenarios),
         *(_run(_WITH_MODEL, settings, document) for _, settings in document.scenarios),
+        *(_run((tokens_and_steps, *layout_checks.TRAINING), settings, document, laid) for settings, laid in document.on_devices),
+        *(_run(layout_checks.LAYOUT, laid, settings, document) for settings, laid in document.on_devices if laid and document.cluster),
     )
     return tuple(dict.fromkeys(found))  # a setting that layers share is wrong once
 
@@ -52,7 +54,7 @@ def _mixers(settings: Settings) -> tuple[str, ...]:
         return ()
 
 
-def _run(checks: Iterable[Callable[..., Problems]], *sections: Document | Settings) -> Problems:
+def _run(checks: Iterable[Callable[..., Problems]], *sections: Document | Settings | None) -> Problems:
     for each in checks:
         try:
             yield from each(*sections)
@@ -228,10 +230,11 @@ def gradient_dtype(settings: Settings, _: Settings) -> Problems:
         )
 
 
-def tokens_and_steps(settings: Settings, model: Settings) -> Problems:
+def tokens_and_steps(settings: Settings, document: Document, laid: Settings | None) -> Problems:
     """Both tokens and steps state the same fact."""
     if settings.written("tokens") and settings.written("steps"):
-        said, steps, each = settings.get("tokens"), settings.get("steps"), step_tokens(settings, model)
+        each = step_tokens(settings, document.model, data_degree(document.cluster, laid))
+        said, steps = settings.get("tokens"), settings.get("steps")
         if said != steps * each:
             message = f"tokens is {said}, but {steps} steps of {each} tokens (B * n * gradient_accumulation) are {steps * each}"
             yield settings.problem("tokens", "tokens-steps", message, "keep one of tokens and steps")
@@ -299,5 +302,5 @@ _DOCUMENT = (*part_checks.DOCUMENT, n_layers, run_positions, scenario_names, wai
 _NORM = key_checks(Norm, "norm.")
 _LAYER = (*key_checks(Layer), gated_d_ff, gate_bias, parallel_placement, rotary_dim, *part_checks.LAYER)
 _ATTENTION = (heads_divide_width, kv_heads_divide_heads, fused_bias, fused_per_head, *part_checks.ATTENTION)
-_TRAINING = (*key_checks(Training), sequence_in_context, gradient_dtype, tokens_and_steps, optimizer_in_backward)
+_TRAINING = (*key_checks(Training), sequence_in_context, gradient_dtype, optimizer_in_backward)
 _WITH_MODEL = (kernels, capped_scores, capped_logits, muon_experts, count_prediction)

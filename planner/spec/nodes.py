@@ -131,6 +131,8 @@ class Node:
 REPLACES = {
     "tokens": ("steps",),
     "steps": ("tokens",),
+    "gradient_accumulation": ("global_batch_size",),
+    "global_batch_size": ("gradient_accumulation",),
     "precision": ("gradient_dtype",),
     "optimizer": ("muon_experts", "amsgrad", "first_moment", "paged"),
 }

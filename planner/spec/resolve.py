@@ -5,14 +5,32 @@ from __future__ import annotations
 from datetime import date
 from fractions import Fraction
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from planner import devices
+from planner.spec.amount import BYTES, amount
 from planner.spec.extra import extra
 from planner.spec.key import held, keys, of_the_layer
 from planner.spec.language import leaves
 from planner.spec.mixers import RECORDS, names
+from planner.spec.nodes import Node
 from planner.spec.precision import RECIPES
-from planner.spec.records import Attention, Experts, FeedForward, GradientDtype, Layer, Model, Norm, Positions, Run, Training
+from planner.spec.records import (
+    Attention,
+    Cluster,
+    Device,
+    Experts,
+    FeedForward,
+    GradientDtype,
+    Layer,
+    Layout,
+    Model,
+    Norm,
+    Positions,
+    Run,
+    Training,
+)
 from planner.spec.records.document import Claim, Scenario, Spec, Waiver
 from planner.spec.records.mixers import Mamba, ShortConvolution
 from planner.spec.settings import Document, Settings, Unresolved
@@ -22,7 +40,6 @@ if TYPE_CHECKING:
 
     from planner.spec.extra import Sizes
     from planner.spec.key import Key
-    from planner.spec.nodes import Node
 
 Kind = TypeVar("Kind")
 
@@ -37,7 +54,10 @@ def resolve(document: Document, file: str) -> Spec:
         name=text["name"],
         path=file,
         model=resolved,
-        scenarios=tuple(Scenario(name, training(settings, document.model)) for name, settings in document.scenarios),
+        scenarios=tuple(
+            Scenario(name, training(settings, document.model, layout(document.cluster, laid)))
+            for (name, _), (settings, laid) in zip(document.scenarios, document.on_devices, strict=True)
+        ),
         sources=() if source is None else tuple(str(node.value) for node in source.elements() or [source]),
         description=text.get("description", ""),
         claims=tuple(_claims(document)),
@@ -199,9 +219,60 @@ def _embedded_positions(settings: Settings) -> Positions:
         return Positions(settings.get("positions.type"))
 
 
-def training(settings: Settings, model: Settings) -> Training:
+def training(settings: Settings, model: Settings, layout: Layout | None = None) -> Training:
     """Return one way of training."""
-    return made(Training, settings, sequence_length=sequence_length(settings, model), tokens=tokens(settings, model))
+    degree = layout.data_degree if layout else 1
+    found: dict[str, object] = {
+        "sequence_length": sequence_length(settings, model),
+        "tokens": tokens(settings, model, degree),
+        "gradient_accumulation": gradient_accumulation(settings, degree),
+    }
+    if layout and not settings.written("device") and (kernels := kernels_of(layout.cluster.device)):
+        found["device"] = kernels
+    return made(Training, settings, "", layout=layout, **found)
+
+
+def layout(cluster: Settings | None, settings: Settings | None) -> Layout | None:
+    """Return a layout on the cluster: without keys, that of one device. None without a cluster."""
+    if cluster is None:
+        return None
+    name, memory_bytes = device(cluster)
+    count = cluster.size("devices")
+    found: dict[str, object] = {"device": name, "memory_bytes": memory_bytes, "reserve_bytes": amount(cluster.get("reserve"), BYTES)}
+    on = made(Cluster, cluster, "", per_node=min(cluster.size("per_node"), count), **found)
+    return made(Layout, settings or Settings(Node(cluster.node.mark, {}), "layout", cluster.defaulted), cluster=on)
+
+
+def data_degree(cluster: Settings | None, layout: Settings | None) -> int:
+    """Return the devices that read different data. Raises Unresolved if the other degrees do not divide the devices."""
+    if cluster is None:
+        return 1
+    degrees = [layout.size(key) for key in MODEL_DEGREES] if layout else []
+    if cluster.size("devices") % prod(degrees):
+        raise Unresolved("devices")
+    return cluster.size("devices") // prod(degrees)
+
+
+MODEL_DEGREES = ("tensor_parallel", "pipeline_parallel", "context_parallel")
+
+
+def device(cluster: Settings) -> tuple[str, int]:
+    """Return the name of the cluster's devices and the memory of one. Raises Unresolved for an unknown device or amount."""
+    written = cluster.get("device")
+    if isinstance(written, str):
+        if known := devices.find(written):
+            return known.name, known.memory_bytes
+    elif (size := amount(str(cluster.get("device.memory")), BYTES)) is not None:
+        return f"device with {cluster.get('device.memory')}", size
+    raise Unresolved("device")
+
+
+def kernels_of(device: str) -> Device | None:
+    """Return the device class whose kernels PyTorch chooses on a device of the catalog, None if that was not measured."""
+    return next((kind for kind, families in KERNELS.items() if device.partition("-")[0] in families), None)
+
+
+KERNELS: dict[Device, tuple[str, ...]] = {"a100": ("A100", "A800"), "h100": ("H100", "H800", "H200", "H20", "GH200")}
 
 
 def sequence_length(settings: Settings, model: Settings) -> int:
@@ -209,18 +280,29 @@ def sequence_length(settings: Settings, model: Settings) -> int:
     return settings.size("sequence_length", model.size("context_length"))
 
 
-def tokens(settings: Settings, model: Settings) -> int | None:
+def tokens(settings: Settings, model: Settings, degree: int) -> int | None:
     """Return the tokens of the whole training, from the steps where they are written instead; None where neither is."""
     if settings.written("tokens"):
         return settings.size("tokens")
     if settings.written("steps"):
-        return step_tokens(settings, model) * settings.size("steps")
+        return step_tokens(settings, model, degree) * settings.size("steps")
     return None
 
 
-def step_tokens(settings: Settings, model: Settings) -> int:
-    """Return the tokens of one optimizer step: B * n * gradient_accumulation."""
-    return settings.size("batch_size") * sequence_length(settings, model) * settings.size("gradient_accumulation")
+def step_tokens(settings: Settings, model: Settings, degree: int) -> int:
+    """Return the tokens of one optimizer step: B * n * gradient_accumulation * the data-parallel devices."""
+    passes = gradient_accumulation(settings, degree)
+    return settings.size("batch_size") * sequence_length(settings, model) * passes * degree
+
+
+def gradient_accumulation(settings: Settings, degree: int) -> int:
+    """Return the passes per optimizer step, from the global batch where that is written. Raises Unresolved if it does not divide."""
+    if not settings.written("global_batch_size"):
+        return settings.size("gradient_accumulation")
+    sequences, together = settings.size("global_batch_size"), settings.size("batch_size") * degree
+    if sequences % together:
+        raise Unresolved("global_batch_size")
+    return sequences // together
 
 
 def _gradient_dtype(settings: Settings) -> GradientDtype:

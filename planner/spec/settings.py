@@ -146,6 +146,23 @@ class Document:
         further = written.elements() if written else []
         return ("base", base), *((_name(node), Settings(merge(base.node, node), "training")) for node in further)
 
+    @cached_property
+    def cluster(self) -> Settings | None:
+        """The settings of the cluster, None if there is none."""
+        return self._optional("cluster", self.root.items().get("cluster"))
+
+    @cached_property
+    def on_devices(self) -> tuple[tuple[Settings, Settings | None], ...]:
+        """The training of each scenario and its layout, None without one; a scenario's own keys override the spec's."""
+        base = self.root.items().get("layout")
+        written = self.root.items().get("scenarios")
+        own = [None, *(node.items().get("layout") for node in (written.elements() if written else []))]
+        laid = [base if one is None else one if base is None else merge(base, one) for one in own]
+        return tuple((settings, self._optional("layout", one)) for (_, settings), one in zip(self.scenarios, laid, strict=True))
+
+    def _optional(self, key: str, node: Node | None) -> Settings | None:
+        return None if node is None or node.value == "none" else Settings(node, key, self.defaulted)
+
     def _section(self, key: str) -> Node:
         return self.root.items().get(key) or Node(self.root.mark, {})
 

@@ -145,7 +145,7 @@ def _form(value: object, forms: list[dict[str, Any]]) -> int:
     """Return which form of a setting is meant: that of the value's kind, else the first; where that is but ``none``, the second."""
     kind = "object" if isinstance(value, dict) else "array" if isinstance(value, list) else ""
     of_kind = [number for number, form in enumerate(forms) if form["type"] == kind]
-    return of_kind[0] if of_kind else int(forms[0]["enum"] == ["none"])
+    return of_kind[0] if of_kind else int(forms[0].get("enum") == ["none"])
 
 
 def _wrong_type(error: _Error) -> Iterator[Finding]:

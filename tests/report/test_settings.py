@@ -43,7 +43,7 @@ from planner.spec.records import (
 
 # Settings shown in the value of another one: vocab_size: 50257, padded to 50304; tokens for steps; and layers, shown only for models with
 # several kinds of layers.
-SHOWN_ELSEWHERE = {"model.pad_vocab_to_multiple_of", "training.steps", "model.layers"}
+SHOWN_ELSEWHERE = {"model.pad_vocab_to_multiple_of", "training.steps", "training.global_batch_size", "model.layers"}
 
 GATED_ROPE = Layer(Attention(2, 1, 2), FeedForward(8, gated=True), positions=Positions("rope", rotary_dim=2))
 

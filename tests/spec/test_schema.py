@@ -170,8 +170,8 @@ def test_layer_groups_and_scenarios_describe_keys_like_model_and_training() -> N
     scenario = inlined()["properties"]["scenarios"]["items"]["properties"]
     assert {key: part for key, part in run.items() if key not in ("count", "layers")} == inner
     assert {**model, **inner} == model
-    assert {key: part for key, part in scenario.items() if key != "name"} == training
-    assert set(training) - {"steps"} == {field.name for field in fields(records.Training)}
+    assert {key: part for key, part in scenario.items() if key not in ("name", "layout")} == training
+    assert set(training) - {"steps", "global_batch_size"} == {field.name for field in fields(records.Training)} - {"layout"}
 
 
 def test_changing_the_returned_schema_does_not_change_the_next() -> None:

@@ -6,6 +6,7 @@ multiply and floor-divide. Whatever *exists* is a string or a bool; whatever is 
 
 from planner.spec.records.attention import *  # noqa: F403 - each module holds records and their names only
 from planner.spec.records.document import *  # noqa: F403
+from planner.spec.records.layout import *  # noqa: F403
 from planner.spec.records.mixers import *  # noqa: F403
 from planner.spec.records.model import *  # noqa: F403
 from planner.spec.records.model_types import *  # noqa: F403

@@ -7,6 +7,7 @@ from datetime import date
 from typing import TYPE_CHECKING, ClassVar
 
 from planner.spec.key import group, key, record
+from planner.spec.records.layout import Cluster, Layout
 from planner.spec.records.model import Model
 from planner.spec.records.training import Training
 
@@ -72,7 +73,9 @@ class Spec:
         example="gpt2-small.yaml", aliases="base inherits inherit extend")
     model: Model = group("The architecture. Omitted settings default to GPT-2's values.", kind=Model)
     training: ClassVar[object] = group("How the model is trained: the scenario named base. Sizes are per device.", kind=Training)
-    scenarios: tuple[Scenario, ...] = key("Additional training configurations: a name plus overrides of training.",
+    cluster: ClassVar[object] = group(kind=Cluster, form="none")
+    layout: ClassVar[object] = group(kind=Layout, form="none")
+    scenarios: tuple[Scenario, ...] = key("Additional training configurations: a name plus overrides of training and layout.",
         derived="training alone", example=[{"name": "long", "sequence_length": 8192, "batch_size": 1}])
     waivers: tuple[Waiver, ...] = key("Budgets of planner.yaml that this model may exceed until a date; every report shows them. Not "
         "inherited through extends.", default=(), kw_only=True,

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import ClassVar, Literal
 
 from planner.spec.key import key, record
+from planner.spec.records.layout import Layout
 
 Precision = Literal["fp32", "bf16-autocast", "fp16-autocast", "bf16-master", "fp16-master", "bf16"]
 GradientDtype = Literal["fp32", "bf16", "fp16"]
@@ -40,10 +41,12 @@ class Training:
         example=1024, aliases="seq_len seq_length sequence_len max_length")
     gradient_accumulation: int = key("Forward and backward passes per optimizer step.", "passes per step", default=1,
         aliases="gradient_accumulation_steps grad_accum accumulate_grad_batches grad_accumulation")
+    global_batch_size: ClassVar[int] = key("Sequences of all devices per optimizer step; or give gradient_accumulation, which is "
+        "global_batch_size / (B * data-parallel devices).", "sequences per step", example=1024, aliases="train_global_batch_size gbs")
     tokens: int | None = key("Total training tokens; or give steps.", "tokens", default=None, example=300000000000,
         aliases="train_tokens n_tokens num_tokens max_tokens total_tokens")
-    steps: ClassVar[int] = key("Total optimizer steps; tokens = steps * B * n * gradient_accumulation.", "steps", example=100000,
-        aliases="max_steps num_steps total_steps max_iters train_steps train_iters num_train_steps")
+    steps: ClassVar[int] = key("Total optimizer steps; tokens = steps * B * n * gradient_accumulation * data-parallel devices.", "steps",
+        example=100000, aliases="max_steps num_steps total_steps max_iters train_steps train_iters num_train_steps")
     precision: Precision = key("Data types of weights and computation. fp32: everything in fp32; bf16-autocast, fp16-autocast: 16-bit "
         "computation, fp32 weights; bf16-master, fp16-master: 16-bit weights with an fp32 master copy; bf16: everything in bf16.",
         default="bf16-autocast", aliases="dtype torch_dtype mixed_precision amp", values={
@@ -86,8 +89,8 @@ class Training:
         default="pytorch", aliases="attn_implementation backend attention_implementation",
         values={"pytorch": "torch sdpa flash flash-attention flash_attention_2", "pytorch-eager": "eager math",
         "transformers": "hf huggingface hugging-face"})
-    device: Device = key("Target device class: A100, H100 or CPU.", default="a100", aliases="gpu accelerator hardware",
-        values={"a100": "cuda gpu ampere", "h100": "hopper h200 h800"})
+    device: Device = key("Target device class: A100, H100 or CPU. With a cluster, that of cluster.device.", default="a100",
+        aliases="gpu accelerator hardware", values={"a100": "cuda gpu ampere", "h100": "hopper h200 h800"})
     attention_kernel: AttentionKernel = key("Kernel of fused attention: the one PyTorch chooses on the device (auto), or a forced one.",
         only=f"implementation: {' or '.join(CHOOSES_KERNEL)}",
         default="auto", aliases="sdpa_backend sdp_backend attention_backend")
@@ -117,3 +120,4 @@ class Training:
         "with the full attention square; matmul-causal: with its causal half; 6nd: 6 * N * D, where N is the active parameters; "
         "6nd-kaplan: without embeddings and head in N; palm: 6N + 12 * L * H * Q * T; hardware: including recomputation.",
         default="matmul")
+    layout: Layout | None = None  # how the model is divided among devices; None: one device has all of it

@@ -1,0 +1,212 @@
+"""Checks of clusters and layouts: degrees that divide devices, the model's sizes and the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from math import gcd, isqrt, prod
+
+from planner import devices
+from planner.spec.amount import BITS_PER_SECOND, BYTES, amount
+from planner.spec.key_checks import key_checks
+from planner.spec.mixers import names
+from planner.spec.problems import Problem, quote
+from planner.spec.records import Layout
+from planner.spec.resolve import (
+    MODEL_DEGREES,
+    d_ff,
+    data_degree,
+    device,
+    gradient_accumulation,
+    has_feed_forward,
+    kernels_of,
+    n_kv_heads,
+    n_layers,
+    sequence_length,
+)
+from planner.spec.settings import Document, Settings, Unresolved
+
+Problems = Iterator[Problem]
+
+TRIED = 1_000_000  # possible divisors
+
+
+def divisors(number: int) -> list[int]:
+    """Return the divisors of a number, ascending; of a huge one only those with a factor that is not."""
+    small = [one for one in range(1, min(isqrt(number), TRIED) + 1) if number % one == 0]
+    return sorted({*small, *(number // one for one in small)})
+
+
+def nearest(value: int, allowed: list[int]) -> str:
+    """Return the allowed values next to one that is not."""
+    below = [one for one in allowed if one < value][-1:]
+    above = [one for one in allowed if one > value][:1]
+    return " or ".join(f"{one}" for one in (*below, *above))
+
+
+def known_device(_: Settings, document: Document, __: Settings | None) -> Problems:
+    """Find unknown devices and units."""
+    if (cluster := document.cluster) is None:
+        return
+    written = cluster.get("device")
+    if isinstance(written, str) and devices.find(written) is None:
+        near = devices.nearest(written)
+        hint = f"did you mean {' or '.join(near)}?" if near else "write device: {memory: 80GiB}"
+        yield cluster.problem("device", "device", f"unknown device {quote(written)}", hint)
+    amounts = {"reserve": (BYTES, "2GiB"), "inter_node": (BITS_PER_SECOND, "400Gb/s")}
+    amounts |= {} if isinstance(written, str) else {"device.memory": (BYTES, "80GiB")}
+    for key, (units, example) in amounts.items():
+        node = cluster.written(key)
+        if node and isinstance(node.value, str) and amount(node.value, units) is None:
+            yield cluster.problem(
+                key, "unit", f"cluster.{key} must be a number and a unit, not {quote(node.text)}", f"for example {example}"
+            )
+
+
+def nodes(_: Settings, document: Document, __: Settings | None) -> Problems:
+    """Find nodes that are not full."""
+    if (cluster := document.cluster) is None:
+        return
+    count, each = cluster.size("devices"), cluster.size("per_node")
+    if count > each and count % each:
+        hint = f"write {nearest(each, divisors(count))}, or devices: {count // each * each} or {(count // each + 1) * each}"
+        yield cluster.problem("per_node", "per-node", f"per_node {each} does not divide devices {count}", hint)
+
+
+def belongs_together(_: Settings, document: Document, laid: Settings | None) -> Problems:
+    """Find a layout without a cluster, and several devices without a layout."""
+    if laid and document.cluster is None:
+        hint = "write cluster: {device: H100-80GB-SXM, devices: 8}"
+        yield laid.node.mark.problem("layout-cluster", "layout requires a cluster", hint)
+    if document.cluster and laid is None and (count := document.cluster.size("devices")) > 1:
+        message = f"cluster has {count} devices, but no layout divides the model among them"
+        yield document.cluster.problem("devices", "layout-missing", message, "write layout: {data_parallel: fsdp}, or devices: 1")
+
+
+def kernels(settings: Settings, document: Document, _: Settings | None) -> Problems:
+    """Find kernels of other devices than the cluster's."""
+    if document.cluster is None:
+        return
+    name, _memory = device(document.cluster)
+    known, written = kernels_of(name), settings.written("device")
+    if known and written and settings.get("device") != known:
+        message = f"device {settings.get('device')} contradicts cluster.device {name}"
+        yield settings.problem("device", "device", message, f"remove it, or write {known}")
+    if known is None and written is None:
+        message = f"the kernels that PyTorch chooses on a {name} were not measured"
+        yield document.cluster.problem("device", "device", message, "write training.device: h100 or a100 to plan with its kernels")
+
+
+def global_batch(settings: Settings, document: Document, laid: Settings | None) -> Problems:
+    """Find a global batch that is no whole number of micro-batches on each device."""
+    if not settings.written("global_batch_size"):
+        return
+    sequences, degree = settings.size("global_batch_size"), data_degree(document.cluster, laid)
+    together = settings.size("batch_size") * degree
+    if sequences % together:
+        parts = f"batch_size {settings.size('batch_size')} * {degree} data-parallel devices"
+        choices = [one for one in (sequences // together * together, (sequences // together + 1) * together) if one]
+        message = f"{parts} = {together} does not divide global_batch_size {sequences}"
+        yield settings.problem("global_batch_size", "global-batch", message, f"write {' or '.join(map(str, choices))}")
+    elif settings.written("gradient_accumulation") and settings.get("gradient_accumulation") != sequences // together:
+        said = settings.get("gradient_accumulation")
+        message = f"gradient_accumulation is {said}, but global_batch_size {sequences} is {sequences // together} passes of {together}"
+        yield settings.problem("gradient_accumulation", "global-batch", message, "keep one of them")
+
+
+def degrees(layout: Settings, settings: Settings, document: Document) -> Problems:
+    """Find degrees that do not divide devices, heads, widths, vocabulary, layers, experts or the sequence."""
+    found: list[str] = []
+    for key, sizes in _shared(layout, settings, document).items():
+        degree = layout.size(key)
+        if wrong := [f"{name} {size}" for name, size in sizes.items() if size % degree]:
+            found += wrong
+            fitting = nearest(degree, divisors(gcd(*sizes.values())))
+            yield layout.problem(key, "degree", f"{key} {degree} does not divide {', '.join(wrong)}", f"write {fitting}")
+    together = prod(layout.size(key) for key in MODEL_DEGREES)
+    count = document.cluster.size("devices") if document.cluster else 0
+    if document.cluster and count % together and not any(name.startswith("devices") for name in found):
+        parts = " * ".join(f"{key} {layout.size(key)}" for key in MODEL_DEGREES if layout.size(key) > 1)
+        above = -(-count // together) * together
+        yield document.cluster.problem("devices", "degree", f"{parts} does not divide devices {count}", f"write devices: {above}")
+
+
+def _shared(layout: Settings, settings: Settings, document: Document) -> Mapping[str, Mapping[str, int]]:
+    """Return what each degree must divide."""
+    context, sequences = layout.size("context_parallel"), layout.get("sequence_parallel")
+    found: dict[str, dict[str, int]] = {key: {} for key in (*MODEL_DEGREES, "expert_parallel", "virtual_stages")}
+    if document.cluster:
+        count = document.cluster.size("devices")
+        for key in MODEL_DEGREES:
+            others = prod(layout.size(other) for other in MODEL_DEGREES if other != key)
+            among = f"devices {count} / {others} =" if others > 1 else "devices"
+            found[key] |= {among: count // others} if layout.size(key) > 1 and count % others == 0 else {}
+    found["tensor_parallel"]["padded vocab_size"] = _padded_vocabulary(document)
+    for each in (layer for group in document.groups for layer in group.layers):
+        with suppress(Unresolved):
+            found["tensor_parallel"] |= _of_layer(each)
+            found["expert_parallel"] |= {"experts.count": each.size("experts.count")} if each.on("experts") else {}
+    layers, stages = n_layers(document), layout.size("pipeline_parallel")
+    found["pipeline_parallel"]["n_layers"] = layers
+    found["virtual_stages"] |= {} if layers % stages else {f"n_layers {layers} / {stages} =": layers // stages}
+    n = sequence_length(settings, document.model)
+    if context > 1:
+        found["context_parallel"] |= {} if n % 2 else {f"sequence_length {n} / 2 =": n // 2}  # each device has two parts of a sequence
+    if sequences:
+        found["tensor_parallel"] |= {} if n % context else {"sequence_length": n // context}
+    return found
+
+
+def _padded_vocabulary(document: Document) -> int:
+    V, multiple = document.model.size("vocab_size"), document.model.size("pad_vocab_to_multiple_of")
+    return -(-V // multiple) * multiple
+
+
+def _of_layer(layer: Settings) -> Mapping[str, int]:
+    heads = {"n_heads": layer.size("n_heads"), "n_kv_heads": n_kv_heads(layer)} if "attention" in names(layer) else {}
+    return heads | ({"d_ff": d_ff(layer)} if has_feed_forward(layer) else {})
+
+
+def sharing(layout: Settings, _: Settings, document: Document) -> Problems:
+    """Find a single device that would share with others, and groups of hsdp that do not divide the devices."""
+    kind, degree = layout.get("data_parallel"), data_degree(document.cluster, layout)
+    if kind != "ddp" and degree == 1:
+        message = f"data_parallel {kind} requires several data-parallel devices, and there is 1"
+        yield layout.problem("data_parallel", "data-parallel", message, "remove it, or lower the other degrees")
+    shard = layout.size("shard_degree")
+    if kind == "hsdp" and (not layout.written("shard_degree") or degree % shard):
+        message = (
+            f"shard_degree {shard} does not divide the {degree} data-parallel devices"
+            if layout.written("shard_degree")
+            else ("data_parallel hsdp requires shard_degree")
+        )
+        yield layout.problem("shard_degree", "shard-degree", message, f"write shard_degree: {nearest(max(shard, 2), divisors(degree))}")
+
+
+def sequence_parallel(layout: Settings, _: Settings, __: Document) -> Problems:
+    """Find sequence parallelism without tensor parallelism."""
+    if layout.get("sequence_parallel") and layout.size("tensor_parallel") == 1:
+        message = "sequence_parallel requires tensor_parallel above 1"
+        yield layout.problem("sequence_parallel", "sequence-parallel", message, "remove it, or write tensor_parallel: 2")
+
+
+def schedule(layout: Settings, settings: Settings, document: Document) -> Problems:
+    """Find schedules without the microbatches and stages that they need."""
+    stages, virtual, kind = layout.size("pipeline_parallel"), layout.size("virtual_stages"), layout.get("schedule")
+    if stages == 1:
+        return
+    passes = gradient_accumulation(settings, data_degree(document.cluster, layout))
+    if kind in ("1f1b", "zero_bubble") and passes < stages:
+        message = f"schedule {kind} requires at least {stages} microbatches (pipeline_parallel), and there are {passes}"
+        yield layout.problem("pipeline_parallel", "microbatches", message, f"write gradient_accumulation: {stages} or more")
+    if kind == "interleaved" and passes % stages:
+        message = f"schedule interleaved requires a multiple of {stages} microbatches (pipeline_parallel), and there are {passes}"
+        yield layout.problem("pipeline_parallel", "microbatches", message, f"write gradient_accumulation: {-(-passes // stages) * stages}")
+    needed = {"interleaved": virtual > 1, "zbv": virtual == 2}  # noqa: PLR2004 - a V has two arms
+    if not needed.get(kind, True):
+        message = f"schedule {kind} requires {'virtual_stages: 2' if kind == 'zbv' else 'virtual_stages above 1'}, not {virtual}"
+        yield layout.problem("virtual_stages", "virtual-stages", message, "write virtual_stages: 2")
+
+
+TRAINING = (known_device, nodes, belongs_together, kernels, global_batch)
+LAYOUT = (*key_checks(Layout), degrees, sharing, sequence_parallel, schedule)

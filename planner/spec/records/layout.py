@@ -1,0 +1,80 @@
+"""The devices that train a model together, and how the model is divided among them."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from planner.spec.key import key, record
+
+Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "zbv"]
+ContextKind = Literal["ring", "all_gather", "ulysses"]
+DataParallel = Literal["ddp", "zero1", "zero2", "fsdp", "hsdp"]
+ShardGroup = Literal["block", "titan", "none"]
+Offload = Literal["none", "optimizer", "weights"]
+
+
+# A table, in which a key takes a line or two.
+# fmt: off
+
+@record
+class Cluster:
+    """The devices of a training run."""
+
+    device: str = key("Device: a name of the device catalog, or a mapping with the memory of another one.", longest=100,
+        example="H100-80GB-SXM", aliases="gpu_type")
+    memory_bytes: int  # of one device
+    devices: int = key("Number of devices.", "devices", example=512, aliases="gpus n_gpus num_gpus num_devices world_size n_devices")
+    per_node: int = key("Devices per node; all devices if there are fewer.", "devices", default=8, aliases="gpus_per_node nproc_per_node "
+        "devices_per_node num_gpus_per_node")
+    inter_node: str | None = key("Bandwidth between nodes, per device and direction, with a unit. Listed only: step time is not modeled.",
+        default=None, derived="not given", longest=100, example="400Gb/s")
+    reserve: ClassVar[str] = key("Memory of each device that the plan does not cover, with a unit: CUDA context, NCCL buffers, "
+        "workspaces and fragmentation. The verdict keeps it free.", default="2GiB", longest=100)
+    reserve_bytes: int = 2 << 30
+
+
+@record
+class Layout:
+    """How a model is divided among the devices of a cluster."""
+
+    cluster: Cluster
+    tensor_parallel: int = key("Devices that share every matrix of a layer.", "devices", default=1,
+        aliases="tensor_model_parallel_size tensor_parallel_size tensor_parallel_degree tp tp_size autotp_size model_parallel_size")
+    sequence_parallel: bool = key("Between tensor-parallel matrices, divide activations along the sequence.", default=False,
+        aliases="enable_sequence_parallel sp")
+    pipeline_parallel: int = key("Devices that have the layers in turn, as stages of a pipeline.", "devices", default=1,
+        aliases="pipeline_model_parallel_size pipeline_parallel_size pipeline_parallel_degree pp pp_size")
+    virtual_stages: int = key("Stages per device of a pipeline.", "stages", default=1, only="schedule: interleaved or zbv",
+        aliases="virtual_pipeline_model_parallel_size num_virtual_stages vpp vpp_size")
+    schedule: Schedule = key("Order in which a pipeline runs microbatches.", default="1f1b",
+        aliases="pipeline_parallel_schedule pipeline_schedule",
+        values={"1f1b": "one_forward_one_backward", "interleaved": "interleaved1f1b interleaved_1f1b", "zero_bubble": "zb zb1p zbh1 "
+        "interleavedzerobubble", "zbv": "zbvzerobubble"})
+    context_parallel: int = key("Devices that share every sequence.", "devices", default=1,
+        aliases="context_parallel_size context_parallel_degree cp cp_size")
+    context_kind: ContextKind = key("How attention reads keys of other devices: passed around (ring), gathered (all_gather), or by "
+        "dividing the heads instead (ulysses).", default="ring", aliases="cp_comm_type context_parallel_rotate_method cp_kind",
+        values={"ring": "p2p alltoall", "all_gather": "allgather", "ulysses": "a2a"})
+    expert_parallel: int = key("Devices that share the experts of a layer.", "devices", default=1,
+        aliases="expert_model_parallel_size expert_parallel_size expert_parallel_degree ep ep_size")
+    data_parallel: DataParallel = key("What the devices that read different data share: copies of everything (ddp); also the optimizer "
+        "state (zero1), gradients (zero2) and weights (fsdp), or all of it within groups of shard_degree devices (hsdp). Their number "
+        "follows: devices / (tensor_parallel * pipeline_parallel * context_parallel).", default="ddp",
+        aliases="zero_stage dp_strategy sharding_strategy",
+        values={"ddp": "no_shard NO_SHARD dp", "zero1": "os zero-1 optimizer", "zero2": "os_g zero-2 SHARD_GRAD_OP",
+        "fsdp": "zero3 zero-3 fsdp2 FULL_SHARD full_shard", "hsdp": "HYBRID_SHARD hybrid_shard"})
+    shard_degree: int = key("Devices that share one copy of the weights under hsdp, which requires it.", "devices",
+        default=1, only="data_parallel: hsdp", aliases="data_parallel_shard_degree dp_shard")
+    shard_group: ShardGroup = key("Weights that are gathered together: each layer's, and all others (block); each layer's, the "
+        "embedding's, and those of final norm and head, as in torchtitan (titan); or all (none).", default="block",
+        only="data_parallel: fsdp or hsdp", aliases="auto_wrap_policy fsdp_auto_wrap_policy")
+    gradient_as_bucket_view: bool = key("Gradients are views of DDP's buckets, not tensors beside them.", default=False,
+        only="data_parallel: ddp or zero1")
+    offload: Offload = key("What is in host memory: nothing, the optimizer state, or weights, gradients and optimizer state (weights).",
+        default="none", aliases="cpu_offload offload_policy offload_optimizer",
+        values={"weights": "true params parameters param", "none": "false"})
+
+    @property
+    def data_degree(self) -> int:
+        """The devices that read different data."""
+        return self.cluster.devices // (self.tensor_parallel * self.pipeline_parallel * self.context_parallel)
