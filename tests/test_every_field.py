@@ -239,6 +239,7 @@ def paths(record: type, path: str) -> Iterator[str]:
 
 def test_every_field_changes_some_metric(tmp_path_factory: pytest.TempPathFactory) -> None:
     types_of = {"model": get_type_hints(Spec, localns={"Node": object})["model"], "training": get_type_hints(Scenario)["training"]}
+    # A plan repeats its layout, so that each of its fields changes it.
     waiting = {path for part, type_ in types_of.items() for path in paths(type_, part) if not path.startswith("training.layout")}
     assert len(waiting) > 150
     for name in BASES:

@@ -79,7 +79,7 @@ def test_every_value_of_a_key_can_be_planned(tmp_path: Path, key: str, value: st
 def test_every_value_of_a_layout_can_be_planned_or_is_refused_by_name(tmp_path: Path, key: str, value: str) -> None:
     answers = laid(tmp_path / "x.yaml", key.removeprefix("layout."), value)
     assert answers
-    assert all(answer == "planned" or "not modelled yet" in answer for answer in answers)
+    assert all(answer == "planned" or "not modeled yet" in answer for answer in answers)
 
 
 @pytest.mark.parametrize("name", RECORDS)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from planner.trace.sizes import Size, maximum
-from planner.trace.tape import Checkpoint, Node, Operation, Repeat, Visitor, visit
+from planner.trace.tape import Boundary, Checkpoint, Node, Operation, Repeat, Visitor, visit
 from planner.trace.tensor import Storage, Tensor
 
 OWN_LINES = ("inputs", "logits", "loss")
@@ -83,6 +83,9 @@ class _Collector(Visitor):
         if entering is not None:
             self.entering[entering.storage] = entering.times
             self.save(node.carry.first, entering.path, entering.what, entering.component)
+
+    def boundary(self, node: Boundary) -> None:
+        pass
 
     def save(self, tensor: Tensor, path: str, what: str, component: str) -> None:
         for part, times in tensor.parts:

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from planner.capacity.activations import allocated, saved_for_backward
 from planner.capacity.forward_pass import ForwardPass
-from planner.capacity.timeline import MemoryTimeline
+from planner.capacity.timeline import MemoryTimeline, Place
 from planner.trace.sizes import Size
-from planner.trace.tape import Checkpoint, Node, Operation, Repeat, Visitor, operations
+from planner.trace.tape import Boundary, Checkpoint, Node, Operation, Repeat, Visitor, operations
 from planner.trace.tensor import Storage, Tensor
 
 
@@ -40,14 +40,16 @@ Updates = Mapping[Tensor, Update]  # by weight
 
 
 class BackwardPass(Visitor):
-    """Visits operators from last to first. ``preallocated``: weights' gradients are allocated from the start.
+    """Visits operators from last to first.
+
+    ``preallocated``: weights' gradients are allocated from the start; ``released``: and freed once they are final.
 
     ``references`` counts the nodes of the current region that still need a saved storage; at zero it is freed. ``saved`` maps storages to 1
     or 0 (a size): whether they are saved at all.
     """
 
-    def __init__(self, timeline: MemoryTimeline, *, preallocated: bool, updates: Updates) -> None:
-        self.timeline, self.preallocated, self.updates = timeline, preallocated, updates
+    def __init__(self, timeline: MemoryTimeline, *, preallocated: bool, released: bool, updates: Updates) -> None:
+        self.timeline, self.preallocated, self.released, self.updates = timeline, preallocated, released, updates
         self.gradients: dict[Tensor, _Gradient] = {}
         self.readers: dict[Tensor, int] = {}  # of weights: a gradient is final after the last one
         self.references: dict[Storage, int] = {}
@@ -117,6 +119,10 @@ class BackwardPass(Visitor):
             self.readers[node.accumulated.origin] -= 1
         return found
 
+    def boundary(self, node: Boundary) -> None:
+        """Allocate and free what devices share at a boundary."""
+        self.timeline.pass_boundary(Place(node.unit, node.starts, forward=False), "backward")
+
     def new(self, tensor: Tensor, *, view: bool = False) -> _Gradient:
         """Allocate a gradient of the tensor's size."""
         size = self.timeline.size(tensor.bytes)
@@ -159,6 +165,7 @@ class BackwardPass(Visitor):
                 return
             if self.preallocated:
                 self.free_gradient(self.gradients[tensor.origin])  # it is added to the preallocated one
+                self.timeline.add(-self.gradients[tensor.origin].bytes if self.released else 0)
             if update := self.updates.get(tensor.origin):
                 self.timeline.add(sum(map(self.timeline.size, update.state)))
                 self.timeline.sample("backward", "update of a weight", update.temporary)

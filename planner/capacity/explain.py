@@ -12,7 +12,8 @@ from planner.capacity.figures import PHASES, Flops, Parameters, Phase
 from planner.capacity.flops import flops
 from planner.capacity.parameters import parameters
 from planner.capacity.plan import sum_by_component
-from planner.capacity.states import States, states
+from planner.capacity.shares import alone
+from planner.capacity.states import States
 from planner.capacity.step import Step, step
 from planner.capacity.symbols import SymbolicModel, symbolize
 from planner.spec.records import Scenario, Spec
@@ -82,9 +83,9 @@ def figure_formulas(names: SymbolicModel) -> FigureFormulas:
     """Return the figures of a model over symbols. They do not depend on the symbols' values."""
     forward = trace(names.model, names.training)
     counted = parameters(forward)
-    model_states = states(counted.weights, names.training)
-    figures = tuple(_figures(names, forward, counted, model_states))
-    return FigureFormulas(figures, forward.shapes, step(forward, counted.weights, names.training, model_states))
+    held = alone(counted.weights, names.training)
+    figures = tuple(_figures(names, forward, counted, held.states))
+    return FigureFormulas(figures, forward.shapes, step(forward, held, names.training))
 
 
 def _figures(names: SymbolicModel, forward: Trace, counted: Parameters[Size], model_states: States) -> Iterator[Figure]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Literal, cast, get_args
 
-from planner.spec.records import FlopsConvention, Model, Training
+from planner.spec.records import FlopsConvention, Layout, Model, Training
 from planner.trace.sizes import Size, product
 
 if TYPE_CHECKING:
@@ -92,6 +92,18 @@ class PhasePeak(Generic[Number]):
 
 
 @dataclass(frozen=True, slots=True)
+class Traffic(Generic[Number]):
+    """Bytes of one kind of collective in a step: of the whole tensors that are gathered, scattered, reduced or broadcast.
+
+    ``spans``: devices from the first to the last one of a group that communicates, in the order of devices.
+    """
+
+    collective: str
+    bytes: Number
+    spans: int
+
+
+@dataclass(frozen=True, slots=True)
 class LiveBytes(Generic[Number]):
     """Allocated bytes between the phases of a step after the first; those after backward stay until the gradients are freed.
 
@@ -105,7 +117,7 @@ class LiveBytes(Generic[Number]):
 
 @dataclass(frozen=True, slots=True)
 class Memory(Generic[Number]):
-    """Bytes on one device that holds the whole model."""
+    """Bytes on a device: one that holds the whole model, or of several the one with the largest peak."""
 
     states: tuple[ByteSum[Number], ...]
     weights_bytes: Number
@@ -125,6 +137,24 @@ class Memory(Generic[Number]):
     average_bytes: Number  # EMA weights
     step_counters_bytes: Number  # four bytes per tensor, in no part of the model states
     buffers_bytes: Number  # tensors of the model that are not parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet(Generic[Number]):
+    """Several devices: the one with the largest peak, whose memory is the plan's, what it communicates, and whether its memory suffices."""
+
+    layout: Layout
+    fullest: str  # the device, and why
+    params: Number  # stored on it
+    buffers: tuple[tuple[str, Number], ...]  # of communication: what they are, and their bytes
+    traffic: tuple[Traffic[Number], ...]
+    peak_bytes: Number
+
+    @property
+    def free_bytes(self) -> Number:
+        """Memory of the device that neither the peak nor the reserve uses; negative if it does not fit."""
+        cluster = self.layout.cluster
+        return cast("Number", cluster.memory_bytes - cluster.reserve_bytes - self.peak_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +222,7 @@ class Plan(Generic[Number]):
     train_tokens: Number | None
     not_counted: tuple[str, ...]  # what the figures omit, one sentence each
     prediction: Prediction[Number] | None = None
+    fleet: Fleet[Number] | None = None  # if the spec has a cluster; then memory is that of the fullest device
     omits: tuple[str, ...] = ()  # parts of the source model that the spec does not count; also in not_counted
 
     def to_frame(self: Plan) -> pd.DataFrame:

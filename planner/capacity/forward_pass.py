@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from planner.capacity.activations import saved_for_backward
 from planner.capacity.figures import Phase
-from planner.capacity.timeline import MemoryTimeline
+from planner.capacity.timeline import MemoryTimeline, Place
 from planner.trace.sizes import Size, maximum
-from planner.trace.tape import Checkpoint, Node, Operation, Repeat, Visitor, visit
+from planner.trace.tape import Boundary, Checkpoint, Node, Operation, Repeat, Visitor, visit
 from planner.trace.tensor import Storage, Tensor
 
 
@@ -66,6 +66,10 @@ class ForwardPass(Visitor):
         for tensor in node.outputs:
             if tensor.storage not in self.readers:
                 self.shrink(tensor.storage)
+
+    def boundary(self, node: Boundary) -> None:
+        """Allocate and free what devices share at a boundary."""
+        self.timeline.pass_boundary(Place(node.unit, node.starts, forward=True), self.phase)
 
     def read(self, tensors: Iterable[Tensor]) -> None:
         """Count down the readers of the tensors' storages."""

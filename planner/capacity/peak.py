@@ -59,21 +59,28 @@ from types import MappingProxyType
 from planner.capacity.activations import saved_for_backward
 from planner.capacity.backward_pass import BackwardPass, Updates
 from planner.capacity.forward_pass import ForwardPass
-from planner.capacity.timeline import MemoryTimeline
+from planner.capacity.timeline import Changes, MemoryTimeline
 from planner.trace.tape import Node
 
 
 def trace_memory(
-    nodes: Sequence[Node], *, preallocated: bool = False, block: int = 1, updates: Updates = MappingProxyType({})
+    nodes: Sequence[Node],
+    *,
+    preallocated: bool = False,
+    block: int = 1,
+    updates: Updates = MappingProxyType({}),
+    released: bool = False,
+    changes: Changes = MappingProxyType({}),
 ) -> MemoryTimeline:
     """Return the memory timeline of one forward and one backward pass.
 
-    ``preallocated``: weights' gradients are allocated from the start. Each tensor uses a multiple of ``block`` bytes. ``updates`` are those
-    of weights that are updated in the backward pass.
+    ``preallocated``: weights' gradients are allocated from the start; ``released``: and freed with the last addition. Each tensor uses a
+    multiple of ``block`` bytes. ``updates`` are those of weights that are updated in the backward pass. ``changes`` are what devices that
+    share weights allocate and free at boundaries.
     """
-    timeline, times = MemoryTimeline(block), saved_for_backward(nodes).times
+    timeline, times = MemoryTimeline(block, changes), saved_for_backward(nodes).times
     ForwardPass(timeline, nodes, times, "forward").run(nodes)
     timeline.after_forward = timeline.bytes
-    BackwardPass(timeline, preallocated=preallocated, updates=updates).run(nodes, times)
+    BackwardPass(timeline, preallocated=preallocated, released=released, updates=updates).run(nodes, times)
     timeline.after_backward = timeline.bytes
     return timeline

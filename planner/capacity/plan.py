@@ -8,11 +8,11 @@ from math import log
 from typing import cast
 
 from planner.capacity.activations import OWN_LINES, SavedEntry, saved_for_backward
-from planner.capacity.figures import COMPONENTS, Memory, Plan, Prediction, SavedStorage, ShapeLine, Weight
+from planner.capacity.figures import COMPONENTS, Memory, Plan, Prediction, SavedStorage, ShapeLine
 from planner.capacity.flops import flops
-from planner.capacity.layouts import refuse_unmodelled
+from planner.capacity.layouts import NOT_COUNTED, fleet, refuse_mixed, refuse_unmodeled
 from planner.capacity.parameters import parameters
-from planner.capacity.states import States, states
+from planner.capacity.shares import Share, share
 from planner.capacity.step import not_counted, peaks, step
 from planner.spec.records import MultiTokenPrediction, Scenario, Spec, Training
 from planner.trace.decoder import Trace, trace
@@ -38,11 +38,15 @@ def plan(spec: Spec, scenario: Scenario) -> Plan:
 def _figures(spec: Spec, scenario: Scenario) -> Plan[Size]:
     model, training = spec.model, scenario.training
     try:
-        refuse_unmodelled(training.layout)
+        refuse_unmodeled(model, training)
         forward = trace(model, training)
+        counted = parameters(forward)
+        refuse_mixed(counted.weights, training)
+        held = share(forward, counted.weights, training)
     except UnsupportedError as error:
         raise UnsupportedError(f"{spec.path}: error[not-modelled]: scenario {scenario.name} of {spec.name}: {error}") from None
-    counted = parameters(forward)
+    several = NOT_COUNTED if training.layout and training.layout.cluster.devices > 1 else ()
+    used = memory(forward, held, training)
     return Plan(
         name=spec.name,
         scenario=scenario.name,
@@ -50,13 +54,14 @@ def _figures(spec: Spec, scenario: Scenario) -> Plan[Size]:
         model=model,
         training=training,
         parameters=counted,
-        memory=memory(forward, counted.weights, training, states(counted.weights, training)),
+        memory=used,
         flops=flops(forward.nodes, counted, model, training),
         shapes=tuple(ShapeLine(line.path, line.what, line.tensor.shape, line.tensor.dtype, line.copies) for line in forward.shapes),
         initial_loss=log(hinted(model.vocab_size)),
         train_tokens=training.tokens,
-        not_counted=(*spec.omits, *forward.not_counted, *not_counted(training), PADDED_TOKENS),
+        not_counted=(*spec.omits, *forward.not_counted, *not_counted(training), *several, PADDED_TOKENS),
         omits=spec.omits,
+        fleet=fleet(held, used, training),
     )
 
 
@@ -85,11 +90,12 @@ def plans(spec: Spec) -> tuple[Plan, ...]:
     return tuple(plan(spec, scenario) for scenario in spec.scenarios)
 
 
-def memory(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, model_states: States) -> Memory[Size]:
-    """Return the bytes of a training step on one device that holds the whole model."""
+def memory(forward: Trace, held: Share, training: Training) -> Memory[Size]:
+    """Return the bytes of a training step on a device that holds this share of the model."""
+    model_states = held.states
     entries = saved_for_backward(forward.nodes).entries
     by_component = sum_by_component(entries)
-    a_step = step(forward, weights, training, model_states)
+    a_step = step(forward, held, training)
     phases, first_phases = peaks(a_step)
     return Memory(
         states=model_states.lines,

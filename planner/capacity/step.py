@@ -10,10 +10,11 @@ from operator import attrgetter
 from planner.capacity.backward_pass import Update, Updates
 from planner.capacity.figures import PHASES, LiveBytes, Phase, PhasePeak, Weight
 from planner.capacity.peak import trace_memory
-from planner.capacity.states import States, tensors_of
+from planner.capacity.shares import Share
+from planner.capacity.states import tensors_of
 from planner.capacity.timeline import MemorySample
 from planner.capacity.update import alone, not_modeled, update_temporaries
-from planner.spec.precision import AVERAGES, BYTES, RECIPES, separate_gradients
+from planner.spec.precision import AVERAGES, BYTES, RECIPES
 from planner.spec.records import Training
 from planner.trace.decoder import Trace
 from planner.trace.sizes import Size, ceil_div, maximum, product, undominated
@@ -34,15 +35,11 @@ class Step:
     live: LiveBytes[Size]  # of a later step
 
 
-def step(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, states: States) -> Step:
-    """Trace the memory of a training step. Weights, optimizer state, buffers, inputs and reserved bytes are allocated from the start.
-
-    So are gradients if they accumulate over several passes or in another dtype than the weights'.
-    """
-    buffered = training.implementation == "megatron-core"  # DistributedDataParallel's buffers of gradients
-    preallocated = buffered or training.gradient_accumulation > 1 or separate_gradients(training)
+def step(forward: Trace, share: Share, training: Training) -> Step:
+    """Trace the memory of a training step. Weights, optimizer state, buffers, inputs and reserved bytes are allocated from the start."""
+    weights, states, preallocated = share.weights, share.states, share.preallocated
     optimizer = states.optimizer - states.paged + states.step_counters
-    weights_bytes = states.weights + states.master_weights + states.average + (states.gradients if preallocated else 0)
+    weights_bytes = states.weights + states.master_weights + states.average + share.held
     stateless = training.reserve_bytes + weights_bytes + forward.buffers_bytes + forward.inputs_bytes
     block = ALLOCATION_BLOCK if training.round_allocations else 1
     if training.round_allocations:
@@ -51,7 +48,7 @@ def step(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, 
     start = stateless + optimizer
     average = _average_temporary(weights, training)
     temporaries = update_temporaries(forward.stacks, weights, training, states.optimizer - states.paged + states.step_counters)
-    walk = partial(trace_memory, forward.nodes, preallocated=preallocated, block=block)
+    walk = partial(trace_memory, forward.nodes, preallocated=preallocated, released=share.released, block=block, changes=share.changes)
     walked = first = walk(updates=_updates_in_backward(forward, weights, training, creating=False))
     if training.optimizer_in_backward:
         first = walk(updates=_updates_in_backward(forward, weights, training, creating=True))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from planner.spec.records import LatentAttention, Layer, Model, Training
 from planner.trace.sizes import symbol
+from planner.trace.unsupported import UnsupportedError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -68,7 +69,9 @@ class _Names:
 
 
 def symbolize(model: Model, training: Training) -> SymbolicModel:
-    """Return the model and the training with a symbol for each size."""
+    """Return the model and the training with a symbol for each size. Raises UnsupportedError for several devices."""
+    if training.layout and training.layout.cluster.devices > 1:
+        raise UnsupportedError("formulas of plans for several devices are not modeled yet; formats csv, json and md need none")
     names = _Names()
     training = replace(
         training,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
 from planner.capacity.figures import Phase
 from planner.trace.sizes import Size, ceil_div, exceeds_one, total
@@ -29,11 +31,34 @@ class MemorySample:
         return MemorySample(self.phase, self.operator, [*self.parts, size])
 
 
+class Place(NamedTuple):
+    """A boundary of a unit in one of the passes."""
+
+    unit: str
+    starts: bool
+    forward: bool
+
+
+class Change(NamedTuple):
+    """Bytes that are allocated at a boundary, negative ones freed, and by what."""
+
+    bytes: Size
+    why: str
+
+
+Changes: TypeAlias = Mapping[Place, Sequence[Change]]
+"""What happens at boundaries, in order."""
+
+
 @dataclass(slots=True)
 class MemoryTimeline:
-    """Currently allocated bytes, and all samples so far. ``block``: bytes to a multiple of which the allocator rounds each tensor up."""
+    """Currently allocated bytes, and all samples so far. ``block``: bytes to a multiple of which the allocator rounds each tensor up.
+
+    ``around``: what devices that share weights allocate and free at boundaries.
+    """
 
     block: int = 1
+    around: Changes = field(default_factory=lambda: MappingProxyType({}))
     changes: list[Size] = field(default_factory=list)
     samples: list[MemorySample] = field(default_factory=list)
     after_forward: Size = 0
@@ -56,6 +81,12 @@ class MemoryTimeline:
     def sample(self, phase: Phase, operator: str, temporary: Size = 0) -> None:
         """Record a sample: allocated bytes plus the temporary bytes of the operator's kernels."""
         self.samples.append(MemorySample(phase, operator, [self.bytes, temporary]))
+
+    def pass_boundary(self, place: Place, phase: Phase) -> None:
+        """Apply the changes at a boundary, each with a sample."""
+        for change in self.around.get(place, ()):
+            self.add(change.bytes)
+            self.sample(phase, f"{change.why} at {place.unit}")
 
     def add_other_copies(self, bytes_before: Size, first_sample: int, count: Size) -> None:
         """Extend one traced copy of equal layers to all. Each copy changes the allocated bytes by the same amount.

@@ -116,7 +116,7 @@ def peak(plan: Plan) -> Section:
     which = ", in the last pass" if plan.training.gradient_accumulation > 1 else ""
     notes = (
         f"Allocated{which}: {start} before forward, {forward} after it, {backward} after backward.",
-        f"First step: {units.memory(memory.first_step_peak_bytes)} (optimizer state is allocated last).",
+        *([] if plan.fleet else [f"First step: {units.memory(memory.first_step_peak_bytes)} (optimizer state is allocated last)."]),
         *(f"Includes {units.exact(size)} bytes of {what}." for what, size in beside.items() if size),
     )
     return Section(

@@ -6,12 +6,12 @@ their names and their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
 
-from planner.capacity.figures import COMPONENTS, Component, FlopsCount, Parameters, Plan, Prediction
+from planner.capacity.figures import COMPONENTS, Component, Fleet, FlopsCount, Parameters, Plan, Prediction
 from planner.report import units
 from planner.report.paths import display_path
 
@@ -46,6 +46,7 @@ class Column:
 
 _optional = partial(Column, may_be_empty=True)
 _PARAMETERS, _STATES, _SAVED, _PEAK, _FLOPS = "parameters/1", "states/2", "kept/2", "peak/2", "flops/2"
+_TRAFFIC = "communicated/1"
 
 
 def _text(name: str, description: str, read: Callable[[Plan], str], *, may_be_empty: bool = False) -> Column:
@@ -73,6 +74,15 @@ def _flops(name: str, description: str, read: Callable[[FlopsCount], int], tier:
 def _added(name: str, unit: str, method: str, description: str, read: Callable[[Prediction], int]) -> Column:
     meaning = f"{description} of the multi-token prediction (MTP) layers; in the totals only if training.count_prediction is true"
     return Column(f"prediction_{name}", unit, method, meaning, lambda plan: read(plan.prediction) if plan.prediction else 0)
+
+
+def _on_devices(name: str, unit: str, method: str, description: str, read: Callable[[Fleet], int]) -> Column:
+    return _optional(name, unit, method, description, lambda plan: read(plan.fleet) if plan.fleet else None)
+
+
+def communicated(fleet: Fleet) -> int:
+    """Return the bytes of all collectives of a step."""
+    return sum(one.bytes for one in fleet.traffic)
 
 
 def _train_gflop(plan: Plan) -> int | None:
@@ -153,15 +163,33 @@ COLUMNS: tuple[Column, ...] = (
     ),
 )
 
+ON_DEVICES: tuple[Column, ...] = (
+    _on_devices("devices", "devices", "", "devices of the cluster", lambda one: one.layout.cluster.devices),
+    _on_devices("params_per_device", "parameters", _PARAMETERS, "parameters stored on a device, padding included", lambda one: one.params),
+    _on_devices("communicated_bytes", "bytes", _TRAFFIC, "whole tensors of all collectives of one device and step", communicated),
+    _on_devices("device_bytes", "bytes", "", "memory of one device", lambda one: one.layout.cluster.memory_bytes),
+    _on_devices("reserved_bytes", "bytes", "", "part of device_bytes kept free", lambda one: one.layout.cluster.reserve_bytes),
+    _on_devices(
+        "free_bytes", "bytes", _PEAK, "device_bytes - reserved_bytes - peak_bytes; negative: too large", lambda one: one.free_bytes
+    ),
+)
+"""Columns of specs with a cluster. A file has them, after all others, if a plan has one. They are of the device with the largest peak."""
+
+
+def columns_of(plans: Iterable[Plan]) -> tuple[Column, ...]:
+    """Return the columns of a file with these plans."""
+    return (*COLUMNS, *ON_DEVICES) if any(plan.fleet for plan in plans) else COLUMNS
+
+
 METHODS: Mapping[str, str] = {column.name: column.method for column in COLUMNS if column.method}
 CLAIMABLE: Mapping[str, Column] = {column.name: column for column in COLUMNS if column.kind == "integer"}
 FIGURES: Mapping[str, Column] = {name: column for name, column in CLAIMABLE.items() if column.tier != "file"}
 OVERVIEW: Mapping[str, Column] = {name: column for name, column in FIGURES.items() if column.tier != "figure"}
 
 
-def row(plan: Plan) -> tuple[Cell, ...]:
+def row(plan: Plan, columns: Iterable[Column] = COLUMNS) -> tuple[Cell, ...]:
     """Return the plan's row of capacity.csv."""
-    return tuple(column.read(plan) for column in COLUMNS)
+    return tuple(column.read(plan) for column in columns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from planner.capacity.figures import Plan
-from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, Cell, component_rows, row
+from planner.report.columns import COMPONENT_COLUMNS, Cell, columns_of, component_rows, row
 
 # Where a spreadsheet may start a cell (in some locales also after a semicolon), and what it would run as a formula or drop.
 _CELL_START = r"(^|[;\t\r\n])"
@@ -17,9 +17,10 @@ _UNSAFE = re.compile(_CELL_START + r"(?=\s*[=+\-@＝＋－＠]|['\t\r\n])")
 _MADE_SAFE = re.compile(_CELL_START + "'")
 
 
-def capacity(plans: Iterable[Plan]) -> str:
-    """Return one row per plan under ``COLUMNS``."""
-    return _write([column.name for column in COLUMNS], map(row, plans))
+def capacity(plans: Sequence[Plan]) -> str:
+    """Return one row per plan under their columns."""
+    columns = columns_of(plans)
+    return _write([column.name for column in columns], (row(plan, columns) for plan in plans))
 
 
 def components(plans: Iterable[Plan]) -> str:

@@ -6,9 +6,11 @@ Generated from the tables of columns that write the files.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
-from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, GROUPS
+from planner.capacity.figures import Plan
+from planner.report.columns import COMPONENT_COLUMNS, GROUPS, columns_of
 
 Descriptor: TypeAlias = "dict[str, str | bool | list[str] | Descriptor | list[Descriptor]]"
 
@@ -23,9 +25,9 @@ _COMPONENT_MEANINGS = {
 _KEY = ["model", "scenario"]
 
 
-def datapackage() -> str:
-    """Return the descriptor, which is the same for all models."""
-    capacity = [_field(one.name, one.kind, one.unit, one.description, required=not one.may_be_empty) for one in COLUMNS]
+def datapackage(plans: Iterable[Plan] = ()) -> str:
+    """Return the descriptor, which is the same for all models without a cluster."""
+    capacity = [_field(one.name, one.kind, one.unit, one.description, required=not one.may_be_empty) for one in columns_of(plans)]
     components = [
         _field(name, "integer" if name == "quantity" else "text", "", _COMPONENT_MEANINGS[name], required=True)
         for name in COMPONENT_COLUMNS

@@ -26,7 +26,7 @@ FORMATS: Mapping[str, Mapping[str, Callable[[Sequence[Planned]], str | bytes]]] 
     "csv": {
         "capacity.csv": lambda models: csv.capacity(_plans(models)),
         "components.csv": lambda models: csv.components(_plans(models)),
-        "datapackage.json": lambda _: datapackage.datapackage(),
+        "datapackage.json": lambda models: datapackage.datapackage(_plans(models)),
     },
     "md": {"capacity.md": markdown.report},
     "json": {"capacity.json": lambda models: json.report(_plans(models), [model.spec for model in models])},

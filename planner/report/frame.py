@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from planner.capacity.figures import Plan
-from planner.report.columns import COLUMNS, Cell
+from planner.report.columns import Cell, columns_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,8 +20,9 @@ def to_frame(plans: Sequence[Plan]) -> pd.DataFrame:
     Integers are ``Int64``, a missing one is ``<NA>``; a column with a value beyond int64 is ``object`` with Python integers and None,
     because pandas would wrap it or convert it to float. Text is as in the spec, without the CSV's apostrophes.
     """
-    integers = [column.name for column in COLUMNS if column.kind == "integer"]
-    return frame({column.name: [column.read(plan) for plan in plans] for column in COLUMNS}, integers)
+    columns = columns_of(plans)
+    integers = [column.name for column in columns if column.kind == "integer"]
+    return frame({column.name: [column.read(plan) for plan in plans] for column in columns}, integers)
 
 
 def frame(columns: Mapping[str, Sequence[Cell]], integers: Collection[str] | None = None) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from planner.capacity.explain import Explanation
 from planner.capacity.figures import Plan
 from planner.report import units
 from planner.report.accuracy import accuracy
-from planner.report.columns import COLUMNS, GROUPS, METHODS
+from planner.report.columns import GROUPS, METHODS, columns_of
 from planner.spec.edits import MODEL
 from planner.spec.language import Schema, inlined, properties
 from planner.spec.nodes import Node
@@ -35,14 +35,14 @@ def report(plans: Iterable[Plan], specs: Iterable[Spec] = (), explained: Iterabl
 def _plan(plan: Plan, spec: Json) -> dict[str, Json]:
     tokens = plan.train_tokens
     return {
-        "figures": {column.name: column.read(plan) for column in COLUMNS},
+        "figures": {column.name: column.read(plan) for column in columns_of([plan])},
         "methods": dict(METHODS),
         "initial_loss": units.number(plan.initial_loss),
         "tokens_per_parameter": None if tokens is None else units.number(tokens / plan.parameters.total),
         "components": {group.name: dict(group.read(plan)) for group in GROUPS},
         "model": plain(plan.model),
         "training": {key: value for key, value in _fields(plan.training).items() if key != "layout"},
-        **({"layout": plain(plan.training.layout)} if plan.training.layout else {}),
+        **({"fleet": plain(plan.fleet)} if plan.fleet else {}),
         "weights": plain(plan.parameters.weights),
         "model_states": plain(plan.memory.states),
         "kept": plain(plan.memory.kept),

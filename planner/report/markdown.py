@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from planner.capacity.figures import Plan
-from planner.report import breakdown, omitted, overview, units
+from planner.report import breakdown, devices, omitted, overview, units
 from planner.report.breakdown import Section
 from planner.report.columns import COLUMNS, GROUPS, OVERVIEW
 from planner.report.paths import display_path
@@ -72,12 +72,14 @@ def line_of(cells: Iterable[str]) -> str:
 def _lines(models: Sequence[Planned]) -> Iterator[str]:
     yield from ("# Capacity report", "")
     yield "Written by `planner run`. Values are rounded; `capacity.csv` has exact values. B is 10⁹ parameters, GiB is 2³⁰ bytes,"
-    yield "1 multiply-add is 2 FLOPs. Memory is for one device holding the whole model, with batch size B and sequence length n."
+    several = "; of a cluster, for the device with the largest peak" if any(plan.fleet for model in models for plan in model.plans) else ""
+    yield f"1 multiply-add is 2 FLOPs. Memory is for one device holding the whole model{several}, with batch size B and sequence length n."
     yield ""
     yield from table(_HEADINGS, _ALIGN, [_overview(plan) for model in models for plan in model.plans])
     yield ""
     left_out = omitted.of_plans([plan for model in models for plan in model.plans])
-    yield from (f"{escape(note)}  " for note in (*left_out, omitted.UNPADDED))
+    verdicts = overview.verdicts([plan for model in models for plan in model.plans])
+    yield from (f"{escape(note)}  " for note in (*verdicts, *left_out, omitted.UNPADDED))
     for model in models:
         yield ""
         parameters = units.count(model.plans[0].parameters.total)
@@ -115,7 +117,7 @@ def _details(model: Planned) -> Iterator[str]:
         yield from ("", f"### Scenario {escape(plan.scenario)}")
         for section in (breakdown.training_settings(spec, plan), *breakdown.layout_settings(spec, plan)):
             yield from _section(section, "####")
-        for make in (*breakdown.TRAINING, breakdown.accuracy, breakdown.not_counted):
+        for make in (*breakdown.TRAINING, *devices.SECTIONS, breakdown.accuracy, breakdown.not_counted):
             yield from _section(make(plan), "####")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import fill
 
 from planner.capacity.figures import Plan
-from planner.report import omitted, quantity
+from planner.report import devices, omitted, quantity
 from planner.report.columns import OVERVIEW, Column
 from planner.report.terminal import PLAIN, Style, table
 from planner.spec.printable import printable
@@ -31,6 +31,11 @@ def cells(plan: Plan, columns: Iterable[Column] = OVERVIEW.values()) -> tuple[st
     return tuple("" if value is None else quantity.rounded(column, value) for column, value in values)
 
 
+def verdicts(plans: Iterable[Plan]) -> tuple[str, ...]:
+    """Return a line per plan with a cluster: whether a step fits."""
+    return tuple(f"{title(plan)} on {devices.cluster(plan.fleet)} fits: {devices.verdict(plan.fleet)}" for plan in plans if plan.fleet)
+
+
 def text(plans: Sequence[Plan], style: Style = PLAIN, width: int | None = None) -> str:
     """Return the table of ``planner run``, one row per plan, and the units below it."""
     headings = ("model", *(_SHORT.get(column.heading, column.heading) for column in _SUMMARY))
@@ -39,4 +44,5 @@ def text(plans: Sequence[Plan], style: Style = PLAIN, width: int | None = None) 
     notes = f"GiB is 2³⁰ bytes. A multiply-add is 2 FLOPs; convention: {conventions}."
     left_out = (printable(line) for line in omitted.of_plans(plans))
     wrapped = (line if width is None else fill(line, width) for line in left_out)
-    return "\n".join([*table(headings, "lrrrrr", rows, style, width), "", *wrapped, notes, omitted.UNPADDED, ""])
+    fits = [*map(printable, verdicts(plans)), ""] if any(plan.fleet for plan in plans) else []
+    return "\n".join([*table(headings, "lrrrrr", rows, style, width), "", *fits, *wrapped, notes, omitted.UNPADDED, ""])

@@ -14,9 +14,12 @@ from planner.trace.losses import chunked_cross_entropy, finished, loss
 from planner.trace.positions import PositionTables
 from planner.trace.prediction import predict
 from planner.trace.sizes import Size, product
-from planner.trace.tape import Buffer, Node, Parameter, Shape, Tape
+from planner.trace.tape import Buffer, Node, Parameter, Shape, Tape, Unit
 from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
+
+WHOLE, EMBEDDING, HEAD = "model", "embed_tokens", "norm and lm_head"
+"""The units besides layers: the whole model with its head, the token embedding, and what follows the layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,7 @@ class Trace:
     nodes: tuple[Node, ...]
     parameters: tuple[Parameter, ...]
     stacks: tuple[tuple[int, int, Size], ...]  # of equal layers: index of the first parameter, index after the last, and count
+    units: tuple[Unit, ...]  # the token embedding, layers and what follows them, in order
     buffers: tuple[Buffer, ...]
     shapes: tuple[Shape, ...]
     inputs_bytes: Size  # token ids and targets
@@ -50,17 +54,22 @@ def trace(model: Model, training: Training) -> Trace:
         ids = t.show("token ids", t.tensor((B, n), "int64", needs_grad=False))
         targets = t.tensor((B, n), "int64", needs_grad=False)
     with t.at("model"):
-        table, project_in = _tables(t, model)
-        embed = partial(_look_up, t, table, project_in)
-        x = t.implementation.drop(t, _embedded(t, model, embed(ids)))
+        t.boundary(WHOLE, starts=True)
+        with t.unit(EMBEDDING):
+            table, project_in = _tables(t, model)
+            embed = partial(_look_up, t, table, project_in)
+            x = embed(ids)
+        x = t.implementation.drop(t, _embedded(t, model, x))
         positions = PositionTables(t, model, B, n)
         if model.per_layer_embedding:
             positions.per_layer = per_layer_inputs(t, model, model.per_layer_embedding, ids, x)
-        first = 0
-        for run in model.runs:
-            uniform = len(model.runs) == 1 and len(run.layers) == 1
+        first, runs = 0, apart(model.runs) if t.divided else model.runs
+        for run in runs:
+            uniform = len(runs) == 1 and len(run.layers) == 1
             x = _run(t, run, positions, x, first=None if uniform else first)
             first = first + run.count * len(run.layers)
+        last = len(t.parameters)
+        t.boundary(HEAD, starts=True)
         if model.final_norm:
             x = blocks.norm(t, model.norm, x, "norm")
         op.keep_alive(t, *positions.all)
@@ -71,12 +80,19 @@ def trace(model: Model, training: Training) -> Trace:
     with t.at("lm_head", "head"):
         head = table if model.tied_head else token_rows(t, width, "LM head: V · width")
         bias = token_rows(t, None, "bias: V") if model.head_bias else None
+    t.units.append(Unit(HEAD, last, len(t.parameters), 1))
     score = partial(_score, t, project_out, head, bias)
     loss = score(x, targets)
     if model.prediction and training.count_prediction:
         predict(t, model.prediction, positions, x, (ids, targets), loss, embed, score)
-    recorded = tuple(t.nodes), tuple(t.parameters), tuple(t.stacks), tuple(t.buffers), tuple(t.shapes)
+    recorded = tuple(t.nodes), tuple(t.parameters), tuple(t.stacks), tuple(t.units), tuple(t.buffers), tuple(t.shapes)
     return Trace(*recorded, ids.bytes + targets.bytes, (*t.implementation.not_counted, *t.notes))
+
+
+def apart(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    """Return layer groups with the first and the last copy of each in groups of their own: between devices, these differ from the rest."""
+    parts = ((run, (1, run.count - 2, 1) if run.count > 2 else (1,) * run.count) for run in runs)  # noqa: PLR2004 - first and last
+    return tuple(replace(run, count=count) for run, counts in parts for count in counts)
 
 
 def mask_starts(model: Model, training: Training) -> tuple[int, ...]:
@@ -142,16 +158,28 @@ def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | Non
         t.show("logits", logits)
     with t.at("loss", "logits"):
         if chunked:
-            return finished(t, chunked_cross_entropy(t, x, head, bias, targets))
+            made = finished(t, chunked_cross_entropy(t, x, head, bias, targets))
+            _end(t)
+            return made
         if t.model.logit_softcap:
             logits = op.softcap(t, op.cast(t, logits, "float32") if t.modules.softcaps_in_float32 else logits)
-        after = kind in {"cross_entropy", "cross_entropy_shifted"} or (kind == "default" and t.implementation.loss_outside)
+        after = kind in {"cross_entropy", "cross_entropy_shifted", "cross_entropy_float32"} or (
+            kind == "default" and t.implementation.loss_outside
+        )
         if after:
             op.keep_alive(t, states, x)
+            _end(t)
         made = loss(t, logits, targets)
         if not after:
             op.keep_alive(t, states)
+            _end(t)
         return finished(t, made, logits)
+
+
+def _end(t: Tape) -> None:
+    """Record the end of the head and of the model."""
+    t.boundary(HEAD, starts=False)
+    t.boundary(WHOLE, starts=False)
 
 
 def _tables(t: Tape, model: Model) -> tuple[Tensor, Tensor | None]:
@@ -203,7 +231,7 @@ def _run(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, first: Size
     def stack(count: Size, first: Size | None, x: Tensor) -> Tensor:
         for number, layer in enumerate(run.layers):
             label = "N" if first is None else _label(first + number, count, len(run.layers))
-            with t.at(f"layers.{label}", "other"):
+            with t.at(f"layers.{label}", "other"), t.unit(f"layers.{label}"):
                 x = recomputed(t, partial(decoder_layer, t, layer, positions), x, *positions.of(layer))
                 t.show("residual stream", x)
         return x
@@ -214,7 +242,8 @@ def _run(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, first: Size
         count, first = count - 1, None if first is None else first + len(run.layers)
         if count == 0:
             return x
-    return t.repeat(count, partial(stack, count, first), x)
+    body = partial(stack, count, first)
+    return body(x) if t.divided and count == 1 else t.repeat(count, body, x)
 
 
 def _label(first: Size, count: Size, step: int) -> str:

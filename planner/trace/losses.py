@@ -36,6 +36,11 @@ def loss(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
             return t.implementation.cross_entropy(t, logits, targets)  # torch's linear one without options runs linear, then this
         case "cross_entropy_shifted":
             return shifted(t, logits, targets)
+        case "cross_entropy_float32":
+            wide = op.cast(t, logits, "float32")
+            made = t.implementation.cross_entropy(t, wide, targets)
+            op.keep_alive(t, logits)
+            return made
         case kind:
             assert_never(kind)
 

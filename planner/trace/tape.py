@@ -160,7 +160,29 @@ class Checkpoint:
         return tuple(node for node in self.again if not set(node.outputs) & set(self.outputs_saved))
 
 
-Node: TypeAlias = "Operation | Repeat | Checkpoint"
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """The start or the end of a part of the model whose weights devices share as a unit. It runs nothing."""
+
+    unit: str
+    starts: bool
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    saved_tensors: tuple[Tensor, ...] = ()
+    body: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A part of the model between two boundaries: the indices of its first parameter and after its last one, and its copies."""
+
+    name: str
+    first: int
+    end: int
+    copies: Size
+
+
+Node: TypeAlias = "Operation | Repeat | Checkpoint | Boundary"
 
 
 def visit(nodes: Iterable[Node], copies: Size = 1) -> Iterator[tuple[Node, Size]]:
@@ -189,6 +211,8 @@ class Visitor(ABC):
                     self.repeat(node)
                 case Checkpoint():
                     self.checkpoint(node)
+                case Boundary():
+                    self.boundary(node)
 
     @abstractmethod
     def operation(self, node: Operation) -> None:
@@ -201,6 +225,10 @@ class Visitor(ABC):
     @abstractmethod
     def checkpoint(self, node: Checkpoint) -> None:
         """Visit a checkpointed region."""
+
+    @abstractmethod
+    def boundary(self, node: Boundary) -> None:
+        """Visit the start or the end of a unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +287,7 @@ class Tape:
     nodes: list[Node] = field(default_factory=list)
     parameters: list[Parameter] = field(default_factory=list)
     stacks: list[tuple[int, int, Size]] = field(default_factory=list)  # see Trace.stacks
+    units: list[Unit] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
     shapes: list[Shape] = field(default_factory=list)
     copies: Size = 1
@@ -282,6 +311,11 @@ class Tape:
         return "cpu" if self.training.device == "cpu" else "cuda"
 
     @property
+    def divided(self) -> bool:
+        """Whether several devices train the model."""
+        return self.training.layout is not None and self.training.layout.cluster.devices > 1
+
+    @property
     def recomputes_attention(self) -> bool:
         """Whether the inside of attention is recomputed alone."""
         return self.training.recompute == "selective" and not self.implementation.saved_outputs
@@ -294,6 +328,19 @@ class Tape:
         self.component = component or owner
         yield
         self.path, self.component = path, owner
+
+    @contextmanager
+    def unit(self, name: str) -> Iterator[None]:
+        """Record the operations inside as a unit whose weights devices share, if there are several devices."""
+        first = len(self.parameters)
+        self.boundary(name, starts=True)
+        yield
+        self.boundary(name, starts=False)
+        self.units.append(Unit(name, first, len(self.parameters), self.copies))
+
+    def boundary(self, unit: str, *, starts: bool) -> None:
+        """Record the start or the end of a unit, if several devices share weights."""
+        self.nodes += [Boundary(unit, starts)] if self.divided else []
 
     @contextmanager
     def without_autocast(self) -> Iterator[None]:

@@ -40,6 +40,12 @@ def cross_entropy(module: nn.Module, ids: Tensor, targets: Tensor) -> tuple[Tens
     return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1)), output
 
 
+def cross_entropy_float32(module: nn.Module, ids: Tensor, targets: Tensor) -> tuple[Tensor, Any]:
+    """Compute the cross entropy from the logits that the model returns, cast to float32."""
+    logits, output = logits_of(module, ids)
+    return F.cross_entropy(logits.float().view(-1, logits.shape[-1]), targets.view(-1)), output
+
+
 def cross_entropy_shifted(module: nn.Module, ids: Tensor, targets: Tensor) -> tuple[Tensor, Any]:
     """Compute the cross entropy of all logits but the last with all targets but the first."""
     logits, output = logits_of(module, ids)
@@ -57,6 +63,7 @@ def linear_cross_entropy(
 
 LOSSES: dict[str, LossFunction] = {
     "cross_entropy": cross_entropy,
+    "cross_entropy_float32": cross_entropy_float32,
     "cross_entropy_shifted": cross_entropy_shifted,
     "linear_cross_entropy": linear_cross_entropy,
     "linear_cross_entropy_chunked": partial(linear_cross_entropy, options=nn.LinearCrossEntropyOptions()),

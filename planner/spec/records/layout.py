@@ -10,6 +10,7 @@ Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "zbv"]
 ContextKind = Literal["ring", "all_gather", "ulysses"]
 DataParallel = Literal["ddp", "zero1", "zero2", "fsdp", "hsdp"]
 ShardGroup = Literal["block", "titan", "none"]
+Reshard = Literal["auto", "always", "never"]
 Offload = Literal["none", "optimizer", "weights"]
 
 
@@ -68,6 +69,9 @@ class Layout:
     shard_group: ShardGroup = key("Weights that are gathered together: each layer's, and all others (block); each layer's, the "
         "embedding's, and those of final norm and head, as in torchtitan (titan); or all (none).", default="block",
         only="data_parallel: fsdp or hsdp", aliases="auto_wrap_policy fsdp_auto_wrap_policy")
+    reshard_after_forward: Reshard = key("Whether gathered weights are freed after a group's forward pass, and gathered again for its "
+        "backward pass: those of all groups but the root's (auto), of all (always), or of none (never).", default="auto",
+        only="data_parallel: fsdp or hsdp", quiet=True, aliases="fsdp_reshard_after_forward")
     gradient_as_bucket_view: bool = key("Gradients are views of DDP's buckets, not tensors beside them.", default=False,
         only="data_parallel: ddp or zero1")
     offload: Offload = key("What is in host memory: nothing, the optimizer state, or weights, gradients and optimizer state (weights).",

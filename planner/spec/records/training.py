@@ -17,7 +17,8 @@ Optimizer = Literal[
 Recompute = Literal["none", "selective", "full"]
 AttentionKernel = Literal["auto", "flash", "efficient", "cudnn", "math"]
 Device = Literal["a100", "h100", "cpu"]
-Loss = Literal["default", "cross_entropy", "cross_entropy_shifted", "linear_cross_entropy", "linear_cross_entropy_chunked"]
+Loss = Literal["default", "cross_entropy", "cross_entropy_shifted", "linear_cross_entropy", "linear_cross_entropy_chunked",
+    "cross_entropy_float32"]  # fmt: skip
 Ema = Literal["none", "fp32", "bf16"]
 OptimizerKernel = Literal["fused", "foreach", "for-loop"]
 Implementation = Literal["pytorch", "pytorch-eager", "transformers", "transformers-eager", "megatron", "megatron-core", "torchtitan"]
@@ -98,11 +99,12 @@ class Training:
         only="implementation: megatron-core", quiet=True)
     mask_in_data_loader: bool = key("The data loader makes an attention mask [B, 1, n, n], one byte per element, which attention does not "
         "need.", default=True, only="implementation: megatron-core", quiet=True, aliases="create_attention_mask_in_dataloader")
-    loss: Loss = key("Loss function: the implementation's own (default); cross entropy of the logits (cross_entropy), or of logits and "
+    loss: Loss = key("Loss function: the implementation's own (default); cross entropy of the logits (cross_entropy), cast to "
+        "float32 (cross_entropy_float32), or of logits and "
         "labels shifted against each other (cross_entropy_shifted); or the head and cross entropy in one function (linear_cross_entropy), "
         "computed in chunks without the full logits (linear_cross_entropy_chunked).", default="default")
     keep_logits: bool = key("The training loop holds a reference to the logits until the step ends.", default=False,
-        only="loss: default or cross_entropy or cross_entropy_shifted")
+        only="loss: default or cross_entropy or cross_entropy_shifted or cross_entropy_float32")
     kv_cache: bool = key("use_cache is on in training, which copies the keys and values of each layer.", default=False,
         only="implementation: transformers or transformers-eager",
         aliases="use_cache")

@@ -1,0 +1,206 @@
+"""FSDP2's groups of weights: their buffers, when these live, and what is sent.
+
+Read from PyTorch 2.13, torch/distributed/fsdp/_fully_shard: _fsdp_param.py (parts), _fsdp_param_group.py and _fsdp_collectives.py.
+
+Forward: a group's buffer is filled from its parts, cast to the dtype of computation, and then copied to whole weights; the buffer lives
+until the next group's is filled, the whole weights until the group has run. Backward: before a group runs, its whole weights are copied
+from a buffer that was filled while the group after it ran, and the buffer of the group before it is filled. After it has run, its whole
+weights are freed, then the scattered gradients of the group after it; then its gradients are copied to a buffer in the dtype of reduction
+and scattered. The root's weights, all those outside the other groups, stay whole through the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from planner.capacity.figures import ByteSum, Traffic, Weight
+from planner.capacity.optimizers import ElementBytes
+from planner.capacity.timeline import Change, Changes, Place
+from planner.spec.records import Layout, Training
+from planner.trace.decoder import HEAD, WHOLE, Trace
+from planner.trace.sizes import Size, ceil_div, maximum, minimum
+from planner.trace.unsupported import UnsupportedError
+
+Line: TypeAlias = "ByteSum[Size]"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Bytes of a group of weights that are gathered together."""
+
+    copy: Size  # of its part, cast to the dtype of computation
+    gathered: Size  # of the buffer, and of the whole weights
+    gradients: Size  # whole, in the dtype of computation
+    accumulated: Size  # whole, in the dtype of reduction
+    scatter: Size  # whole and padded, in the dtype of reduction
+    reduced: Size  # the part of that
+    shard: Size  # the part's gradients, in the dtype of the part
+
+
+@dataclass(frozen=True, slots=True)
+class UnitGroup:
+    """The group of a unit, and the unit's copies. ``reshards``: its whole weights are freed after its forward pass."""
+
+    name: str
+    group: Group
+    copies: Size
+    reshards: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The groups of units in order, and the root's, of all other weights, None if there are none."""
+
+    root: Group | None
+    units: tuple[UnitGroup, ...]
+    root_reshards: bool
+    adds_in_place: bool  # whether gradients accumulate in the dtype of computation
+    casts: bool  # whether parts have another dtype than reduced gradients
+
+    @property
+    def counted(self) -> tuple[tuple[Group, Size], ...]:
+        """Every group with its copies."""
+        return (*([(self.root, 1)] if self.root else []), *((unit.group, unit.copies) for unit in self.units))
+
+
+def part(weight: Weight[Size], shards: Size, number: int | None) -> Weight[Size]:
+    """Return a device's part of a weight, by the device's number; None: with its padding."""
+    rows, *rest = weight.shape
+    chunk = ceil_div(rows, shards)
+    if number is None:
+        return replace(weight, shape=(chunk, *rest))
+    return replace(weight, shape=(maximum(minimum(rows - chunk * number, chunk), 0), *rest))
+
+
+def gathered_line(line: Line, gradients: Size) -> Line:
+    """Return a line of the states of a model whose master copy is what devices share."""
+    if line.part == "weights":
+        return ByteSum("weights", f"{line.what}, gathered: only in the peak", 0, 0)
+    if line.part == "gradients":
+        return ByteSum("gradients", "fp32", line.bytes_per_param, gradients)
+    return line
+
+
+def groups(forward: Trace, weights: Sequence[Weight[Size]], training: Training, shards: Size) -> Groups:
+    """Return the groups of a model's weights. Raises UnsupportedError for weights that torchtitan would not group."""
+    layout, each = training.layout, ElementBytes.by_recipe(training)
+    assert layout is not None  # noqa: S101 - the weights are shared
+    always, never = (layout.reshard_after_forward == kind for kind in ("always", "never"))
+    chosen = {"none": (), "titan": forward.units}.get(layout.shard_group, forward.units[1:-1])
+    inside = {number for unit in chosen for number in range(unit.first, unit.end)}
+    rest = [weight for number, weight in enumerate(weights) if number not in inside]
+    if layout.shard_group == "titan" and rest:
+        raise UnsupportedError(f"shard_group titan with {rest[0].name} outside embedding, layers, norm and head is not modeled yet")
+    found = (
+        UnitGroup(
+            unit.name,
+            _group([replace(weight, copies=1) for weight in weights[unit.first : unit.end]], each, shards),
+            unit.copies,
+            not never and unit.name != HEAD,
+        )
+        for unit in chosen
+    )
+    reduced = each.gradient if each.master else each.weight
+    root = _group(rest, each, shards) if rest else None
+    return Groups(root, tuple(found), always, reduced == each.weight, reduced != (each.master or each.weight))
+
+
+def _group(weights: Sequence[Weight[Size]], each: ElementBytes, shards: Size) -> Group:
+    """Return the bytes of a group."""
+    elements, padded = (sum(weight.params for weight in some) for some in (weights, [part(one, shards, None) for one in weights]))
+    low, stored = each.weight, each.master or each.weight
+    reduced = each.gradient if each.master else low
+    return Group(
+        copy=padded * low * (low != stored),
+        gathered=padded * shards * low,
+        gradients=elements * low,
+        accumulated=elements * reduced,
+        scatter=padded * shards * reduced,
+        reduced=padded * reduced,
+        shard=padded * stored,
+    )
+
+
+def changes(groups: Groups, *, several: bool, replicas: bool) -> Changes:
+    """Return what happens at the boundaries of units and of the model, in the last of ``several`` passes or the only one.
+
+    ``replicas``: scattered gradients are summed over copies of the model in a buffer that lives until the backward pass ends.
+    """
+    root, units = groups.root, groups.units
+    found: dict[Place, list[Change]] = {}
+    buffer: Size = 0  # the one that was filled last
+    if root:
+        found[Place(WHOLE, True, forward=True)] = _gather(root)
+        buffer = root.gathered
+    for number, unit in enumerate(units):
+        group, before = unit.group, units[number - 1] if number else None
+        after = units[number + 1].group.scatter if number + 1 < len(units) else 0
+        found[Place(unit.name, True, forward=True)] = _gather(group, buffer)
+        found[Place(unit.name, False, forward=True)] = [Change(-group.gathered, "reshard")] if unit.reshards else []
+        again = _unshard(group) if unit.reshards else []
+        found[Place(unit.name, False, forward=False)] = [*again, *(_fill(before.group) if before and before.reshards else [])]
+        found[Place(unit.name, True, forward=False)] = _scatter(groups, group, after, several=several, keeps=replicas)
+        buffer = group.gathered
+    ended = [Change(-buffer, "end of forward")]
+    prepared: list[Change] = []
+    if root:
+        ended += [Change(-root.gathered, "reshard")] if groups.root_reshards else []
+        prepared += [*_fill(root), *_unshard(root)] if groups.root_reshards else []
+        prepared += _fill(units[-1].group) if units and units[-1].reshards else []
+    scattered = units[0].group.scatter if units else 0
+    summed = sum(group.reduced * copies for group, copies in groups.counted) if replicas and groups.casts else 0
+    final = _scatter(groups, root, scattered, several=several, keeps=replicas) if root else []
+    final.append(Change(-(root.scatter if root else scattered) - summed, "end of backward"))
+    return {
+        **found,
+        Place(WHOLE, False, forward=True): ended,
+        Place(WHOLE, False, forward=False): prepared,
+        Place(WHOLE, True, forward=False): final,
+    }
+
+
+def _gather(group: Group, before: Size = 0) -> list[Change]:
+    """Fill a group's buffer, free the one before, and copy the weights from the buffer."""
+    why = "all-gather"
+    return [Change(group.copy + group.gathered, why), Change(-group.copy - before, why), Change(group.gathered, why)]
+
+
+def _fill(group: Group) -> list[Change]:
+    """Fill the buffer of a group before it runs backward."""
+    return [Change(group.copy + group.gathered, "prefetch"), Change(-group.copy, "prefetch")]
+
+
+def _unshard(group: Group) -> list[Change]:
+    """Copy the weights from the buffer, and free it."""
+    return [Change(group.gathered, "unshard"), Change(-group.gathered, "unshard")]
+
+
+def _scatter(groups: Groups, group: Group, before: Size, *, several: bool, keeps: bool) -> list[Change]:
+    """Free the weights and the buffer scattered before, and reduce and scatter the gradients."""
+    why = "reduce-scatter"
+    accumulated = group.accumulated if several else group.gradients
+    added = -group.gradients if several and not groups.adds_in_place else 0
+    cast = [Change(group.shard, why), Change(0 if keeps else -group.reduced, why)] if groups.casts else []
+    freed, made = Change(added - group.gathered - before, "reshard"), Change(group.scatter, why)
+    return [freed, made, Change(-accumulated, why), Change(group.reduced, why), *cast]
+
+
+def buffers(groups: Groups) -> tuple[tuple[str, Size], ...]:
+    """Return the buffers that are largest together: whole weights of the root, and two buffers and gradients of a unit."""
+    unit = [maximum(*(getattr(one.group, size) for one in groups.units)) for size in ("gathered", "scatter")] if groups.units else [0, 0]
+    root = [("gathered weights outside the layers", groups.root.gathered)] if groups.root else []
+    return (*root, ("gathered weights of a layer, twice", 2 * unit[0]), ("gradients of a layer, to scatter", unit[1]))
+
+
+def traffic(groups: Groups, passes: Size, layout: Layout) -> tuple[Traffic[Size], ...]:
+    """Return the collectives of a step: bytes of whole tensors, as gathered, scattered and reduced."""
+    gathered = sum((1 + unit.reshards) * unit.group.gathered * unit.copies for unit in groups.units)
+    gathered = gathered + ((1 + groups.root_reshards) * groups.root.gathered if groups.root else 0)
+    scattered = sum(group.scatter * copies for group, copies in groups.counted)
+    reduced = sum(group.reduced * copies for group, copies in groups.counted)
+    replicas, every = layout.data_parallel == "hsdp", layout.cluster.devices
+    spans = layout.shard_degree * layout.tensor_parallel if replicas else every
+    found = (Traffic("all-gather", passes * gathered, spans), Traffic("reduce-scatter", scattered, spans))
+    return (*found, *([Traffic("all-reduce", reduced, every)] if replicas else []))

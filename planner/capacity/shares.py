@@ -1,0 +1,149 @@
+"""What one device holds of a model's weights and states, and what it allocates around a step: alone, and by data parallelism of PyTorch.
+
+Read from PyTorch 2.13: torch/distributed/fsdp/_fully_shard (FSDP2), torch/nn/parallel/distributed.py and
+torch/csrc/distributed/c10d/reducer.cpp (DDP), torch/distributed/optim/zero_redundancy_optimizer.py (ZeRO-1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heapreplace
+from types import MappingProxyType
+
+from planner.capacity import fully_shard
+from planner.capacity.figures import Traffic, Weight
+from planner.capacity.optimizers import ElementBytes
+from planner.capacity.states import States, states
+from planner.capacity.timeline import Changes
+from planner.spec.precision import separate_gradients
+from planner.spec.records import Layout, Training
+from planner.trace.decoder import Trace
+from planner.trace.sizes import Size, product
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One device's share of the weights and states.
+
+    ``weights`` are those that its optimizer updates. ``held`` is allocated throughout besides its states but gradients: gradients that
+    exist before the last pass, and DDP's buckets. ``preallocated``: gradients are added to some that exist. ``released``: those are freed
+    once the gradient is in a bucket. ``buffers`` are listed in reports.
+    """
+
+    weights: tuple[Weight[Size], ...]
+    states: States
+    held: Size
+    preallocated: bool
+    released: bool = False
+    changes: Changes = field(default_factory=lambda: MappingProxyType({}))
+    stored: tuple[Weight[Size], ...] = ()  # with padding
+    buffers: tuple[tuple[str, Size], ...] = ()
+    traffic: tuple[Traffic[Size], ...] = ()
+    which: str = "the only device"
+
+
+def share(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, number: int | None = None) -> Share:
+    """Return the share of a data-parallel device, by its number; None: the one with the largest."""
+    layout = training.layout
+    if layout is None or layout.data_degree == 1:
+        return alone(weights, training)
+    if layout.data_parallel in ("fsdp", "hsdp"):
+        return fully_sharded(forward, weights, training, layout, number or 0)
+    return replicated(weights, training, layout, number)
+
+
+def alone(weights: tuple[Weight[Size], ...], training: Training) -> Share:
+    """Return the share of a device that has everything.
+
+    Gradients exist from the start if they accumulate over several passes, or have another dtype than the weights.
+    """
+    whole, buffered = states(weights, training), training.implementation == "megatron-core"  # DistributedDataParallel's buffers
+    preallocated = buffered or training.gradient_accumulation > 1 or separate_gradients(training)
+    return Share(weights, whole, whole.gradients if preallocated else 0, preallocated, stored=weights)
+
+
+def replicated(weights: tuple[Weight[Size], ...], training: Training, layout: Layout, number: int | None) -> Share:
+    """Return the share of a device under DDP, whose buckets are as large as all gradients, and under ZeRO-1 with it.
+
+    Gradients are tensors besides the buckets, or views of them (gradient_as_bucket_view). Passes before the last one do not use the
+    buckets (no_sync): their gradients are freed as they enter them.
+    """
+    whole, several, view = states(weights, training), training.gradient_accumulation > 1, layout.gradient_as_bucket_view
+    held = whole.gradients + (whole.gradients if several else 0)  # buckets, and what earlier passes have left
+    traffic = [Traffic("all-reduce", whole.gradients, layout.cluster.devices)]
+    updated, which = weights, f"any of {layout.data_degree} equal ones"
+    if layout.data_parallel == "zero1":
+        of_each = partition(weights, layout.data_degree)
+        most = max(range(len(of_each)), key=lambda one: sum(_integer(weight.params) for weight in of_each[one]))
+        device = most if number is None else number
+        updated, which = of_each[device], f"number {device}, with the most optimizer state"
+        own = states(updated, training)
+        whole = replace(whole, lines=_with_optimizer(whole, own), optimizer=own.optimizer, paged=own.paged, step_counters=own.step_counters)
+        traffic.append(Traffic("broadcast", whole.weights, layout.cluster.devices))
+    buckets = (("gradient buckets of DDP", 0 if view and not several else whole.gradients),)
+    return Share(updated, whole, held, several or view, several and view, MappingProxyType({}), weights, buckets, tuple(traffic), which)
+
+
+def partition(weights: Iterable[Weight[Size]], degree: int) -> list[tuple[Weight[Size], ...]]:
+    """Return the weights whose state each device has: the largest first, each goes to the device with the fewest elements.
+
+    ZeroRedundancyOptimizer._partition_parameters.
+    """
+    loads, found = [(0, device) for device in range(degree)], [dict[Weight[Size], int]() for _ in range(degree)]
+    for weight in sorted(weights, key=lambda weight: -_integer(product(weight.shape))):
+        for _ in range(_integer(weight.copies)):
+            elements, device = loads[0]
+            heapreplace(loads, (elements + _integer(product(weight.shape)), device))
+            found[device][weight] = found[device].get(weight, 0) + 1
+    return [tuple(replace(weight, copies=copies) for weight, copies in one.items()) for one in found]
+
+
+def _integer(size: Size) -> int:
+    if not isinstance(size, int):
+        raise TypeError(f"which device has a weight depends on {size}")
+    return size
+
+
+def _with_optimizer(whole: States, own: States) -> tuple[fully_shard.Line, ...]:
+    """Return the lines of states, that of the optimizer from others."""
+    of_optimizer = {line.part: line for line in own.lines if line.part == "optimizer"}
+    return tuple(of_optimizer.get(line.part, line) for line in whole.lines)
+
+
+def fully_sharded(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, layout: Layout, number: int) -> Share:
+    """Return the share of a device under FSDP2, or HSDP with copies of the shards.
+
+    Every weight is cut along its first dimension into equal parts, the last ones padded; optimizer state has no padding. With a master copy
+    of the weights, that is what is cut, and the weights of lower precision exist only after they are gathered. The passes before the last
+    one do not reduce gradients, so these stay whole (set_requires_gradient_sync).
+    """
+    replicas, shards = layout.data_parallel == "hsdp", layout.shard_degree if layout.data_parallel == "hsdp" else layout.data_degree
+    padded, own = (tuple(fully_shard.part(weight, shards, place) for weight in weights) for place in (None, number % shards))
+    stored, optimizer = states(padded, training), states(own, training)
+    each = ElementBytes.by_recipe(training)
+    gradients = stored.gradients // each.gradient * (each.master or each.gradient)
+    lines = _with_optimizer(stored, optimizer)
+    if each.master:
+        lines = tuple(fully_shard.gathered_line(line, gradients) for line in lines)
+    mine = replace(
+        optimizer,
+        lines=lines,
+        weights=0 if each.master else stored.weights,
+        master_weights=stored.master_weights,
+        gradients=gradients,
+        average=stored.average,
+    )
+    several = training.gradient_accumulation > 1
+    groups = fully_shard.groups(forward, weights, training, shards)
+    changes = fully_shard.changes(groups, several=several, replicas=replicas)
+    held = sum(group.accumulated * copies for group, copies in groups.counted) if several else 0
+    buffers = (*fully_shard.buffers(groups), *([("gradients of earlier passes, whole", held)] if several else []))
+    sent = fully_shard.traffic(groups, training.gradient_accumulation, layout)
+    which = f"shard {number % shards} of {shards}: the first ones have the most rows of uneven weights"
+    return Share(own, mine, held, several and groups.adds_in_place, False, changes, padded, buffers, sent, which)
+
+
+def total(traffic: Sequence[Traffic[Size]], collective: str) -> Size:
+    """Return the bytes of one kind of collective."""
+    return sum(one.bytes for one in traffic if one.collective == collective)

@@ -1,0 +1,54 @@
+"""Several devices in reports: whether a step fits, the memory and the traffic of the device with the largest peak."""
+
+from __future__ import annotations
+
+from planner.capacity.figures import Fleet, Plan
+from planner.report import units
+from planner.report.breakdown import Section
+
+
+def verdict(fleet: Fleet) -> str:
+    """Return whether a step fits into the memory of a device, and by how much."""
+    return f"yes, {units.memory(fleet.free_bytes)} free" if fleet.free_bytes >= 0 else f"no, {units.memory(-fleet.free_bytes)} over"
+
+
+def cluster(fleet: Fleet) -> str:
+    """Return the number, name and memory of the devices."""
+    of = fleet.layout.cluster
+    return f"{units.exact(of.devices)} × {of.device} ({units.memory(of.memory_bytes)}, {units.memory(of.reserve_bytes)} reserved)"
+
+
+def memory(plan: Plan) -> Section:
+    """Show the memory of the device with the largest peak, by part, and the verdict."""
+    name, fleet, used = "Memory of a device", plan.fleet, plan.memory
+    if fleet is None:
+        return Section(name)
+    parts = (
+        *((state.part, state.total_bytes) for state in used.states if state.total_bytes),
+        *((what, size) for what, size in fleet.buffers if size),
+        ("saved for backward", used.activations_bytes),
+        ("peak: parts above as far as they live together, and temporary tensors", used.peak_bytes),
+        ("reserve", fleet.layout.cluster.reserve_bytes),
+    )
+    rows = tuple((what, units.exact(size), units.memory(size)) for what, size in parts)
+    notes = (
+        f"Fits: {verdict(fleet)}, on {cluster(fleet)}.",
+        f"Device: {fleet.fullest}. It stores {units.exact(fleet.params)} parameters.",
+    )
+    return Section(name, ("part", "bytes", ""), "lrr", rows, notes=notes)
+
+
+def traffic(plan: Plan) -> Section:
+    """Show what the device communicates in a step: whole tensors, by collective and link."""
+    name, fleet = "Communication of a device per step", plan.fleet
+    if fleet is None:
+        return Section(name)
+    per_node = fleet.layout.cluster.per_node
+    rows = (
+        (one.collective, units.exact(one.bytes), units.memory(one.bytes), "inside nodes" if one.spans <= per_node else "between nodes")
+        for one in fleet.traffic
+    )
+    return Section(name, ("collective", "bytes of whole tensors", "", "link"), "lrrl", tuple(rows))
+
+
+SECTIONS = (memory, traffic)

@@ -1,0 +1,105 @@
+"""Training steps on several devices as PyTorch 2.13 runs them: the table and the plans of its rows.
+
+Rows of ``tests/data/fleet_steps.csv`` are one rank each: the real FSDP2, DDP and ZeroRedundancyOptimizer on a fake process group, which
+allocates every buffer and sends nothing; fake tensors on a fake GPU, or real ones on a CPU. ``data`` names the parallelism, ``shard`` the
+ranks of a copy under HSDP, ``group`` and ``reshard`` FSDP2's groups, ``prec`` mp its mixed precision, ``micro`` the accumulated passes
+(without synchronization until the last), ``bucket_view`` gradient_as_bucket_view. Other columns are those of ``training_steps``. Bytes are
+of the second step: ``param_bytes`` with padding, ``optim_bytes`` with the step counters of all weights, ``start_bytes`` before the first
+pass, ``after_*`` between the phases, ``peak_*`` in them; collectives by the whole tensors that they gather, scatter, reduce or broadcast.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from planner.capacity.figures import Memory
+from planner.capacity.parameters import parameters
+from planner.capacity.plan import memory
+from planner.capacity.shares import Share, share
+from planner.spec.records import Cluster, Layout, Model, Training
+from planner.trace.decoder import trace
+from planner.trace.sizes import Size, maximum
+from tests.capacity import training_steps
+
+TABLE = Path(__file__).parent.parent / "data" / "fleet_steps.csv"
+PRECISIONS = {"fp32": "fp32", "bf16": "bf16", "mp": "bf16-master"}
+RESHARD = {"auto": "auto", "true": "always", "false": "never"}
+OUTSIDE = {"sdpa_backend": "", "dropout": "0", "loss": "ce", "keep_logits": "False", "attn": "", "tied": "False"}
+
+
+def cases() -> list[dict[str, str]]:
+    """Return the rows of the table."""
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def layout(case: dict[str, str]) -> Layout:
+    """Return the layout of a case."""
+    cluster = Cluster("device", 80 << 30, int(case["dp"]))
+    return Layout(
+        cluster,
+        data_parallel=case["data"],  # type: ignore[arg-type]  # the columns have names of the spec language
+        shard_degree=int(case["shard"] or 1),
+        shard_group=case["group"],  # type: ignore[arg-type]
+        reshard_after_forward=RESHARD[case["reshard"]],  # type: ignore[arg-type]
+        gradient_as_bucket_view=case["bucket_view"] == "True",
+    )
+
+
+def setting(case: dict[str, str]) -> tuple[Model, Training]:
+    """Return the model and the training of a case. The loss is computed outside the model."""
+    cfg = {"nctx": int(case["n"]), **json.loads(case["cfg"])}
+    known = {**case, **OUTSIDE, "cfg": json.dumps(cfg), "ckpt": str(case["ckpt"] == "full"), "prec": "bf16"}
+    training = replace(
+        training_steps.training(known),
+        precision=PRECISIONS[case["prec"]],  # type: ignore[arg-type]
+        gradient_dtype=case["prec"] if case["prec"] in ("fp32", "bf16") else case["reduce_dtype"],  # type: ignore[arg-type]
+        loss="cross_entropy_float32",
+        gradient_accumulation=int(case["micro"]),
+        layout=layout(case),
+    )
+    return training_steps.model(known), training
+
+
+def figures(case: dict[str, str]) -> dict[str, Size]:
+    """Return the planned values of the table's columns."""
+    model, training = setting(case)
+    forward = trace(model, training)
+    weights = parameters(forward).weights
+    held = share(forward, weights, training, int(case["rank"]))
+    used = memory(forward, held, training)
+    return _held(case, held, used, sum(weight.params for weight in weights)) | _allocated(used) | _sent(held)
+
+
+def _held(case: dict[str, str], held: Share, used: Memory[Size], params: Size) -> dict[str, Size]:
+    states, replicated = held.states, case["data"] in ("ddp", "zero1")
+    earlier = held.held - (states.gradients if replicated else 0)  # what earlier passes have left is not there before the first
+    return {
+        "params_local": params if replicated else sum(weight.params for weight in held.weights),
+        "param_bytes": states.weights + states.master_weights,
+        "grad_bytes": states.gradients,
+        "optim_bytes": states.optimizer + 4 * sum(weight.copies for weight in held.weights),
+        "saved_bytes": used.activations_bytes,
+        "start_bytes": used.live.start - (earlier if case["micro"] != "1" else 0),
+    }
+
+
+def _allocated(used: Memory[Size]) -> dict[str, Size]:
+    forward, loss, backward, optimizer = (phase.peak_bytes for phase in used.phases)
+    of_loss = 4  # the table's program no longer has the loss
+    return {
+        "after_fwd_bytes": used.live.after_forward,
+        "after_bwd_bytes": used.live.after_backward - of_loss,
+        "peak_fwd": maximum(forward, loss),
+        "peak_bwd": backward,
+        "peak_opt": optimizer - of_loss,
+        "peak_bytes": used.peak_bytes,
+    }
+
+
+def _sent(held: Share) -> dict[str, Size]:
+    sent: dict[str, Size] = {f"{kind}_bytes": 0 for kind in ("all_gather", "reduce_scatter", "all_reduce", "broadcast")}
+    return sent | {f"{one.collective.replace('-', '_')}_bytes": one.bytes for one in held.traffic}
