@@ -36,7 +36,7 @@ def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str
     found = {
         "layout.data_parallel zero2": kind == "zero2",
         f"layout.offload {layout.offload}": layout.offload != "none",
-        "implementation megatron with several devices": training.implementation == "megatron",
+        f"implementation {training.implementation} with several devices": training.implementation in ("megatron", "megatron-core"),
         "model.prediction with several devices": model.prediction,
         f"precision {training.precision} with data_parallel {kind}": master and kind not in ("fsdp", "hsdp"),
         f"optimizer {training.optimizer} with optimizer_kernel {kernel} and data_parallel {kind}": updates_parts,
