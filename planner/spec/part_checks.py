@@ -64,11 +64,21 @@ def unused_mixers(document: Document) -> Problems:
 
 
 def shared_kv(document: Document) -> Problems:
-    """Keys and values can be shared only with an earlier layer."""
-    first = next((settings for settings in _layers(document) if attends(settings)), None)
-    if first and first.get("attention.shared_kv"):
-        message = "the first layer with attention has no earlier layer whose keys and values it could share"
-        yield first.problem("attention.shared_kv", "shared-kv", message, "set shared_kv in the run of the layers that share them")
+    """Keys and values can be shared only with an earlier layer, which has as many of the same width."""
+    earlier = set[tuple[int, int]]()
+    for settings in filter(attends, _layers(document)):
+        with suppress(Unresolved):
+            heads = n_kv_heads(settings), head_dim(settings)
+            if not settings.get("attention.shared_kv"):
+                earlier.add(heads)
+            elif heads not in earlier:
+                none = "the first layer with attention has no earlier layer whose keys and values it could share"
+                other = f"no earlier layer has keys and values to share with n_kv_heads {heads[0]} and head_dim {heads[1]}"
+                message = other if earlier else none
+                yield settings.problem(
+                    "attention.shared_kv", "shared-kv", message, "set shared_kv in the run of the layers that share them"
+                )
+                return
 
 
 def needed_keys(settings: Settings) -> Problems:

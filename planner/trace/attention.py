@@ -14,7 +14,7 @@ from planner.trace import pytorch
 from planner.trace.blocks import linear, norm
 from planner.trace.implementation import Scores
 from planner.trace.mixers.operators import softplus
-from planner.trace.positions import PositionTables, kind_of_keys, position_scale
+from planner.trace.positions import PositionTables, position_scale
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import Size, exceeds_one
 from planner.trace.tape import Saved, Tape
@@ -108,9 +108,9 @@ def heads(
         op.keep_alive(t, *unrotated)
     q, k = rescaled(t, layer, kind, qk_norm, (q, k), positions.query_scale(layer))
     if kind.shared_kv:
-        k, v = positions.keys_and_values[kind_of_keys(kind)]
+        k, v = positions.earlier(kind)
     else:
-        positions.keys_and_values[kind_of_keys(kind)] = k, v
+        positions.provide(kind, k, v)
     return q, k, v
 
 

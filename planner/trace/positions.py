@@ -35,7 +35,7 @@ class PositionTables:
             self.masks = {window: t.implementation.mask(t, B, n, window) for window in windows}
             shared = t.modules.query_scale == "shared" and any(layer.positions.type == "none" for layer in layers)
             self.scale = position_scale(t, n, "float32") if shared else None  # of queries without rotation
-        self.keys_and_values: dict[tuple[Size | None, ...], tuple[Tensor, Tensor]] = {}  # of the latest layer with its own, by their kind
+        self.keys_and_values: dict[tuple[Size | None, ...], tuple[Tensor, Tensor]] = {}
         self.per_layer: Tensor | None = None
         tables = (table for tables in self.tables.values() for table in tables)
         self.shared = (*tables, *([ids] if ids else []), *self.biases.values())
@@ -58,10 +58,21 @@ class PositionTables:
     def of(self, layer: Layer) -> tuple[Tensor, ...]:
         """Return the tensors passed to a layer: those that all layers share, its mask, and keys and values of an earlier layer."""
         kind = layer.attention
-        keys = self.keys_and_values[kind_of_keys(kind)] if kind and kind.shared_kv else ()
+        keys = self.earlier(kind) if kind and kind.shared_kv else ()
         mask = self.masks[self.window(layer)] if attends(layer) else None
         optional = (mask, self.query_scale(layer), self.per_layer)
         return (*self.shared, *(tensor for tensor in optional if tensor), *keys)
+
+    def provide(self, kind: Attention, keys: Tensor, values: Tensor) -> None:
+        """Provide the keys and values of a layer to later ones."""
+        self.keys_and_values |= dict.fromkeys(
+            [(kind.n_kv_heads, kind.head_dim), (kind.n_kv_heads, kind.head_dim, kind.window)], (keys, values)
+        )
+
+    def earlier(self, kind: Attention) -> tuple[Tensor, Tensor]:
+        """Return keys and values of the latest layer with its own, as many and as wide: one with the same window, if there is one."""
+        heads = kind.n_kv_heads, kind.head_dim
+        return self.keys_and_values.get((*heads, kind.window)) or self.keys_and_values[heads]
 
     def query_scale(self, layer: Layer) -> Tensor | None:
         """Return the factor per position by which a layer without rotary positions multiplies its queries, if it does."""
@@ -81,11 +92,6 @@ def frequencies(t: Tape, layer: Layer) -> tuple[Size, bool]:
     windowed = layer.attention is not None and layer.attention.window is not None
     whole = layer.attention.head_dim if layer.attention and t.modules.tables_of_whole_heads else layer.positions.rotary_dim
     return whole, windowed and t.modules.tables_per_window
-
-
-def kind_of_keys(attention: Attention) -> tuple[Size | None, ...]:
-    """Return what keys have in common with those of an earlier layer that may provide them: number, width and window."""
-    return attention.n_kv_heads, attention.head_dim, attention.window
 
 
 def attends(layer: Layer) -> bool:

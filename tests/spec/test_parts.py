@@ -441,6 +441,9 @@ training: {count_prediction: true}
   attention: {shared_kv: true, qkv: separate}
     8:26: error[shared-kv]: the first layer with attention has no earlier layer whose keys and values it could share; \
 set shared_kv in the run of the layers that share them
+  attention: {qkv: separate}\\n  layers: [{}, {n_kv_heads: 2, attention: {shared_kv: true}}]
+    9:55: error[shared-kv]: no earlier layer has keys and values to share with n_kv_heads 2 and head_dim 12; \
+set shared_kv in the run of the layers that share them
   layers: [{}, {attention: {shared_kv: true}}]
     8:40: error[reused-keys]: shared_kv: keys and values are an earlier layer's, so that q, k and v cannot be one matrix; \
 write attention.qkv: separate
@@ -507,7 +510,7 @@ training: {attention_kernel: efficient, device: cpu}
 training: {optimizer_kernel: foreach, optimizer: lion}
     8:30: error[optimizer-kernel]: optimizer_kernel requires optimizer: adamw or adam, not lion; remove it, or write optimizer: adamw
 training: {loss: linear_cross_entropy, keep_logits: true}
-    8:53: error[keep-logits]: keep_logits requires loss: default or cross_entropy or cross_entropy_shifted, not linear_cross_entropy; \
+    8:53: error[keep-logits]: keep_logits requires loss: default or cross_entropy or cross_entropy_shifted or cross_entropy_float32, not linear_cross_entropy; \
 remove it, or write loss: default
 """
 
