@@ -92,6 +92,7 @@ class ModelClass:
     gate_in_queries: bool = False  # the projection of queries also returns the scores of their gate, head by head
     tables_per_sequence: bool = False  # rotary cosines and sines are made for each sequence
     scales_mixers: bool = False  # inputs and outputs of mixers and attention are scaled, also by a vector of constants
+    norm_in_first_layer: bool = False  # the first layer normalizes the embeddings
     residual_in_float32: bool = False  # the first layer casts the residual stream to float32; norms read it in the weights' dtype
     normalizes_selected: bool = False  # Mamba normalizes dt, B and C without a weight, and stores weights of one in buffers
 
@@ -266,7 +267,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     "falcon_mamba": ModelClass(position_ids=False, residual_in_float32=True, normalizes_selected=True),
     "mamba": ModelClass(position_ids=False, residual_in_float32=True),
     "mamba2": ModelClass(position_ids=False, residual_in_float32=True),
-    "granitemoehybrid": ModelClass(scores_chosen="float32", fused_gate_up=True),
+    "granitemoehybrid": ModelClass(position_ids=False, scores_chosen="float32", fused_gate_up=True),
     "nemotron_h": ModelClass(scales_in_float32=True, casts_norm_weight=True),
     "olmo_hybrid": ModelClass(scales_in_float32=True, tables_in_float32=True, normalizes_each=True, delta_projections="separate"),
     **dict.fromkeys(
@@ -275,7 +276,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     ),
     "qwen3_next": ModelClass(gate_in_queries=True, normalizes_each=True),
     "recurrent_gemma": ModelClass(scale_in_bfloat16=True, tables_in_attention=True),
-    "rwkv": ModelClass(position_ids=False),
+    "rwkv": ModelClass(position_ids=False, norm_in_first_layer=True),
 }
 
 

@@ -9,7 +9,7 @@ from planner.spec.records import Model, PerLayerEmbedding, Run, Training
 from planner.trace import blocks
 from planner.trace import primitives as op
 from planner.trace.implementations import IMPLEMENTATIONS
-from planner.trace.layers import declare, decoder_layer, recomputed
+from planner.trace.layers import declare, decoder_layer, first_layer, recomputed
 from planner.trace.losses import chunked_cross_entropy, finished, loss
 from planner.trace.positions import PositionTables
 from planner.trace.prediction import predict
@@ -220,7 +220,7 @@ def _embedded(t: Tape, model: Model, x: Tensor) -> Tensor:
             if t.implementation.constant_buffers:
                 t.buffer("weights", (model.context_length + t.modules.more_sinusoids, model.d_model), dtype)
             x = op.add(t, x, op.constant(t, (n, model.d_model), dtype))
-    if model.embedding_norm:
+    if model.embedding_norm and not t.modules.norm_in_first_layer:
         x = blocks.norm(t, model.norm, x, "embed_norm")
     return t.show("embedded", x)
 
@@ -228,18 +228,19 @@ def _embedded(t: Tape, model: Model, x: Tensor) -> Tensor:
 def _run(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, first: Size | None) -> Tensor:
     """Run a layer group. ``first`` is the number of its first layer, None if the model has no other group."""
 
-    def stack(count: Size, first: Size | None, x: Tensor) -> Tensor:
+    def stack(count: Size, first: Size | None, x: Tensor, *, of_model: bool = False) -> Tensor:
         for number, layer in enumerate(run.layers):
             label = "N" if first is None else _label(first + number, count, len(run.layers))
+            layer_of = first_layer if of_model and number == 0 else decoder_layer
             with t.at(f"layers.{label}", "other"), t.unit(f"layers.{label}"):
-                x = recomputed(t, partial(decoder_layer, t, layer, positions), x, *positions.of(layer))
+                x = recomputed(t, partial(layer_of, t, layer, positions), x, *positions.of(layer))
                 t.show("residual stream", x)
         return x
 
     count = run.count
-    if t.modules.residual_in_float32 and x.dtype != "float32":  # only the first layer's input is not yet in float32
-        x = t.repeat(1, partial(stack, 1, first or 0), x)
-        count, first = count - 1, None if first is None else first + len(run.layers)
+    if first in {None, 0} and (t.modules.residual_in_float32 or t.modules.norm_in_first_layer):
+        x = t.repeat(1, partial(stack, 1, 0, of_model=True), x)
+        count, first = count - 1, None if first is None else len(run.layers)
         if count == 0:
             return x
     body = partial(stack, count, first)

@@ -70,6 +70,13 @@ def decoder_layer(t: Tape, layer: Layer, positions: PositionTables, x: Tensor) -
     return x
 
 
+def first_layer(t: Tape, layer: Layer, positions: PositionTables, x: Tensor) -> Tensor:
+    """Run the first layer, which normalizes the embeddings in some classes."""
+    if t.model.embedding_norm and t.modules.norm_in_first_layer:
+        x = norm(t, t.model.norm, x, "pre_ln")
+    return decoder_layer(t, layer, positions, x)
+
+
 def recomputed(t: Tape, body: Sublayer, x: Tensor, *tables: Tensor) -> Tensor:
     """Run a layer. Full recomputation saves only its input and the tables that layers share, selective recomputation outputs too."""
     selective = t.training.recompute == "selective"
