@@ -15,7 +15,7 @@ from planner.spec.part_checks import attends
 from planner.spec.precision import RECIPES
 from planner.spec.problems import Problem, quote
 from planner.spec.records import Layer, Norm, Training
-from planner.spec.records.training import CHOOSES_KERNEL, FUSED
+from planner.spec.records.training import CHOOSES_KERNEL
 from planner.spec.resolve import data_degree, has_feed_forward, head_dim, n_kv_heads, sequence_length, step_tokens
 from planner.spec.settings import Document, Settings, Unresolved
 
@@ -264,16 +264,15 @@ def kernels(settings: Settings, _: Document) -> Problems:
 
 
 def capped_scores(settings: Settings, document: Document) -> Problems:
-    """Fused attention cannot cap the scores."""
+    """Fused attention cannot cap the scores. Classes of transformers that cap them have none."""
     implementation = settings.get("implementation")
-    if implementation not in (*CHOOSES_KERNEL, "torchtitan"):
+    if implementation == "transformers" or implementation not in (*CHOOSES_KERNEL, "torchtitan"):
         return
-    eager = f"{implementation}-eager" if implementation in FUSED else "pytorch-eager"
     for layer in (layer for group in document.groups for layer in group.layers):
         if attends(layer) and layer.get_or_none("attention.logit_softcap") is not None:
             section, key = (settings, "implementation") if settings.written("implementation") else (layer, "attention.logit_softcap")
             message = f"the fused attention of implementation {implementation} cannot cap the scores (attention.logit_softcap)"
-            yield section.problem(key, "softcap", message, f"write training.implementation: {eager}")
+            yield section.problem(key, "softcap", message, "write training.implementation: pytorch-eager")
 
 
 def capped_logits(settings: Settings, document: Document) -> Problems:

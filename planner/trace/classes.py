@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from planner.spec.records import Model, ModelType
@@ -297,5 +297,8 @@ def modeled_class(model: Model) -> ModelType:
 
 
 def class_of(model: Model) -> ModelClass:
-    """Return the differences of the model's class."""
-    return CLASSES[modeled_class(model)]
+    """Return the differences of the model's class. A class that caps scores has no fused attention, which refuses that."""
+    its = CLASSES[modeled_class(model)]
+    kinds = (layer.attention for run in model.runs for layer in run.layers)
+    capped = any(kind and kind.logit_softcap is not None for kind in kinds)
+    return replace(its, fused_attention=False) if capped else its

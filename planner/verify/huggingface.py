@@ -28,7 +28,8 @@ def build(model: Model, training: Training, device: torch.device, dtype: torch.d
         raise CannotMeasureError(f"transformers cannot be imported ({error}); pip install transformers") from error
     family = family_of(model)
     config = getattr(transformers, family.config)(**family.keys(model, float(training.dropout)))
-    return module_of(config, getattr(transformers, family.model), training, device, dtype)
+    make = getattr(transformers, family.model)
+    return module_of(config, make, training, device, dtype, sdpa=make._supports_sdpa)  # noqa: SLF001 - no public name
 
 
 def module_of(
@@ -37,12 +38,17 @@ def module_of(
     training: Training,
     device: torch.device,
     dtype: torch.dtype,
+    *,
+    sdpa: bool = True,
 ) -> nn.Module:
-    """Return a module of transformers, ready to train with the training's attention and recomputation."""
+    """Return a module of transformers, ready to train with the training's attention and recomputation.
+
+    ``sdpa``: whether the class supports it; otherwise its default is eager attention.
+    """
     import torch
     from transformers.initialization import no_init_weights
 
-    config._attn_implementation = ATTENTION.get(training.implementation, "sdpa")  # noqa: SLF001 - the config's only setting for it
+    config._attn_implementation = ATTENTION.get(training.implementation, "sdpa") if sdpa else "eager"  # noqa: SLF001 - no other setting
     config.use_cache = training.kv_cache
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)

@@ -426,9 +426,9 @@ write mixer: mamba, or remove it; write mamba: none where it comes from elsewher
   attention: {logit_softcap: 50.0}
     8:30: error[softcap]: the fused attention of implementation pytorch cannot cap the scores (attention.logit_softcap); \
 write training.implementation: pytorch-eager
-  attention: {logit_softcap: 50.0}\\ntraining: {implementation: transformers}
-    9:28: error[softcap]: the fused attention of implementation transformers cannot cap the scores (attention.logit_softcap); \
-write training.implementation: transformers-eager
+  attention: {logit_softcap: 50.0}\\ntraining: {implementation: torchtitan}
+    9:28: error[softcap]: the fused attention of implementation torchtitan cannot cap the scores (attention.logit_softcap); \
+write training.implementation: pytorch-eager
   head: {logit_softcap: 30.0}\\ntraining: {loss: linear_cross_entropy}
     9:18: error[softcap]: loss linear_cross_entropy projects by the head itself and cannot cap the logits (head.logit_softcap); \
 write loss: cross_entropy
@@ -536,6 +536,7 @@ def test_rejected(heads: Heads, minimal: str, line: str, expected: list[str]) ->
         "  attention: {window: 64}",
         "  attention: {window: none, logit_softcap: none}",
         "  attention: {logit_softcap: 50}\ntraining: {implementation: megatron}",
+        "  attention: {logit_softcap: 50}\ntraining: {implementation: transformers}",
         "  attention: {logit_softcap: 50}\n  layers: [{count: 2, attention: {logit_softcap: none}}]",
         "  experts: none",
         "  mamba: none\n  prediction: none\n  per_layer_embedding: none",
