@@ -53,6 +53,7 @@ class ModelClass:
     tables_per_layer: bool = False  # every layer repeats its own cosines and sines from half of the shared ones
     tables_per_window: bool = False  # layers with and without a window have their own frequencies, cosines and sines
     tables_in_attention: bool = False  # every attention makes its own cosines and sines, in the dtype of its values
+    unused_frequencies: bool = False  # the model stores frequencies once more, and computes nothing from them
     tables_of_whole_heads: bool = False  # cosines and sines of all channels of a head, also of those that are not rotated
     rotates_in_float32: bool = False  # casts queries and keys to float32 and back
     half_tables: bool = False  # rotary cosines and sines of half the channels, by which each half is multiplied
@@ -203,8 +204,10 @@ CLASSES: dict[ModelType, ModelClass] = {
     ),
     "lara_mini": ModelClass(scales_in_float32=True, casts_norm_weight=True, normalizes_each=True, router="cast", scores_like_input=True),
     "lfm3": ModelClass(tables_in_float32=True, tables_per_window=True, tables_of_whole_heads=True, normalizes_each=True),
-    "granite_swa": ModelClass(fused_attention=False, scales_by_sinks=True),
-    "granitemoe_swa": ModelClass(fused_attention=False, scales_by_sinks=True, scores_chosen="float32", fused_gate_up=True),
+    "granite_swa": ModelClass(fused_attention=False, scales_by_sinks=True, unused_frequencies=True),
+    "granitemoe_swa": ModelClass(
+        fused_attention=False, scales_by_sinks=True, unused_frequencies=True, scores_chosen="float32", fused_gate_up=True
+    ),
     "hy_v3": ModelClass(normalization="apart"),
     "laguna": ModelClass(
         joins_rotated=True,

@@ -104,7 +104,7 @@ def rotary_tables(t: Tape, n: Size, rotary_dim: Size) -> tuple[Tensor, Tensor]:
     if t.modules.stored_tables:
         return stored_tables(t, n, rotary_dim)
     if t.implementation.constant_buffers:
-        for name in ("inv_freq", "original_inv_freq"):
+        for name in ("inv_freq", "original_inv_freq", *(("unused.inv_freq", "unused.original_inv_freq") * t.modules.unused_frequencies)):
             t.buffer(name, (rotary_dim // 2,), "float32")
     if t.modules.complex_tables:
         (both,) = t.record("polar", [], [t.tensor((n, rotary_dim), "float32", needs_grad=False)], by=rotary_tables)
