@@ -37,6 +37,10 @@ class ModelClass:
     multiplies_mask: bool = False  # eager attention multiplies scores by a stored mask in the weights' dtype, and there is no other mask
     floors_scores: bool = False  # eager attention takes the maximum of its masked scores and the smallest number
     dynamic_mask: bool = False  # each layer makes its mask of its values: a factor per KV head and key, filled by the causal mask
+    fills_probabilities: bool = False  # eager attention fills scores, and after the softmax probabilities, by an int32 mask
+    prompts: bool = False  # a learned prompt precedes each sequence; layers share a learned bias of scores
+    unshifted_loss: bool = False  # the loss reads the logits in their dtype, and labels that are not shifted
+    divides_input: bool = False  # RMSNorm multiplies its input by the float32 root, not the input's float32 copy
     scale_buffer: bool = True  # the scale of the embedding is a buffer
     scale_in_bfloat16: bool = False  # in bfloat16 for any dtype of the model, and cast to that of the embedding
     more_sinusoids: int = 0  # rows of the buffer of sinusoidal positions besides those of the context
@@ -148,6 +152,16 @@ CLASSES: dict[ModelType, ModelClass] = {
         scores_like_input=True,
         shared_first=True,
     ),
+    "cpmant": ModelClass(
+        residual_dropout=True,
+        position_ids=False,
+        fused_attention=False,
+        softmax_in_float32=False,
+        fills_probabilities=True,
+        prompts=True,
+        divides_input=True,
+        unshifted_loss=True,
+    ),
     "ctrl": ModelClass(residual_dropout=True, position_ids=False, softmax_in_float32=False, scale_buffer=False),
     "deepseek_v2": ModelClass(router="float32", complex_tables=True),
     "falcon": ModelClass(explicit_mask=True, grouped_heads=False, indexed_kv=True, softmax_in_float32=False, alibi="square_per_sequence"),
@@ -202,7 +216,14 @@ CLASSES: dict[ModelType, ModelClass] = {
         scale_buffer=False,
         more_sinusoids=2,
     ),
-    "lara_mini": ModelClass(scales_in_float32=True, casts_norm_weight=True, normalizes_each=True, router="cast", scores_like_input=True),
+    "lara_mini": ModelClass(
+        scales_in_float32=True,
+        casts_norm_weight=True,
+        normalizes_each=True,
+        router="cast",
+        scores_like_input=True,
+        delta_projections="joined",
+    ),
     "lfm3": ModelClass(tables_in_float32=True, tables_per_window=True, tables_of_whole_heads=True, normalizes_each=True),
     "granite_swa": ModelClass(fused_attention=False, scales_by_sinks=True, unused_frequencies=True),
     "granitemoe_swa": ModelClass(

@@ -13,6 +13,8 @@ from planner.trace.layers import declare, decoder_layer, first_layer, recomputed
 from planner.trace.losses import chunked_cross_entropy, finished, loss
 from planner.trace.positions import PositionTables
 from planner.trace.prediction import predict
+from planner.trace.prompts import embedded, learned_bias, without_prompts
+from planner.trace.prompts import prompts as prompts_of
 from planner.trace.sizes import Size, product
 from planner.trace.tape import Buffer, Node, Parameter, Shape, Tape, Unit
 from planner.trace.tensor import Tensor
@@ -55,12 +57,16 @@ def trace(model: Model, training: Training) -> Trace:
         targets = t.tensor((B, n), "int64", needs_grad=False)
     with t.at("model"):
         t.boundary(WHOLE, starts=True)
+        t.declared = declared = {f"{t.path}.{item.name}": item for item in model.extra}
+        prompts = prompts_of(t)
         with t.unit(EMBEDDING):
-            table, project_in = _tables(t, model)
+            table, project_in = _tables(t, model, prompts.rows)
             embed = partial(_look_up, t, table, project_in)
-            x = embed(ids)
+            x, alive = embedded(t, ids, prompts, embed) if t.modules.prompts else (embed(ids), [])
         x = t.implementation.drop(t, _embedded(t, model, x))
-        positions = PositionTables(t, model, B, n)
+        positions = PositionTables(t, model, B, n + prompts.length)
+        if t.modules.prompts:
+            positions.learned = learned_bias(t, x)
         if model.per_layer_embedding:
             positions.per_layer = per_layer_inputs(t, model, model.per_layer_embedding, ids, x)
         first, runs = 0, apart(model.runs) if t.divided else model.runs
@@ -72,8 +78,9 @@ def trace(model: Model, training: Training) -> Trace:
         t.boundary(HEAD, starts=True)
         if model.final_norm:
             x = blocks.norm(t, model.norm, x, "norm")
-        op.keep_alive(t, *positions.all)
-        declare(t, model.extra, x)
+        op.keep_alive(t, *positions.all, *alive, *([positions.learned] if positions.learned else []))
+        declare(t, declared.values(), x)
+        whole, x = x, without_prompts(t, x, n) if t.modules.prompts else x
         with t.at("project_out", "other"):
             width = table.shape[1]
             project_out = None if model.embedding_dim is None else t.weight("weight", (width, model.d_model), "linear: out · in")
@@ -83,6 +90,8 @@ def trace(model: Model, training: Training) -> Trace:
     t.units.append(Unit(HEAD, last, len(t.parameters), 1))
     score = partial(_score, t, project_out, head, bias)
     loss = score(x, targets)
+    if t.modules.prompts:
+        op.keep_alive(t, whole)
     if model.prediction and training.count_prediction:
         predict(t, model.prediction, positions, x, (ids, targets), loss, embed, score)
     recorded = tuple(t.nodes), tuple(t.parameters), tuple(t.stacks), tuple(t.units), tuple(t.buffers), tuple(t.shapes)
@@ -108,10 +117,10 @@ def new_tape(model: Model, training: Training) -> Tape:
     return Tape(IMPLEMENTATIONS[training.implementation], model, training)
 
 
-def token_rows(t: Tape, width: Size | None, why: str) -> Tensor:
-    """Return a weight with a row of the given width, or one element, per token of the padded vocabulary."""
+def token_rows(t: Tape, width: Size | None, why: str, *, more: Size = 0) -> Tensor:
+    """Return a weight with a row of the given width, or one element, per token of the padded vocabulary, and ``more`` rows."""
     V, padded = t.model.vocab_size, t.model.padded_vocab_size
-    shape, a_row = ((padded,), 1) if width is None else ((padded, width), width)
+    shape, a_row = ((padded,), 1) if width is None else ((padded + more, width), width)
     return t.weight("bias" if width is None else "weight", shape, why, padding=(padded - V) * a_row)
 
 
@@ -182,11 +191,11 @@ def _end(t: Tape) -> None:
     t.boundary(WHOLE, starts=False)
 
 
-def _tables(t: Tape, model: Model) -> tuple[Tensor, Tensor | None]:
+def _tables(t: Tape, model: Model, more_rows: Size) -> tuple[Tensor, Tensor | None]:
     """Return the token embedding, and the projection to the residual stream if their widths differ."""
     width = model.d_model if model.embedding_dim is None else model.embedding_dim
     with t.at("embed_tokens", "embedding"):
-        table = token_rows(t, width, "token embedding: V · width")
+        table = token_rows(t, width, "token embedding: V · width", more=more_rows)
         if model.embedding_scale:
             scale_buffer(t)
     with t.at("project_in", "other"):

@@ -72,13 +72,16 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
         scores = multiplied(t, scores, bias) if kind.multiplies_mask else op.add(t, scores, bias)
     scores = floored(t, scores) if kind.floors_scores else scores
     if terms.mask:
-        scores = filled(t, scores, terms.mask) if terms.mask.dtype == "bool" else op.add(t, scores, terms.mask)
+        scores = op.add(t, scores, terms.mask) if terms.mask.dtype == scores.dtype else filled(t, scores, hidden(t, terms.mask))
     if kind.appends_sinks:
         probabilities = op.cast(t, softmax_with_sinks(t, scores, terms.sinks), dtype)
     else:
         if not kind.scales_by_sinks:
             pytorch.note_sinks(t, terms)
-        probabilities = op.cast(t, op.softmax(t, op.cast(t, scores, "float32") if wide else scores), dtype)
+        probabilities = op.softmax(t, op.cast(t, scores, "float32") if wide else scores)
+        if kind.fills_probabilities and terms.mask:
+            probabilities = filled(t, probabilities, hidden(t, terms.mask))
+        probabilities = op.cast(t, probabilities, dtype)
     if wide:
         op.keep_alive(t, scores)
     probabilities = pytorch.drop(t, probabilities)
@@ -115,6 +118,11 @@ def floored(t: Tape, scores: Tensor) -> Tensor:
 def filled(t: Tape, scores: Tensor, mask: Tensor) -> Tensor:
     """Fill masked scores with the smallest number. Saves the mask."""
     return t.record("masked_fill", [scores, mask], [op.like(t, scores)], [Saved(mask, "causal mask")], by=filled)[0]
+
+
+def hidden(t: Tape, mask: Tensor) -> Tensor:
+    """Return a Boolean mask itself, or where another one is zero."""
+    return mask if mask.dtype == "bool" else t.record("eq", [mask], [t.tensor(mask.shape, "bool", needs_grad=False)], by=hidden)[0]
 
 
 def softmax_with_sinks(t: Tape, scores: Tensor, sinks: Tensor | None) -> Tensor:

@@ -31,13 +31,13 @@ def for_fused(t: Tape, B: Size, n: Size, window: Size | None) -> Tensor | None:
 
 
 def for_products(t: Tape, B: Size, n: Size, _window: Size | None) -> Tensor | None:
-    """Return the causal mask [B, 1, n, n]: added to the scores, in the embedding's dtype, or Boolean if the class fills scores by it.
+    """Return the causal mask [B, 1, n, n]: added to the scores, in the embedding's dtype, or Boolean or int32 to fill scores by it.
 
     A class that multiplies scores by its buffer has the slice [1, 1, n, n] of that instead.
     """
     if t.modules.multiplies_mask:
         return op.constant(t, (1, 1, n, n), t.precision.weights)
-    dtype = "bool" if t.modules.boolean_mask else t.precision.weights
+    dtype = "bool" if t.modules.boolean_mask else "int32" if t.modules.fills_probabilities else t.precision.weights
     return t.record("causal mask", [], [t.tensor((B, 1, n, n), dtype, needs_grad=False)], by=for_products)[0]
 
 
@@ -47,7 +47,7 @@ def dynamic(t: Tape, v: Tensor, mask: Tensor, H: Size) -> Tensor:
     dt is a projection of the values. Only sequences longer than ``keep_window_size`` are masked by the largest of these, too.
     """
     B, K, n, h = v.shape
-    projection, rate = t.declared_weight("dt_proj"), t.declared_weight("A")
+    projection, rate = t.declared_weight("dt_proj", 2), t.declared_weight("A")
     if not projection or not rate:
         raise UnsupportedError("Doge's mask needs tensors self_attn.dt_proj and self_attn.A under extra")
     t.note("the mask of all but the largest keys of each query, in sequences longer than keep_window_size")

@@ -37,6 +37,7 @@ class PositionTables:
             self.scale = position_scale(t, n, "float32") if shared else None  # of queries without rotation
         self.keys_and_values: dict[tuple[Size | None, ...], tuple[Tensor, Tensor]] = {}
         self.per_layer: Tensor | None = None
+        self.learned: Tensor | None = None  # a bias of scores
         tables = (table for tables in self.tables.values() for table in tables)
         self.shared = (*tables, *([ids] if ids else []), *self.biases.values())
         self.all = (*self.shared, *(tensor for tensor in (*self.masks.values(), self.scale) if tensor))
@@ -84,7 +85,7 @@ class PositionTables:
         if layer.attention and layer.positions.type == "alibi":
             bias = self.biases[layer.attention.n_heads]
             return Scores(bias, mask if self.alibi_in_rows else None)
-        return Scores(mask)
+        return Scores(self.learned, mask) if self.learned else Scores(mask)
 
 
 def frequencies(t: Tape, layer: Layer) -> tuple[Size, bool]:

@@ -396,12 +396,19 @@ class Tape:
         self.parameters.append(Parameter(f"{self.path}.{name}", made, self.copies, self.component, why, used, padding, always))
         return made
 
-    def declared_weight(self, name: str) -> Tensor | None:
-        """Return the tensor that the spec declares under a name of the current module, for an operator of transformers that reads it."""
-        key = f"{self.path}.{name}"
-        if key not in self.declared or not self.training.implementation.startswith("transformers"):
+    def read(self, name: str, *dimensions: int) -> Extra | None:
+        """Return what the spec declares under a name of the current module, for an operator of transformers that reads it.
+
+        ``dimensions``: how many of them its shape may have.
+        """
+        key = f"{self.path}.{name}" if self.declared and self.training.implementation.startswith("transformers") else ""
+        return self.declared.pop(key) if key in self.declared and len(self.declared[key].shape) in dimensions else None
+
+    def declared_weight(self, name: str, dimensions: int = 1) -> Tensor | None:
+        """Return a weight that the spec declares under a name of the current module, as ``read`` does."""
+        item = self.read(name, dimensions)
+        if item is None:
             return None
-        item = self.declared.pop(key)
         with self.at("", item.component):
             return self.weight(name, item.shape, DECLARED)
 

@@ -17,7 +17,7 @@ from planner.trace import heads, masks, pytorch
 from planner.trace import primitives as op
 from planner.trace.classes import LayerNormKind
 from planner.trace.implementation import Sublayer
-from planner.trace.losses import log_softmax, nll_loss
+from planner.trace.losses import cross_entropy, log_softmax, nll_loss
 from planner.trace.pytorch import PYTORCH
 from planner.trace.sizes import Size, exceeds_one
 from planner.trace.tape import Saved, Tape
@@ -28,6 +28,8 @@ def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | N
     """Normalize [.., d]: LayerNorm as the class does, RMSNorm in float32, one operator at a time."""
     if kind.type == "layernorm":
         return layer_norm(t, t.modules.layer_norm, x, weight, bias)
+    if t.modules.divides_input and weight:
+        return divided_input(t, x, weight)
     normed = divided_by_power(t, x) if t.modules.root_by_power else pytorch.divided_by_rms(t, x)[1]
     if weight is None:
         return op.cast(t, normed, x.dtype)
@@ -46,6 +48,15 @@ def divided_by_power(t: Tape, x: Tensor) -> Tensor:
     root = op.power(t, mean)
     op.keep_alive(t, mean)
     return op.multiply(t, wide, root)
+
+
+def divided_input(t: Tape, x: Tensor, weight: Tensor) -> Tensor:
+    """Return x [.., d] divided by its root mean square in float32, and scaled. Saves x in both dtypes."""
+    mean = op.mean(t, op.power(t, op.cast(t, x, "float32")))
+    normed = op.cast(t, op.multiply(t, x, op.rsqrt(t, mean)), x.dtype)
+    made = op.multiply(t, normed, weight)
+    op.keep_alive(t, mean)
+    return made
 
 
 def layer_norm(t: Tape, kind: LayerNormKind, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -182,7 +193,9 @@ def parallel(t: Tape, x: Tensor, first: Sublayer, second: Sublayer | None, mix: 
 
 
 def default_loss(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
-    """Return ForCausalLMLoss: cross entropy in float32, with labels shifted by one."""
+    """Return ForCausalLMLoss: cross entropy in float32, with labels shifted by one; or of logits and labels as they are."""
+    if t.modules.unshifted_loss:
+        return cross_entropy(t, logits, targets)
     B, n, V = logits.shape
     wide = op.cast(t, logits.view(B * n, V), "float32")
     with t.at("", "inputs"):

@@ -67,15 +67,15 @@ def _falcon_block(c: Reading) -> str:
 
 
 def _cpmant_tensors(c: Reading) -> list[SpecModel]:
-    prompts, segments, buckets = c.of(PROMPTS), c.of(SEGMENTS), c.of(BUCKETS)
+    prompts, length, segments, buckets = (c.of(source) for source in (PROMPTS, LENGTH, SEGMENTS, BUCKETS))
     return [
-        tensor("prompt_embedding", [prompts, "d_model"], "embedding"),
+        tensor("prompt_embedding", [prompts, length, "d_model"], "embedding"),
         tensor("segment_embedding", [segments, "d_model"], "other"),
         tensor("relative_attention_bias", [segments * segments + buckets, "n_heads"], "position"),
     ]
 
 
-PROMPTS = times(size("prompt_types", 32), size("prompt_length", 32))
+PROMPTS, LENGTH = size("prompt_types", 32), size("prompt_length", 32)
 SEGMENTS, BUCKETS = size("segment_types", 32), size("position_bias_num_buckets", 512)
 LAST_BIAS = {"q": False, "k": False, "v": False, "o": True}
 TABLE = size("word_embed_proj_dim", same("d_model"))
@@ -99,7 +99,8 @@ ROWS: Mapping[str, Row] = {
     "cpmant": row(
         sizes(2048, context="position_bias_max_distance", n_layers="num_hidden_layers"), feed_forward("gated", "gelu", False),
         {"head_dim": size("dim_head"), "d_ff": size("dim_ff"), "attention.bias": False, "attention.qkv": "separate"},
-        {"norm.type": "rmsnorm", "positions": "none", "head.tied": False}, {"extra": code(_cpmant_tensors, PROMPTS, SEGMENTS, BUCKETS)},
+        {"norm.type": "rmsnorm", "positions": "none", "head.tied": False},
+        {"extra": code(_cpmant_tensors, PROMPTS, LENGTH, SEGMENTS, BUCKETS)},
         ignored={RUNS: "max_new_tokens mask_modules dropout_p", SCALES: "eps", UNREAD: "tie_word_embeddings"},
     ),
     # a tied head that has a bias
