@@ -21,7 +21,7 @@ def parameters(trace: Trace) -> Parameters[Size]:
             stored.always_float32,
             stored.active,
             stored.tensor in factors or stored.tensor.cast_copy in factors,
-            stored.tensor.needs_grad,
+            stored.trains,
         )
         for stored in trace.parameters
     )

@@ -103,9 +103,9 @@ class ModelClass:
 
 
 AS_LLAMA: tuple[ModelType, ...] = (
-    "arcee", "axk1", "bitnet", "cwm", "deepseek_v3", "diffllama", "exaone", "exaone4", "exaone_moe", "gemma", "gemma2", "glm4_moe_lite",
-    "granite", "hyperclovax", "internlm3", "iquestcoder", "jais2", "llama", "ministral", "mistral", "mixtral", "qwen2", "smollm3",
-    "solar_open", "youtu",
+    "arcee", "axk1", "bitnet", "cwm", "deepseek_v3", "deepseek_v32", "diffllama", "exaone", "exaone4", "exaone_moe", "gemma", "gemma2",
+    "glm4_moe_lite", "glm_moe_dsa", "granite", "hyperclovax", "internlm3", "iquestcoder", "jais2", "llama", "ministral", "mistral",
+    "mixtral", "qwen2", "sarvam_mla", "smollm3", "solar_open", "youtu",
 )  # fmt: skip
 AS_QWEN3: tuple[ModelType, ...] = ("dots1", "olmoe", "qwen3", "qwen3_moe")
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from planner.spec.records import Indexer, LatentAttention, Layer, Norm
+from dataclasses import replace
+
+from planner.spec.records import LatentAttention, Layer, Norm
 from planner.trace import blocks, pytorch
 from planner.trace import primitives as op
 from planner.trace.attention import heads_mixed
+from planner.trace.indexer import indexer, limited_to_chosen
 from planner.trace.positions import PositionTables, position_scale
-from planner.trace.sizes import minimum, product
-from planner.trace.tape import Flops, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 
@@ -31,8 +33,8 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, positions: Po
         compressed = blocks.linear(t, x, kind.kv_rank + kind.rope_dim, "kv_a_proj_with_mqa", bias=kind.bias)
         narrow, k_rope = op.split(t, compressed, (B, n, kind.kv_rank), (B, 1, n, kind.rope_dim))
         narrow = blocks.norm(t, norm, narrow, "kv_a_layernorm")
-        if layer.positions.type == "rope":
-            tables = positions.rotary(t, layer)
+        tables = positions.rotary(t, layer) if layer.positions.type == "rope" else None
+        if tables:
             if t.implementation.rotate_both:
                 q_rope, k_rope = t.implementation.rotate_both(t, q_rope, k_rope, tables)
             else:
@@ -44,13 +46,16 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, positions: Po
         k_nope, v = op.split(t, kv, (B, H, n, kind.nope_dim), (B, H, n, kind.v_dim))
         keys = op.fill(t, k_nope, k_rope, (B, H, n, h))
         queries.by_head = keys.by_head = True
+        terms = positions.scores(layer)
         if kind.indexer:
-            indexer(t, kind.indexer, x, source)
+            positions.selected = indexer(t, kind.indexer, x, source, tables, terms.bias)
         seen = kind.indexer.top_k if kind.indexer else kind.selected_keys
+        if seen is not None and terms.bias and positions.selected:
+            terms = replace(terms, bias=limited_to_chosen(t, terms.bias, positions.selected))
         t.show("queries by head", queries)
         t.show("scores", Tensor((B, H, n, n), queries.dtype, ()))
         with t.limited_to(seen):
-            mixed = heads_mixed(t, queries, keys, v, positions.scores(layer))
+            mixed = heads_mixed(t, queries, keys, v, terms)
         out = blocks.linear(t, t.show("heads joined", mixed), d, "o_proj", bias=kind.bias)
         op.keep_alive(t, x, q, compressed, narrow, q_rope, k_rope, queries, keys, v)
         return t.implementation.drop(t, out)
@@ -64,32 +69,3 @@ def rotate_pairs(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
     cos, sin = (table.view(*table.shape[:-1], h // 2) for table in tables)
     even, odd = op.narrow(t, x, h // 2), op.narrow(t, x, h // 2)
     return pytorch.rotate_halves(t, even, odd, (cos, sin))
-
-
-def indexer(t: Tape, kind: Indexer, x: Tensor, queries: Tensor) -> None:
-    """Score each query's visible keys and select ``top_k``: the lightning indexer of DeepSeek-V3.2 (arXiv:2512.02556, section 2.1).
-
-    Several small query heads, projected from the compressed queries, score one key head, projected from x [B, n, d]. Its inputs are
-    detached from the model, and it has its own loss. It is traced as in transformers 5.24 (models/deepseek_v32, models/glm_moe_dsa), which
-    runs it without gradients.
-    """
-    B, n, _ = x.shape
-    with t.at("indexer"), t.without_gradients():
-        q = blocks.linear(t, queries, kind.n_heads * kind.head_dim, "wq_b", bias=False)
-        k = blocks.norm(t, Norm(), blocks.linear(t, x, kind.head_dim, "wk", bias=False), "k_norm")
-        weights = blocks.linear(t, x, kind.n_heads, "weights_proj", bias=False)
-        choose(t, kind, q.view(B, n, kind.n_heads, kind.head_dim), k, weights)
-    t.note("memory of the indexer of sparse attention while it scores, and the FLOPs and memory of the loss that trains it")
-
-
-def choose(t: Tape, kind: Indexer, q: Tensor, k: Tensor, weights: Tensor) -> Tensor:
-    """Return the indices of the keys with the largest sums over heads of weight · relu(q · k), at most ``top_k`` per query.
-
-    2·B·heads·n²·head_dim FLOPs for q [B, n, heads, h] and k [B, n, h], over pairs (query, key). The sum over heads is not a matrix product
-    in the authors' kernel (deepseek-ai/DeepSeek-V3.2-Exp, inference/model.py: fp8_index).
-    """
-    B, n = k.shape[:2]
-    indices = t.tensor((B, n, minimum(n, kind.top_k)), "int32", needs_grad=False)
-    square = 2 * product(q.shape) * n
-    flops = Flops(square, square, square // 2, 2 * square, "2 · B · heads · n² · head_dim")
-    return t.record("index scores", [q, k, weights], [indices], flops=flops, by=choose)[0]

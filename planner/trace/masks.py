@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from planner.spec.precision import Dtype
+from planner.spec.records import LatentAttention, Model
 from planner.trace import primitives as op
 from planner.trace import pytorch
 from planner.trace.mixers.operators import exp, softplus
@@ -17,17 +18,23 @@ WIDEST_GROUPED_HEAD = 256  # use_gqa_in_sdpa
 
 
 def for_fused(t: Tape, B: Size, n: Size, window: Size | None) -> Tensor | None:
-    """Return the Boolean mask [B, 1, n, n], if the class always creates it or the sequence is at least as long as the window.
+    """Return the Boolean mask [B, 1, n, n], if the class or an indexer requires it or the sequence is at least as long as the window.
 
     Otherwise a flag says that attention is causal (_ignore_causal_mask_sdpa). Classes without fused attention get the mask for products.
     """
     kind = t.modules
     if not kind.fused_attention:
         return for_products(t, B, n, window)
-    if not kind.explicit_mask and (window is None or structure(n) < structure(window)):
+    if not (kind.explicit_mask or selects_keys(t.model)) and (window is None or structure(n) < structure(window)):
         return None
     (mask,) = t.record("causal mask", [], [t.tensor((1, 1, n, n), "bool", needs_grad=False)], by=for_fused)
     return op.expand(t, mask, (B, 1, n, n), 0)
+
+
+def selects_keys(model: Model) -> bool:
+    """Whether an indexer selects the keys of a layer."""
+    mixers = (mixer for run in model.runs for layer in run.layers for mixer in layer.mixers)
+    return any(isinstance(mixer, LatentAttention) and mixer.indexer is not None for mixer in mixers)
 
 
 def for_products(t: Tape, B: Size, n: Size, _window: Size | None) -> Tensor | None:

@@ -36,6 +36,7 @@ class PositionTables:
             shared = t.modules.query_scale == "shared" and any(layer.positions.type == "none" for layer in layers)
             self.scale = position_scale(t, n, "float32") if shared else None  # of queries without rotation
         self.keys_and_values: dict[tuple[Size | None, ...], tuple[Tensor, Tensor]] = {}
+        self.selected: Tensor | None = None  # the keys that the latest indexer selected
         self.per_layer: Tensor | None = None
         self.learned: Tensor | None = None  # a bias of scores
         tables = (table for tables in self.tables.values() for table in tables)

@@ -243,6 +243,7 @@ class Parameter:
     active: Size  # elements of one copy that one token uses
     padding: Size  # elements of one copy in padding rows
     always_float32: bool  # whether its module requires float32 for any dtype of the model
+    trains: bool  # whether it gets a gradient
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +296,7 @@ class Tape:
     component: str = "other"
     notes: list[str] = field(default_factory=list)  # what the figures omit
     grad: bool = True  # False under torch.no_grad
+    trains: bool = True  # whether the weights of the current module are trained
     returned: list[Tensor] = field(default_factory=list)  # tensors that the current layer keeps alive until it ends
     declared: dict[str, Extra] = field(default_factory=dict)  # by path: tensors that the spec declares and no operator has read yet
     precision: Recipe = field(init=False)
@@ -350,11 +352,11 @@ class Tape:
         self.precision = precision
 
     @contextmanager
-    def without_gradients(self) -> Iterator[None]:
-        """Save nothing for backward inside, as under torch.no_grad."""
-        self.grad = False
+    def without_gradients(self, *, trains: bool) -> Iterator[None]:
+        """Save nothing for backward inside, as under torch.no_grad. ``trains``: another loss trains the weights inside."""
+        self.grad, self.trains = False, trains
         yield
-        self.grad = True
+        self.grad = self.trains = True
 
     @contextmanager
     def limited_to(self, window: Size | None, *, chunked: bool = False) -> Iterator[None]:
@@ -393,7 +395,9 @@ class Tape:
         made = self.tensor(shape, dtype or self.precision.weights, needs_grad=trains)
         made.storage.leaf = True
         used, always = product(shape) if active is None else active, dtype == "float32"
-        self.parameters.append(Parameter(f"{self.path}.{name}", made, self.copies, self.component, why, used, padding, always))
+        self.parameters.append(
+            Parameter(f"{self.path}.{name}", made, self.copies, self.component, why, used, padding, always, trains and self.trains)
+        )
         return made
 
     def read(self, name: str, *dimensions: int) -> Extra | None:

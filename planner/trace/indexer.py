@@ -1,0 +1,95 @@
+"""The lightning indexer of sparse attention (DeepSeek-AI 2025, arXiv:2512.02556, section 2.1).
+
+Several small query heads, projected from the compressed queries, score one key head, projected from x. Read from transformers 5.24:
+models/deepseek_v32, models/glm_moe_dsa. They run it without gradients, so that its weights have no optimizer state; elsewhere its inputs
+are detached from the model, and it has its own loss.
+"""
+
+from __future__ import annotations
+
+from planner.spec.records import Indexer, Norm
+from planner.trace import blocks, pytorch
+from planner.trace import primitives as op
+from planner.trace.sizes import exceeds_one, minimum, product
+from planner.trace.tape import Flops, Tape
+from planner.trace.tensor import Tensor
+
+
+def indexer(t: Tape, kind: Indexer, x: Tensor, source: Tensor, tables: tuple[Tensor, Tensor] | None, mask: Tensor | None) -> Tensor:
+    """Return the indices [B, n, k] of the visible keys with the highest scores per query.
+
+    ``source`` has the compressed queries, ``mask`` the causal mask [B, 1, n, n], if there is one.
+    """
+    B, n, _ = x.shape
+    plain = t.implementation.plain_mixers
+    with t.at("indexer"), t.without_gradients(trains=not plain):
+        q = blocks.linear(t, source, kind.n_heads * kind.head_dim, "wq_b", bias=False).view(B, n, kind.n_heads, kind.head_dim)
+        k = blocks.norm(t, Norm(), blocks.linear(t, x, kind.head_dim, "wk", bias=False), "k_norm").view(B, n, 1, kind.head_dim)
+        if plain:
+            q, k = rotated(t, q, tables), rotated(t, k, tables)
+            return plain_choice(t, kind, q, k, x, mask)
+        weights = blocks.linear(t, x, kind.n_heads, "weights_proj", bias=False)
+        t.note("memory of the indexer of sparse attention while it scores, and the FLOPs and memory of the loss that trains it")
+        return choose(t, kind, q, k, weights)
+
+
+def choose(t: Tape, kind: Indexer, q: Tensor, k: Tensor, weights: Tensor) -> Tensor:
+    """Return the indices of the keys with the largest sums over heads of weight · relu(q · k), at most ``top_k`` per query.
+
+    2·B·heads·n²·head_dim FLOPs for q [B, n, heads, h] and k [B, n, 1, h], over pairs (query, key). The sum over heads is not a matrix
+    product in the authors' kernel (deepseek-ai/DeepSeek-V3.2-Exp, inference/model.py: fp8_index).
+    """
+    B, n = k.shape[:2]
+    indices = t.tensor((B, n, minimum(n, kind.top_k)), "int32", needs_grad=False)
+    square = 2 * product(q.shape) * n
+    flops = Flops(square, square, square // 2, 2 * square, "2 · B · heads · n² · head_dim")
+    return t.record("index scores", [q, k, weights], [indices], flops=flops, by=choose)[0]
+
+
+def rotated(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor] | None) -> Tensor:
+    """Rotate the first channels of x [B, n, heads, h], joined with the rest."""
+    if tables is None:
+        return x
+    rotary_dim = tables[0].shape[-1]
+    cos, sin = (table.view(x.shape[1], 1, rotary_dim // 2) for table in tables)
+    even, odd = op.narrow(t, x, rotary_dim // 2), op.narrow(t, x, rotary_dim // 2)
+    turned = pytorch.rotate_halves(t, even, odd, (cos, sin))
+    made = op.cat(t, turned, op.narrow(t, x, x.shape[-1] - rotary_dim))
+    op.keep_alive(t, x, turned)
+    return made
+
+
+def plain_choice(t: Tape, kind: Indexer, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
+    """Choose as ``choose`` does, operator by operator, in float32; the sum over heads is a matrix product."""
+    B, n, heads, h = q.shape
+    wide = op.cast(t, q, "float32")
+    keys = op.cast_lower_precision(t, op.cast(t, k, "float32"))
+    keys = op.expand(t, keys, (B, n, h, n), exceeds_one(B))  # of all queries
+    scores = op.relu(t, op.mul_scalar(t, op.matmul(t, wide, keys, pairs=True)))
+    weights = op.cast(t, blocks.linear(t, x, kind.n_heads, "weights_proj", bias=False), "float32")
+    with t.inside_scan():
+        summed = op.matmul(t, op.mul_scalar(t, weights).view(B, n, 1, heads), scores, pairs=False).view(B, n, n)
+    if mask:
+        hidden = inverted(t, mask) if mask.dtype == "bool" else mask
+        summed = op.add(t, summed, hidden.view(B, n, n))
+    largest, indices = (t.tensor((B, n, minimum(n, kind.top_k)), dtype, needs_grad=False) for dtype in (summed.dtype, "int64"))
+    t.record("topk", [summed], [largest, indices], by=plain_choice)
+    op.keep_alive(t, q, k, scores, weights, summed)
+    return op.cast(t, indices, "int32")
+
+
+def inverted(t: Tape, mask: Tensor) -> Tensor:
+    """Return the opposite of a Boolean mask."""
+    return t.record("not", [mask], [t.tensor(mask.shape, "bool", needs_grad=False)], by=inverted)[0]
+
+
+def limited_to_chosen(t: Tape, mask: Tensor, indices: Tensor) -> Tensor:
+    """Return the mask [B, 1, n, n] that also hides keys which are not chosen: Boolean, or one that is added to the scores."""
+    B, _, n, _ = mask.shape
+    (every,) = t.record("new_ones", [], [t.tensor((B, 1, n, n), "bool", needs_grad=False)], by=limited_to_chosen)
+    wide = op.cast(t, indices, "int64")
+    (others,) = t.record("scatter", [every, wide], [t.tensor((B, 1, n, n), "bool", needs_grad=False)], by=limited_to_chosen)
+    other = inverted(t, others) if mask.dtype == "bool" else others
+    (made,) = t.record("masked_fill", [mask, other], [t.tensor((B, 1, n, n), mask.dtype, needs_grad=False)], by=limited_to_chosen)
+    op.keep_alive(t, others)
+    return made
