@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from planner.spec.precision import Dtype
 from planner.spec.records import Model, ModelType
 
 # [1, H, n, n] with the causal mask; the same for each sequence; a row per head, [B, H, 1, n] or [1, H, 1, context] in float32, besides it.
@@ -42,7 +43,8 @@ class ModelClass:
     unshifted_loss: bool = False  # the loss reads the logits in their dtype, and labels that are not shifted
     divides_input: bool = False  # RMSNorm multiplies its input by the float32 root, not the input's float32 copy
     scale_buffer: bool = True  # the scale of the embedding is a buffer
-    scale_in_bfloat16: bool = False  # in bfloat16 for any dtype of the model, and cast to that of the embedding
+    scale_dtype: Dtype | None = None  # the embedding is multiplied by a tensor of this dtype, cast to its own; otherwise by a constant
+    scales_head_input: bool = False  # multiplies the last hidden states by a constant before the head
     more_sinusoids: int = 0  # rows of the buffer of sinusoidal positions besides those of the context
     stored_position_ids: bool = False  # a buffer has the indices of learned positions
     positions_per_sequence: bool = False  # position ids and the indices of learned positions are made for each sequence
@@ -272,6 +274,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     "minimax_m2": ModelClass(joins_rotated=True, normalizes_each=True, router="compute"),
     "mistral4": ModelClass(query_scale="rotated", router="uncast", gathers_scores=True, scales="weights"),
     "lfm2_moe": ModelClass(router="uncast", normalization="apart", correction_in_float32=True, normalizes_each=True),
+    "minicpm3": ModelClass(scale_dtype="int64", scales_head_input=True),
     "ministral3": ModelClass(query_scale="rotated"),
     "mpt": ModelClass(residual_dropout=True, position_ids=False, fused_attention=False, boolean_mask=True, alibi="row_of_context"),
     "nemotron": ModelClass(layer_norm="weight_plus_one", joins_rotated=True),
@@ -299,7 +302,7 @@ CLASSES: dict[ModelType, ModelClass] = {
         ModelClass(gate_in_queries=True, normalizes_each=True, delta_projections="joined", tables_per_sequence=True),
     ),
     "qwen3_next": ModelClass(gate_in_queries=True, normalizes_each=True),
-    "recurrent_gemma": ModelClass(scale_in_bfloat16=True, tables_in_attention=True),
+    "recurrent_gemma": ModelClass(scale_dtype="bfloat16", tables_in_attention=True),
     "rwkv": ModelClass(position_ids=False, norm_in_first_layer=True),
 }
 

@@ -145,7 +145,7 @@ def per_layer_inputs(t: Tape, model: Model, kind: PerLayerEmbedding, ids: Tensor
 def scale_buffer(t: Tape) -> None:
     """Store the scale of an embedding, if the implementation does so."""
     if t.implementation.constant_buffers and t.modules.scale_buffer:
-        t.buffer("embed_scale", (), "bfloat16" if t.modules.scale_in_bfloat16 else t.precision.weights)
+        t.buffer("embed_scale", (), t.modules.scale_dtype or t.precision.weights)
 
 
 def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | None, x: Tensor, targets: Tensor) -> Tensor:
@@ -153,7 +153,10 @@ def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | Non
     if project_out is not None:
         with t.at("model.project_out", "other"):
             x = op.linear(t, x, project_out)
-    states = x
+    states = [x]
+    if t.modules.scales_head_input:
+        x = op.mul_scalar(t, x)
+        states.append(x)
     if t.modules.residual_in_float32:
         x = op.cast(t, x, t.precision.weights)
     kind = t.training.loss
@@ -176,11 +179,11 @@ def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | Non
             kind == "default" and t.implementation.loss_outside
         )
         if after:
-            op.keep_alive(t, states, x)
+            op.keep_alive(t, *states, x)
             _end(t)
         made = loss(t, logits, targets)
         if not after:
-            op.keep_alive(t, states)
+            op.keep_alive(t, *states)
             _end(t)
         return finished(t, made, logits)
 
@@ -196,7 +199,7 @@ def _tables(t: Tape, model: Model, more_rows: Size) -> tuple[Tensor, Tensor | No
     width = model.d_model if model.embedding_dim is None else model.embedding_dim
     with t.at("embed_tokens", "embedding"):
         table = token_rows(t, width, "token embedding: V · width", more=more_rows)
-        if model.embedding_scale:
+        if model.embedding_scale or t.modules.scale_dtype:
             scale_buffer(t)
     with t.at("project_in", "other"):
         return table, None if model.embedding_dim is None else t.weight("weight", (model.d_model, width), "linear: out · in")
@@ -206,8 +209,8 @@ def _look_up(t: Tape, table: Tensor, project_in: Tensor | None, ids: Tensor) -> 
     """Return the token embeddings [B, n, d_model]."""
     with t.at("embed_tokens", "embedding"):
         x = op.embedding(t, ids, table)
-        if t.modules.scale_in_bfloat16:
-            x = op.multiply(t, x, op.cast(t, op.constant(t, (), "bfloat16"), x.dtype))
+        if t.modules.scale_dtype:
+            x = op.multiply(t, x, op.cast(t, op.constant(t, (), t.modules.scale_dtype), x.dtype))
         elif t.model.embedding_scale:
             x = op.mul_scalar(t, x)
     if project_in is not None:
