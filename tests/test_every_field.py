@@ -54,6 +54,7 @@ MIXERS: dict[str, dict[str, Any]] = {
 }
 TRAINING = {"batch_size": 3, "sequence_length": 16, "tokens": 4800, "dropout": 0.1}
 EAGER = {"implementation": "pytorch-eager"}
+CORE = {"implementation": "megatron-core", "precision": "bf16-master", "recompute": "selective"}
 # Models and training settings that together use every part.
 BASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "GPT-2": (DENSE | {"n_layers": 2, "positions": {"type": "learned", "offset": 2}}, {}),
@@ -75,7 +76,8 @@ BASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         DENSE | {"n_layers": 2},
         {"implementation": "megatron", "precision": "bf16-master", "optimizer": "lion", "recompute": "full"},
     ),
-    "megatron-core": (DENSE | {"n_layers": 2}, {"implementation": "megatron-core", "precision": "bf16-master"}),
+    "megatron-core": (DENSE | {"n_layers": 2}, CORE),
+    "experts of megatron-core": (DENSE | {"n_layers": 2, "experts": EXPERTS | {"beside_feed_forward": False}}, CORE),
     "all that attention has": (
         DENSE
         | {

@@ -39,8 +39,13 @@ def linear(t: Tape, x: Tensor, outputs: Size, name: str, *, bias: bool) -> Tenso
         return t.implementation.linear(t, x, w, b)
 
 
-def feed_forward(t: Tape, kind: FeedForward, x: Tensor, *, name: str = "mlp", component: str = "feed_forward") -> Tensor:
-    """Plain: down(activation(up(x))). Gated: down(activation(gate(x)) · up(x)). Channel mix: sigmoid(receptance) · value(relu(key)²)."""
+def feed_forward(
+    t: Tape, kind: FeedForward, x: Tensor, *, name: str = "mlp", component: str = "feed_forward", drops: bool = True
+) -> Tensor:
+    """Plain: down(activation(up(x))). Gated: down(activation(gate(x)) · up(x)). Channel mix: sigmoid(receptance) · value(relu(key)²).
+
+    ``drops``: with dropout.
+    """
     with t.at(name, component):
         if kind.channel_mix:
             return channel_mix(t, kind, x)
@@ -51,7 +56,7 @@ def feed_forward(t: Tape, kind: FeedForward, x: Tensor, *, name: str = "mlp", co
         if kind.hidden_norm:
             hidden = norm(t, Norm("rmsnorm", bias=False), hidden, "ffn_sub_norm")
         out = linear(t, t.show("hidden", hidden), x.shape[-1], "down_proj", bias=kind.down_bias)
-        out = t.implementation.drop(t, out)
+        out = t.implementation.drop(t, out) if drops else out
         op.keep_alive(t, x, hidden)
         return out
 

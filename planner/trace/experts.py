@@ -5,6 +5,8 @@ Read from transformers 5.24: integrations/moe.py (grouped experts), and the clas
 
 from __future__ import annotations
 
+from functools import partial
+
 from planner.spec.records import Experts, FeedForward, Norm
 from planner.trace import blocks, routing
 from planner.trace import primitives as op
@@ -135,7 +137,10 @@ def shared(t: Tape, kind: Experts, d_ff: int, x: Tensor) -> Tensor:
     """Return the output of the shared experts, weighted by their gate if they have one."""
     ff = FeedForward(d_ff, kind.gated, kind.activation, gate_bias=False, up_bias=False, down_bias=False)
     with t.at("mlp", "shared_experts"):
-        made = blocks.feed_forward(t, ff, x, name="shared_experts", component="shared_experts")
+        own_dropout = not t.implementation.experts  # else on the sum with routed experts
+        run = partial(blocks.feed_forward, t, ff, name="shared_experts", component="shared_experts", drops=own_dropout)
+        again = t.recomputes("shared_experts") and not t.recomputes("moe")
+        made = t.checkpoint(run, x, whole=True) if again else run(x)
         if kind.shared_gate:
             with t.at("", "router"):
                 gate = routing.sigmoid(t, blocks.linear(t, x, 1, "shared_expert_gate", bias=False))

@@ -49,13 +49,14 @@ def decoder_layer(t: Tape, layer: Layer, positions: PositionTables, x: Tensor) -
     entered, t.returned = x, []
     t.declared = {f"{t.path}.{item.name}": item for item in layer.extra}
     mix = partial(token_mixer, t, layer, positions)
-    feed = partial(feed_forward_block, t, layer)
+    again = t.recomputes("mlp") and not layer.experts
+    feed = partial(feed_forward_block, t, layer, drops=not again)
     if layer.block == "sequential":
         around_mix, around_feed = NORMS[layer.norm_placement]
         if layer.attention or layer.mixers:
             x = residual(t, layer, x, mix, *around_mix)
         if layer.feed_forward or layer.experts:
-            x = residual(t, layer, x, feed, *around_feed)
+            x = residual(t, layer, x, feed, *around_feed, checkpointed=again)
     else:
         first = partial(norm, t, layer.norm, name="input_layernorm")
         second = partial(norm, t, layer.norm, name="post_attention_layernorm")
@@ -80,7 +81,7 @@ def first_layer(t: Tape, layer: Layer, positions: PositionTables, x: Tensor) -> 
 def recomputed(t: Tape, body: Sublayer, x: Tensor, *tables: Tensor) -> Tensor:
     """Run a layer. Full recomputation saves only its input and the tables that layers share, selective recomputation outputs too."""
     selective = t.training.recompute == "selective"
-    if t.training.recompute == "none" or (selective and t.recomputes_attention):
+    if t.training.recompute == "none" or (selective and not t.implementation.saved_outputs):
         return body(x)
     return t.checkpoint(lambda x, *_: body(x), x, *tables, whole=t.implementation.recomputes_whole, selective=selective)
 
@@ -95,8 +96,16 @@ def with_layer_input(t: Tape, layer: Layer, x: Tensor, inputs: Tensor) -> Tensor
         return op.add(t, x, norm(t, layer.norm, y, "post_per_layer_input_norm"))
 
 
-def residual(t: Tape, layer: Layer, x: Tensor, sublayer: Sublayer, before: str | None, after: str | None) -> Tensor:
-    """Add a sublayer to x, with the named norms before and after it; ``after_residual`` normalizes the sum."""
+def residual(
+    t: Tape, layer: Layer, x: Tensor, sublayer: Sublayer, before: str | None, after: str | None, *, checkpointed: bool = False
+) -> Tensor:
+    """Add a sublayer to x, with the named norms before and after it; ``after_residual`` normalizes the sum.
+
+    ``checkpointed``: the norm before and the sublayer are recomputed, the dropout after them is not.
+    """
+    if checkpointed:
+        y = t.checkpoint(lambda x: sublayer(norm(t, layer.norm, x, before) if before else x), x, whole=True)
+        return op.add(t, x, t.implementation.drop(t, y))
     y = op.cast(t, x, t.precision.weights) if t.modules.residual_in_float32 else x
     y = norm(t, layer.norm, y, before) if before else y
     x = op.cast(t, x, "float32") if t.modules.residual_in_float32 else x
@@ -123,11 +132,12 @@ def token_mixer(t: Tape, layer: Layer, positions: PositionTables, x: Tensor) -> 
     return reduce(partial(op.add, t), made)
 
 
-def feed_forward_block(t: Tape, layer: Layer, x: Tensor) -> Tensor:
-    """Return the feed-forward of x, the experts, or their sum."""
-    made = [feed_forward(t, layer.feed_forward, x)] if layer.feed_forward else []
+def feed_forward_block(t: Tape, layer: Layer, x: Tensor, *, drops: bool = True) -> Tensor:
+    """Return the feed-forward of x, the experts, or their sum; ``drops``: with dropout."""
+    made = [feed_forward(t, layer.feed_forward, x, drops=drops)] if layer.feed_forward else []
     if layer.experts:
-        routed = experts(t, layer.experts, x)
+        route = partial(experts, t, layer.experts)
+        routed = t.checkpoint(route, x, whole=True) if t.recomputes("moe") else route(x)
         made.append(t.implementation.drop(t, routed) if t.implementation.experts else routed)
     return reduce(partial(op.add, t), made)
 

@@ -29,12 +29,21 @@ def experts(t: Tape, kind: Experts, x: Tensor, weights: Tensor, indices: Tensor)
         hidden = grouped_linear(
             t, kind, routing.index_select(t, x, sources), "gate_up_proj" if kind.gated else "up_proj", kind.d_ff * (1 + kind.gated)
         )
-        name = f"{kind.activation} gate" if kind.gated else kind.activation
-        saved = [Saved(hidden, "gate and up" if kind.gated else "input"), Saved(share, "weights of tokens")]
-        (weighted,) = t.record(f"weighted {name}", [hidden, share], [t.tensor((S, kind.d_ff), hidden.dtype)], saved, by=experts)
-        out = grouped_linear(t, kind, weighted, "down_proj", x.shape[1])
+
+        def down(hidden: Tensor, share: Tensor) -> Tensor:
+            return grouped_linear(t, kind, weighted(t, kind, hidden, share), "down_proj", x.shape[1])
+
+        again = t.recomputes("moe_act") and not t.recomputes("moe")  # of the activation alone, for the product that saves it
+        out = t.checkpoint(down, hidden, share, whole=False) if again else down(hidden, share)
         made = t.tensor(x.shape, out.dtype)
         return t.record("scatter_add", [out, sources], [made], [Saved(sources, "tokens")], by=experts)[0]
+
+
+def weighted(t: Tape, kind: Experts, hidden: Tensor, share: Tensor) -> Tensor:
+    """Return the activation of the hidden rows times each row's weight, in one kernel (WeightedSwiGLUFunction). Saves both."""
+    name = f"weighted {kind.activation}{' gate' if kind.gated else ''}"
+    saved = [Saved(hidden, "gate and up" if kind.gated else "input"), Saved(share, "weights of tokens")]
+    return t.record(name, [hidden, share], [t.tensor((hidden.shape[0], kind.d_ff), hidden.dtype)], saved, by=weighted)[0]
 
 
 def grouped_linear(t: Tape, kind: Experts, x: Tensor, name: str, outputs: Size) -> Tensor:

@@ -320,7 +320,11 @@ class Tape:
     @property
     def recomputes_attention(self) -> bool:
         """Whether the inside of attention is recomputed alone."""
-        return self.training.recompute == "selective" and not self.implementation.saved_outputs
+        return self.recomputes("core_attn") and not self.implementation.saved_outputs
+
+    def recomputes(self, module: str) -> bool:
+        """Whether a part of a layer is recomputed alone."""
+        return self.training.recompute == "selective" and getattr(self.training.recompute_modules, module)
 
     @contextmanager
     def at(self, name: str, component: str | None = None) -> Iterator[None]:

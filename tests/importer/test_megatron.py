@@ -279,13 +279,17 @@ def test_a_script_is_trained_as_it_says() -> None:
             "--no-gradient-accumulation-fusion --no-create-attention-mask-in-dataloader",
             {"implementation": "megatron-core", "gradient_accumulation_fusion": False, "mask_in_data_loader": False},
         ),
+        (
+            "--recompute-granularity selective --recompute-modules moe_act shared_experts",
+            {"implementation": "megatron-core", "recompute_modules": {"core_attn": False, "shared_experts": True, "moe_act": True}},
+        ),
         ("--transformer-impl local --no-gradient-accumulation-fusion", {"implementation": "megatron"}),
         ("--deepspeed --use-flash-attn", {"implementation": "megatron"}),
     ],
 )
 def test_the_stack_is_that_of_the_arguments(arguments: str, right: dict[str, object]) -> None:
     found = read_config(f"pretrain_gpt.py {SMALL} {arguments}", "x.sh").training
-    names = ("implementation", "attention_kernel", "gradient_accumulation_fusion", "mask_in_data_loader")
+    names = ("implementation", "attention_kernel", "gradient_accumulation_fusion", "mask_in_data_loader", "recompute_modules")
     assert {name: found[name] for name in names if name in found} == right
 
 
@@ -360,7 +364,7 @@ def test_a_training_argument_becomes_its_setting(arguments: str, right: dict[str
         (GPT3 + "X=" + "$(" * 100, "x.sh", "nested too deeply"),
         (DEEPSEEK.replace("--qk-layernorm", ""), "x.sh", "`multi_latent_attention` without `qk_layernorm`"),
         (SMALL + "--recompute-granularity full --recompute-method block --recompute-num-layers 1", "x", "--set recompute_granularity=null"),
-        (SMALL + "--recompute-granularity selective --recompute-modules moe_act", "x", "supported: core_attn"),
+        (SMALL + "--recompute-granularity selective --recompute-modules layernorm", "x", "supported: core_attn, mlp, moe, shared_experts"),
         (SMALL + "--new-gate-size 3", "x", "unsupported key `new_gate_size: 3`, which may change the parameter count"),
         (SMALL + "--exp-avg-dtype fp8", "x", "`exp_avg_dtype: 'fp8'` is not supported"),
         (SMALL + "--bf16 --fp16", "x", "exclude each other"),

@@ -99,8 +99,8 @@ def test_buffers_equal_those_of_the_modules(implementation: Implementation) -> N
     constants = 16 * 4 * 8 if implementation == "torchtitan" else constants  # positions · pairs · bytes of a complex number
     if implementation == "megatron-core":  # 4 frequencies and 8 angles at each of 8 positions, in float32
         constants = (4 + 8 * 8) * 4
-        # A dummy gradient in float32 per shape of a linear: QKV, o, up and LM head, down, and those of latent attention.
-        shapes = {(96, 32), (32, 32), (64, 32), (32, 64), (24, 32), (64, 16)}
+        # A dummy gradient in float32 per shape of a linear: QKV, o, up and LM head, down, of latent attention, experts.
+        shapes = {(96, 32), (32, 32), (64, 32), (32, 64), (24, 32), (64, 16), (32, 16)}
         constants += 4 * sum(rows * columns for rows, columns in shapes)
     assert buffers.buffers_bytes == masks + constants + 3 * 6 * 4
     assert buffers.correction_biases == 3 * 6

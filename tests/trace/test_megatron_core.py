@@ -74,6 +74,11 @@ TOKENS = 2 * 64
             (2 * NORM + 2 * (4 + 2 + 8 + 4) * 16 + FEED_FORWARD) * TOKENS,
         ),
         ({"recompute": "full"}, 2 * 64 * TOKENS),
+        # The feed-forward with its norm is recomputed from x.
+        (
+            {"device": "h100", "recompute": "selective", "recompute_modules": {"core_attn": False, "mlp": True}},
+            (NORM + ATTENTION + 2 * 64) * TOKENS + 16,
+        ),
     ],
 )
 def test_a_layer_saves_the_tensors_of_fused_kernels(training: dict[str, Any], right: int, plan_model: PlanModel) -> None:
@@ -84,8 +89,15 @@ def test_experts_save_the_tensors_of_grouped_kernels(plan_model: PlanModel) -> N
     # 6 experts of 40, 2 per token: 256 rows. The norm saves its input and a statistic, the router the norm's output; per token two float32
     # probabilities and int64 indices; per row two int64 indices, the input of 64, gate and up, their product and its weight in bf16.
     model = LLAMA | {"experts": {"count": 6, "top_k": 2, "d_ff": 40}}
-    routed = 256 * (2 * 8 + 2 * 64 + 2 * 3 * 40 + 2) + TOKENS * 2 * (4 + 8)
-    assert kept(plan_model, model, device="h100") == (2 * NORM + ATTENTION) * TOKENS + 16 + routed
+    outside, routed = (2 * NORM + ATTENTION) * TOKENS + 16, 256 * (2 * 8 + 2 * 64 + 2 * 3 * 40 + 2) + TOKENS * 2 * (4 + 8)
+    assert kept(plan_model, model, device="h100") == outside + routed
+
+    def without(module: str) -> int:
+        again = {"recompute": "selective", "recompute_modules": {"core_attn": False, module: True}}
+        return kept(plan_model, model, device="h100", **again)
+
+    assert without("moe") == outside
+    assert without("moe_act") == outside + routed - 256 * 2 * 40  # the product, for which only the activation runs again
 
 
 def test_the_mask_of_the_data_loader_exists_in_the_forward_pass(plan_model: PlanModel) -> None:

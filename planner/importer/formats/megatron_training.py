@@ -8,6 +8,8 @@ from typing import Any
 from planner.importer.engine import Reading, Settings
 from planner.importer.keys import *
 from planner.importer.reader import show
+from planner.spec.key import keys
+from planner.spec.records import RecomputeModules
 
 _BF16, _FP16 = flag("bf16"), flag("fp16")
 _PARALLEL = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
@@ -43,6 +45,7 @@ _SWITCHES = ("sequence_parallel", "use_distributed_optimizer", "zero_stage")
 _OLDER = ("DDP_impl", "activations_checkpoint_method", "checkpoint_activations", "deepspeed", "deepspeed_config", "zero_stage")
 _FUSES = when(flag("no_gradient_accumulation_fusion"), False, when(flag("gradient_accumulation_fusion", True), None, False))
 _MASKS = when(flag("no_create_attention_mask_in_dataloader"), False, when(flag("create_attention_mask_in_dataloader", True), None, False))
+_MODULES = tuple(one.name for one, _ in keys(RecomputeModules))
 _KERNELS = {"auto": None, "flash": "flash", "fused": "cudnn", "unfused": "math", "local": "math"}
 _BACKENDS = {**_KERNELS, **{f"AttnBackend.{name}": kernel for name, kernel in _KERNELS.items()}}
 
@@ -67,9 +70,6 @@ def _recompute(c: Reading) -> str | None:
     chosen = c.of(choice("recompute_granularity", {"full": "full", "selective": "selective"}, "full" if older else None))
     if c.of(flag("recompute_activations")):
         chosen = "selective"
-    modules = c.value("recompute_modules")
-    if chosen == "selective" and modules not in (None, [], "core_attn", ["core_attn"]):
-        raise c.refusal(f"`recompute_modules: {show(modules)}` is not supported; supported: core_attn")
     if chosen == "full":
         method = c.value("recompute_method", "activations_checkpoint_method") or "uniform"
         name, number = c.found(*_NUMBERS_RECOMPUTED) or ("", 1)
@@ -80,6 +80,18 @@ def _recompute(c: Reading) -> str | None:
             switch = next(one for one in ("recompute_granularity", "activations_checkpoint_method", "checkpoint_activations") if c.at(one))
             raise c.refusal(f"{how} does not recompute each layer by itself, which is not supported; plan without: --set {switch}=null")
     return str(chosen) if chosen else None
+
+
+def _modules(c: Reading) -> dict[str, bool] | None:
+    """Return the parts of a layer that selective recomputation recomputes, where they are not the default."""
+    given = c.value("recompute_modules")
+    if c["training.recompute"] != "selective" or given in (None, [], "core_attn", ["core_attn"]):
+        return None
+    chosen = given if isinstance(given, list) else str(given).split()
+    if c["training.implementation"] != "megatron-core" or not all(name in _MODULES for name in chosen):
+        supported = ", ".join(_MODULES) if c["training.implementation"] == "megatron-core" else "core_attn"
+        raise c.refusal(f"`recompute_modules: {show(given)}` is not supported; supported: {supported}")
+    return {name: name in chosen for name in _MODULES if (name in chosen) != (name == "core_attn")}
 
 
 def _implementation(c: Reading) -> str:
@@ -198,6 +210,7 @@ TRAINING: Settings = {
         *_RECOMPUTED,
     ),
     "training.implementation": code(_implementation, "transformer_impl"),
+    "training.recompute_modules": code(_modules, "recompute_modules"),
     **{
         f"training.{name}": when(apply(lambda stack: stack == "megatron-core", same("training.implementation")), source)
         for name, source in {

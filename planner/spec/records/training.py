@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import ClassVar, Literal
 
-from planner.spec.key import key, record
+from planner.spec.key import group, key, record
 from planner.spec.records.layout import Layout
 
 Precision = Literal["fp32", "bf16-autocast", "fp16-autocast", "bf16-master", "fp16-master", "bf16"]
@@ -26,11 +26,23 @@ MuonExperts = Literal["adamw", "each"]
 FlopsConvention = Literal["matmul", "matmul-causal", "6nd", "6nd-kaplan", "palm", "hardware"]
 FUSED = ("pytorch", "transformers")  # implementations whose attention is one kernel
 CHOOSES_KERNEL = (*FUSED, "megatron-core")
+_CORE = "implementation: megatron-core"
 PAGEABLE = "adamw-8bit or adamw-32bit or lion-8bit or lion-32bit or ademamix or ademamix-8bit"
 
 
 # A table, in which a key takes a line or two.
 # fmt: off
+
+@record
+class RecomputeModules:
+    """Parts of a layer that selective recomputation recomputes under megatron-core, as its recompute_modules."""
+
+    core_attn: bool = key("The inside of attention.", default=True, quiet=True)
+    mlp: bool = key("Dense feed-forwards with their norm.", default=False, only=_CORE, quiet=True)
+    moe: bool = key("Experts with their router.", default=False, only=_CORE, quiet=True)
+    shared_experts: bool = key("Shared experts, unless moe recomputes them.", default=False, only=_CORE, quiet=True)
+    moe_act: bool = key("The activation of routed experts, unless moe recomputes it.", default=False, only=_CORE, quiet=True)
+
 
 @record
 class Training:
@@ -83,6 +95,7 @@ class Training:
         aliases="gradient_checkpointing activation_checkpointing checkpointing recompute_granularity recomputation",
         values={"full": "true yes on all block blocks checkpoint checkpointing activation gradient-checkpointing uniform",
         "none": "false no off"})
+    recompute_modules: RecomputeModules = group(kind=RecomputeModules, default=RecomputeModules())
     implementation: Implementation = key("Modeled implementation: PyTorch modules with fused attention (pytorch) or with matmul, softmax, "
         "matmul (pytorch-eager); the modules of Hugging Face transformers 5 with either (transformers, transformers-eager); the fused "
         "stack of Korthikanti et al. 2022 (megatron); Transformer Engine's modules in Megatron-Core 0.20 (megatron-core); or Llama 3's "
@@ -96,9 +109,9 @@ class Training:
         only=f"implementation: {' or '.join(CHOOSES_KERNEL)}",
         default="auto", aliases="sdpa_backend sdp_backend attention_backend")
     gradient_accumulation_fusion: bool = key("Linears add their weight's gradient to the accumulated one in their kernel.", default=True,
-        only="implementation: megatron-core", quiet=True)
+        only=_CORE, quiet=True)
     mask_in_data_loader: bool = key("The data loader makes an attention mask [B, 1, n, n], one byte per element, which attention does not "
-        "need.", default=True, only="implementation: megatron-core", quiet=True, aliases="create_attention_mask_in_dataloader")
+        "need.", default=True, only=_CORE, quiet=True, aliases="create_attention_mask_in_dataloader")
     loss: Loss = key("Loss function: the implementation's own (default); cross entropy of the logits (cross_entropy), cast to "
         "float32 (cross_entropy_float32), or of logits and "
         "labels shifted against each other (cross_entropy_shifted); or the head and cross entropy in one function (linear_cross_entropy), "
