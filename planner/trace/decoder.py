@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from math import lcm
 
 from planner.spec.records import Model, PerLayerEmbedding, Run, Training
 from planner.trace import blocks
@@ -15,7 +16,7 @@ from planner.trace.positions import PositionTables
 from planner.trace.prediction import predict
 from planner.trace.prompts import embedded, learned_bias, without_prompts
 from planner.trace.prompts import prompts as prompts_of
-from planner.trace.sizes import Size, product
+from planner.trace.sizes import Size, product, structure
 from planner.trace.tape import Buffer, Node, Parameter, Shape, Tape, Unit
 from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
@@ -249,6 +250,8 @@ def _run(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, first: Size
                 t.show("residual stream", x)
         return x
 
+    if t.training.recompute == "full" and t.training.recompute_every > 1:
+        return _recomputed_in_part(t, run, positions, x, start=structure(first or 0))
     count = run.count
     if first in {None, 0} and (t.modules.residual_in_float32 or t.modules.norm_in_first_layer):
         x = t.repeat(1, partial(stack, 1, 0, of_model=True), x)
@@ -257,6 +260,26 @@ def _run(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, first: Size
             return x
     body = partial(stack, count, first)
     return body(x) if t.divided and count == 1 else t.repeat(count, body, x)
+
+
+def _recomputed_in_part(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, start: int) -> Tensor:
+    """Run a layer group of which only every n-th layer of the model is recomputed: repeat as many layers as both are periodic in."""
+    every, kinds = t.training.recompute_every, run.layers
+    period = lcm(every, len(kinds))
+    repeats, rest = divmod(structure(run.count) * len(kinds), period)
+
+    def stack(first: int, count: int, length: int, x: Tensor) -> Tensor:
+        for number in range(first, first + length):
+            label = f"layers.{_label(number, count, length)}"
+            with t.at(label, "other"), t.unit(label):
+                layer = kinds[(number - start) % len(kinds)]
+                body = partial(decoder_layer, t, layer, positions)
+                x = body(x) if (number + 1) % every else recomputed(t, body, x, *positions.of(layer))
+                t.show("residual stream", x)
+        return x
+
+    x = t.repeat(repeats, partial(stack, start, repeats, period), x) if repeats else x
+    return t.repeat(1, partial(stack, start + repeats * period, 1, rest), x) if rest else x
 
 
 def _label(first: Size, count: Size, step: int) -> str:

@@ -22,6 +22,8 @@ def build(model: Model, training: Training, device: torch.device, dtype: torch.d
     """Return transformers' module for the model. Raises ``CannotMeasureError``, also if transformers is not installed."""
     if training.recompute == "selective":
         raise CannotMeasureError("implementation transformers does not support recompute: selective; use full or none")
+    if training.recompute_every > 1:
+        raise CannotMeasureError("implementation transformers recomputes every layer; remove recompute_every")
     try:
         import transformers
     except ImportError as error:

@@ -228,7 +228,7 @@ class Decoder(Module):
         check_buildable(model)
         self.record, self.dtype = model, dtype
         self.dropout = float(training.dropout)
-        self.recompute_blocks = training.recompute == "full"
+        self.recompute_every = training.recompute_every if training.recompute == "full" else 0
         self.embed_tokens = nn.Embedding(model.padded_vocab_size, model.d_model, device=device, dtype=dtype)
         self.offset = model.positions.offset
         learned = model.positions.type == "learned"
@@ -266,8 +266,9 @@ class Decoder(Module):
             x = self.embed_norm(x)
         x = F.dropout(x, self.dropout, self.training)
         tables = self.make_tables(n, ids.device)
-        for block in self.layers:
-            x = checkpoint(block, x, tables, use_reentrant=False, preserve_rng_state=False) if self.recompute_blocks else block(x, tables)
+        for number, block in enumerate(self.layers, 1):
+            again = self.recompute_every and number % self.recompute_every == 0
+            x = checkpoint(block, x, tables, use_reentrant=False, preserve_rng_state=False) if again else block(x, tables)
         return x if self.norm is None else self.norm(x)
 
 

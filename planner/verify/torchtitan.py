@@ -137,7 +137,7 @@ class Decoder(Module):
 
     def __init__(self, model: Model, training: Training, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
-        self.recompute = training.recompute
+        self.recompute, self.every = training.recompute, training.recompute_every
         self.embed_tokens = nn.Embedding(model.padded_vocab_size, model.d_model, device=device, dtype=dtype)
         layers = [layer for run in model.runs for _ in range(run.count) for layer in run.layers]
         self.layers = nn.ModuleList(Block(model, layer, device, dtype) for layer in layers)
@@ -147,9 +147,9 @@ class Decoder(Module):
         angles = torch.outer(torch.arange(model.context_length, device=device, dtype=torch.float32), inverse)
         self.register_buffer("rotations", torch.polar(torch.ones_like(angles), angles), persistent=False)
 
-    def run_layer(self, block: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
-        """Return the layer, checkpointed if the training recomputes."""
-        if self.recompute == "none":
+    def run_layer(self, number: int, block: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
+        """Return the layer, checkpointed if the training recomputes it. Layers are numbered from 1."""
+        if self.recompute == "none" or number % self.every:
             return block
         contexts = selective if self.recompute == "selective" else noop_context_fn
 
@@ -163,8 +163,8 @@ class Decoder(Module):
     def forward(self, ids: Tensor) -> Tensor:
         """Return the last hidden states (B, n, d) of token ids (B, n)."""
         x = self.embed_tokens(ids)
-        for block in self.layers:
-            x = self.run_layer(block)(x, self.rotations)
+        for number, block in enumerate(self.layers, 1):
+            x = self.run_layer(number, block)(x, self.rotations)
         made: Tensor = self.norm(x)
         return made
 

@@ -193,7 +193,7 @@ def test_the_training_half_of_torchtitan_is_read() -> None:
 @pytest.mark.parametrize(
     ("name", "given", "recompute", "noted"),
     [
-        ("llama3", "", None, True),  # by default every second layer
+        ("llama3", "", "full", False),  # by default every second layer
         ("llama3", 'mode = "none"', None, False),
         ("llama3", 'selective_ac_option = "op"', "selective", False),
         ("llama3", 'mode = "selective"\nselective_ac_option = "1"', "full", False),
@@ -204,6 +204,7 @@ def test_the_training_half_of_torchtitan_is_read() -> None:
 def test_the_recomputation_of_torchtitan_is_read(name: str, given: str, recompute: str | None, noted: bool) -> None:
     imported = torchtitan(name, "8B", f"[activation_checkpoint]\n{given}\n")
     assert imported.training.get("recompute") == recompute
+    assert imported.training.get("recompute_every", 1) == (2 if not given else 1)
     assert any("`activation_checkpoint.mode: " in note and "is not modeled" in note for note in imported.notes) == noted
 
 

@@ -55,6 +55,24 @@ def test_a_step_in_another_setting_is_exact(tmp_path: Path, changed: dict[str, o
     assert planned(plan) == measured(plan, measure(spec.model, plan.training))
 
 
+@pytest.mark.parametrize(
+    ("implementation", "every", "layers"), [("torchtitan", 2, 5), ("torchtitan", 3, 7), ("pytorch", 2, 4), ("pytorch", 4, 3)]
+)
+def test_recomputation_of_every_nth_layer_is_exact(tmp_path: Path, implementation: str, every: int, layers: int) -> None:
+    spec = loaded(tmp_path, WIDE | {"n_layers": layers}, recompute="full", recompute_every=every, implementation=implementation)
+    plan = planner.plan(spec)
+    assert planned(plan) == measured(plan, measure(spec.model, plan.training))
+
+
+def test_recomputation_of_every_nth_layer_counts_through_groups(tmp_path: Path) -> None:
+    # Layers 3, 6 and 9 of 10, of which two are alike, then four pairs of a wide and a narrow one.
+    groups = [{"count": 2, "d_ff": 40}, {"count": 4, "layers": [{}, {"d_ff": 64}]}]
+    sizes = WIDE | {"n_layers": 10, "layers": groups}
+    spec = loaded(tmp_path, sizes, recompute="full", recompute_every=3, implementation="pytorch")
+    plan = planner.plan(spec)
+    assert planned(plan) == measured(plan, measure(spec.model, plan.training))
+
+
 def test_outputs_saved_in_a_layer_are_compared_with_those_of_the_layer(tmp_path: Path) -> None:
     spec = loaded(tmp_path, WIDE, recompute="selective")
     rows = list(compare(spec, spec.scenarios[0], ["kept"]))

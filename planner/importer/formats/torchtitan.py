@@ -31,13 +31,14 @@ def _precision(c: Reading) -> str:
     return "bf16" if c.of(_STORED) == "bf16" else "bf16-autocast" if c.of(_COMPUTED) == "bf16" else "fp32"
 
 
+_DIGITS = 9  # of a number
 _MODE, _OPTION = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
 
 
 def _recompute(c: Reading) -> str | None:
-    """Return the recomputation: of all layers, of the operators that are not saved, or of none. The mode is always there."""
+    """Return the recomputation: of layers, of the operators that are not saved, or of none. The mode is always there."""
     mode, option = c.value(_MODE), str(c.value(_OPTION) or 2)
-    if mode == "full" or (mode == "selective" and option in {"0", "1"}):
+    if mode == "full" or (mode == "selective" and _frequency(option)):
         return "full"
     if mode == "selective" and option == "op" and c.row.settings.get("training.implementation") == "torchtitan":
         return "selective"
@@ -48,12 +49,24 @@ def _recompute(c: Reading) -> str | None:
     return None
 
 
+def _frequency(option: str) -> int:
+    """Return n of every n-th layer, or 0 for another option."""
+    return max(int(option), 1) if option.isdecimal() and len(option) <= _DIGITS else 0
+
+
+def _every(c: Reading) -> int | None:
+    """Return n if only every n-th layer is recomputed."""
+    frequency = _frequency(str(c.value(_OPTION) or 2)) if c.value(_MODE) == "selective" else 0
+    return frequency if frequency > 1 else None
+
+
 _TRAINING = row(
     {"context_length": size("training.seq_len", 2048), "training.sequence_length": same("context_length")},
     training_tokens("training.steps", "training.global_batch_size"),
     {"training.batch_size": size("training.local_batch_size training.batch_size", 8)},
     {"training.precision": code(_precision, *_FP8, _STORED, _COMPUTED)},
-    {"training.recompute": code(_recompute, _MODE, _OPTION)}, optimizer("optimizer.name"),
+    {"training.recompute": code(_recompute, _MODE, _OPTION), "training.recompute_every": code(_every, _MODE, _OPTION)},
+    optimizer("optimizer.name"),
     {"training.optimizer_kernel": choice("optimizer.implementation", {"fused": None, "foreach": "foreach", "for-loop": "for-loop"}, None)},
     only={
         "model.norm_type": ("rmsnorm", "fused_rmsnorm", "compiled_rmsnorm"), "training.enable_cpu_offload": False,

@@ -95,6 +95,8 @@ class Training:
         aliases="gradient_checkpointing activation_checkpointing checkpointing recompute_granularity recomputation",
         values={"full": "true yes on all block blocks checkpoint checkpointing activation gradient-checkpointing uniform",
         "none": "false no off"})
+    recompute_every: int = key("Recompute only every n-th layer, as torchtitan's selective_ac_option.", "layers", default=1,
+        only="recompute: full", quiet=True)
     recompute_modules: RecomputeModules = group(kind=RecomputeModules, default=RecomputeModules())
     implementation: Implementation = key("Modeled implementation: PyTorch modules with fused attention (pytorch) or with matmul, softmax, "
         "matmul (pytorch-eager); the modules of Hugging Face transformers 5 with either (transformers, transformers-eager); the fused "
