@@ -83,7 +83,7 @@ def figure_formulas(names: SymbolicModel) -> FigureFormulas:
     """Return the figures of a model over symbols. They do not depend on the symbols' values."""
     forward = trace(names.model, names.training)
     counted = parameters(forward)
-    held = alone(counted.weights, names.training)
+    held = alone(forward, counted.weights, names.training)
     figures = tuple(_figures(names, forward, counted, held.states))
     return FigureFormulas(figures, forward.shapes, step(forward, held, names.training))
 

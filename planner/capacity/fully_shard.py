@@ -90,13 +90,14 @@ def groups(forward: Trace, weights: Sequence[Weight[Size]], training: Training, 
     always, never = (layout.reshard_after_forward == kind for kind in ("always", "never"))
     chosen = {"none": (), "titan": forward.units}.get(layout.shard_group, forward.units[1:-1])
     inside = {number for unit in chosen for number in range(unit.first, unit.end)}
-    rest = [weight for number, weight in enumerate(weights) if number not in inside]
+    every = [(weight, stored.gradient) for weight, stored in zip(weights, forward.parameters, strict=True)]
+    rest = [one for number, one in enumerate(every) if number not in inside]
     if layout.shard_group == "titan" and rest:
-        raise UnsupportedError(f"shard_group titan with {rest[0].name} outside embedding, layers, norm and head is not modeled yet")
+        raise UnsupportedError(f"shard_group titan with {rest[0][0].name} outside embedding, layers, norm and head is not modeled yet")
     found = (
         UnitGroup(
             unit.name,
-            _group([replace(weight, copies=1) for weight in weights[unit.first : unit.end]], each, shards),
+            _group([(replace(one, copies=1), made) for one, made in every[unit.first : unit.end]], each, shards),
             unit.copies,
             not never and unit.name != HEAD,
         )
@@ -107,16 +108,17 @@ def groups(forward: Trace, weights: Sequence[Weight[Size]], training: Training, 
     return Groups(root, tuple(found), always, reduced == each.weight, reduced != (each.master or each.weight))
 
 
-def _group(weights: Sequence[Weight[Size]], each: ElementBytes, shards: Size) -> Group:
-    """Return the bytes of a group."""
-    elements, padded = (sum(weight.params for weight in some) for some in (weights, [part(one, shards, None) for one in weights]))
+def _group(weights: Sequence[tuple[Weight[Size], Size]], each: ElementBytes, shards: Size) -> Group:
+    """Return the bytes of a group of weights, each with the elements of its gradient."""
+    elements, made = sum(weight.params for weight, _ in weights), sum(gradient * weight.copies for weight, gradient in weights)
+    padded = sum(part(weight, shards, None).params for weight, _ in weights)
     low, stored = each.weight, each.master or each.weight
     reduced = each.gradient if each.master else low
     return Group(
         copy=padded * low * (low != stored),
         gathered=padded * shards * low,
-        gradients=elements * low,
-        accumulated=elements * reduced,
+        gradients=made * low,
+        accumulated=made * low if low == reduced else elements * reduced,
         scatter=padded * shards * reduced,
         reduced=padded * reduced,
         shard=padded * stored,

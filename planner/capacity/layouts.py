@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 
 from planner.capacity.figures import Fleet, Memory, Weight
 from planner.capacity.optimizers import MOMENTS
 from planner.capacity.shares import Share
 from planner.capacity.update import in_lists, of_weight
 from planner.spec.precision import RECIPES
-from planner.spec.records import Layout, Model, Training
+from planner.spec.records import Attention, FeedForward, Layer, Layout, Model, Training
+from planner.trace.classes import ModelClass, class_of
 from planner.trace.sizes import Size
 from planner.trace.unsupported import UnsupportedError
 
@@ -29,21 +31,67 @@ def refuse_unmodeled(model: Model, training: Training) -> None:
 
 def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str]:
     """Yield the settings that are not modeled with several devices."""
-    degrees = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
+    degrees = ("pipeline_parallel", "context_parallel", "expert_parallel")
     yield from (f"layout.{degree} above 1" for degree in degrees if getattr(layout, degree) > 1)
     kind, kernel, master = layout.data_parallel, training.optimizer_kernel, RECIPES[training.precision].master
-    updates_parts = kind != "ddp" and (training.optimizer not in MOMENTS or (of_weight(training) and not in_lists(training)))
+    shares_state = kind != "ddp" or layout.tensor_parallel > 1
+    updates_parts = shares_state and (training.optimizer not in MOMENTS or (of_weight(training) and not in_lists(training)))
     found = {
         "layout.data_parallel zero2": kind == "zero2",
         f"layout.offload {layout.offload}": layout.offload != "none",
         f"implementation {training.implementation} with several devices": training.implementation in ("megatron", "megatron-core"),
         "model.prediction with several devices": model.prediction,
         f"precision {training.precision} with data_parallel {kind}": master and kind not in ("fsdp", "hsdp"),
-        f"optimizer {training.optimizer} with optimizer_kernel {kernel} and data_parallel {kind}": updates_parts,
+        f"optimizer {training.optimizer} with optimizer_kernel {kernel} and shared weights or state": updates_parts,
     }
     yield from (what for what, is_set in found.items() if is_set)
     switches = ("optimizer_in_backward", "round_allocations", "paged")
     yield from (f"training.{switch} with several devices" for switch in switches if getattr(training, switch))
+    if layout.tensor_parallel > 1:
+        yield from (f"{what} with tensor_parallel" for what in (*_undivided(model), *_undivided_training(model, training, layout)))
+
+
+# What the models of DTensor's measured plans differ in: plain GPT-2 and Llama.
+_OF_MODEL = (
+    "vocab_size", "padded_vocab_size", "context_length", "d_model", "n_layers", "runs", "positions", "norm", "final_norm", "tied_head",
+    "model_type",
+)  # fmt: skip
+_OF_LAYER = ("attention", "feed_forward", "norm", "positions")
+_OF_ATTENTION = ("n_heads", "n_kv_heads", "head_dim", "q_bias", "k_bias", "v_bias", "o_bias", "qkv")
+_OF_FEED_FORWARD = ("d_ff", "gated", "activation", "gate_bias", "up_bias", "down_bias")
+
+
+def _undivided(model: Model) -> Iterator[str]:
+    """Yield the settings of the model that are not modeled with tensor parallelism."""
+    yield from _others(model, _OF_MODEL)
+    yield from ["head.tied"] if model.tied_head else []
+    for layer in (layer for run in model.runs for layer in run.layers):
+        yield from _others(layer, _OF_LAYER)
+        kind, feed = layer.attention, layer.feed_forward
+        yield from _others(kind, _OF_ATTENTION) if kind else ["a layer without attention"]
+        yield from _others(feed, _OF_FEED_FORWARD) if feed else ["a layer without feed_forward"]
+        yield from ["qkv fused_per_head"] if kind and kind.qkv == "fused_per_head" else []
+        yield from [] if layer.positions.type in ("learned", "rope", "none") else [f"positions {layer.positions.type}"]
+
+
+def _others(record: Model | Layer | Attention | FeedForward, known: Sequence[str]) -> Iterator[str]:
+    """Yield the settings of a record that differ from their defaults, except known ones."""
+    return (one.name for one in fields(record) if one.name not in known and getattr(record, one.name) != one.default)
+
+
+def _undivided_training(model: Model, training: Training, layout: Layout) -> Iterator[str]:
+    """Yield the settings of the training that are not modeled with tensor parallelism."""
+    plain = training.implementation == "pytorch" or (training.implementation == "transformers" and class_of(model) == ModelClass())
+    found = {
+        f"implementation {training.implementation} of this model type": not plain,
+        f"precision {training.precision}": RECIPES[training.precision].autocast,
+        f"loss {training.loss}": training.loss not in ("cross_entropy", "cross_entropy_float32"),
+        "recompute selective": training.recompute == "selective",
+        "dropout": training.dropout,
+        f"data_parallel {layout.data_parallel}": layout.data_degree > 1 and layout.data_parallel != "fsdp",
+        f"optimizer_kernel {training.optimizer_kernel}": in_lists(training),
+    }
+    yield from (what for what, is_set in found.items() if is_set)
 
 
 def refuse_mixed(weights: Sequence[Weight[Size]], training: Training) -> None:

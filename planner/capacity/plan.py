@@ -39,14 +39,18 @@ def _figures(spec: Spec, scenario: Scenario) -> Plan[Size]:
     model, training = spec.model, scenario.training
     try:
         refuse_unmodeled(model, training)
-        forward = trace(model, training)
+        forward = trace(model, replace(training, layout=None))  # of the whole model
         counted = parameters(forward)
-        refuse_mixed(counted.weights, training)
-        held = share(forward, counted.weights, training)
+        mine, stored = forward, counted.weights
+        if training.layout and training.layout.cluster.devices > 1:
+            mine = trace(model, training)
+            stored = parameters(mine).weights
+            refuse_mixed(stored, training)
+        held = share(mine, stored, training)
     except UnsupportedError as error:
         raise UnsupportedError(f"{spec.path}: error[not-modelled]: scenario {scenario.name} of {spec.name}: {error}") from None
     several = NOT_COUNTED if training.layout and training.layout.cluster.devices > 1 else ()
-    used = memory(forward, held, training)
+    used = memory(mine, held, training)
     return Plan(
         name=spec.name,
         scenario=scenario.name,
@@ -59,7 +63,7 @@ def _figures(spec: Spec, scenario: Scenario) -> Plan[Size]:
         shapes=tuple(ShapeLine(line.path, line.what, line.tensor.shape, line.tensor.dtype, line.copies) for line in forward.shapes),
         initial_loss=log(hinted(model.vocab_size)),
         train_tokens=training.tokens,
-        not_counted=(*spec.omits, *forward.not_counted, *not_counted(training), *several, PADDED_TOKENS),
+        not_counted=(*spec.omits, *mine.not_counted, *not_counted(training), *several, PADDED_TOKENS),
         omits=spec.omits,
         fleet=fleet(held, used, training),
     )

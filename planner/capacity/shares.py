@@ -6,7 +6,7 @@ torch/csrc/distributed/c10d/reducer.cpp (DDP), torch/distributed/optim/zero_redu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from heapq import heapreplace
 from types import MappingProxyType
@@ -16,10 +16,12 @@ from planner.capacity.figures import Traffic, Weight
 from planner.capacity.optimizers import ElementBytes
 from planner.capacity.states import States, states
 from planner.capacity.timeline import Changes
+from planner.capacity.traffic import traffic
 from planner.spec.precision import separate_gradients
 from planner.spec.records import Layout, Training
 from planner.trace.decoder import Trace
-from planner.trace.sizes import Size, product
+from planner.trace.sizes import Size, maximum, product
+from planner.trace.tape import operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Share:
 
     ``weights`` are those that its optimizer updates. ``held`` is allocated throughout besides its states but gradients: gradients that
     exist before the last pass, and DDP's buckets. ``preallocated``: gradients are added to some that exist. ``released``: those are freed
-    once the gradient is in a bucket. ``buffers`` are listed in reports.
+    once the gradient is in a bucket. ``updating`` is allocated while the optimizer runs. ``buffers`` are listed in reports.
     """
 
     weights: tuple[Weight[Size], ...]
@@ -40,27 +42,50 @@ class Share:
     stored: tuple[Weight[Size], ...] = ()  # with padding
     buffers: tuple[tuple[str, Size], ...] = ()
     traffic: tuple[Traffic[Size], ...] = ()
-    which: str = "the only device"
+    which: str = "any of the equal devices"
+    updating: Size = 0
 
 
 def share(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, number: int | None = None) -> Share:
     """Return the share of a data-parallel device, by its number; None: the one with the largest."""
     layout = training.layout
     if layout is None or layout.data_degree == 1:
-        return alone(weights, training)
+        return alone(forward, weights, training)
     if layout.data_parallel in ("fsdp", "hsdp"):
         return fully_sharded(forward, weights, training, layout, number or 0)
     return replicated(weights, training, layout, number)
 
 
-def alone(weights: tuple[Weight[Size], ...], training: Training) -> Share:
-    """Return the share of a device that has everything.
+def alone(forward: Trace, weights: tuple[Weight[Size], ...], training: Training) -> Share:
+    """Return the share of a device that shares no weight with others.
 
-    Gradients exist from the start if they accumulate over several passes, or have another dtype than the weights.
+    Gradients exist from the start if they accumulate over several passes, or have another dtype than the weights. The gradient of a whole
+    table stays, since that of the device's part is a view of it.
     """
     whole, buffered = states(weights, training), training.implementation == "megatron-core"  # DistributedDataParallel's buffers
     preallocated = buffered or training.gradient_accumulation > 1 or separate_gradients(training)
-    return Share(weights, whole, whole.gradients if preallocated else 0, preallocated, stored=weights)
+    elements = ElementBytes.by_recipe(training).gradient
+    if more := _of_tables(forward) * elements:
+        lines = tuple(replace(line, total_bytes=line.total_bytes + more * (line.part == "gradients")) for line in whole.lines)
+        whole = replace(whole, lines=lines, gradients=whole.gradients + more)
+    held, sent = whole.gradients if preallocated else 0, traffic(forward.nodes, training)
+    return Share(weights, whole, held, preallocated, stored=weights, traffic=sent, updating=_reduced(forward, elements))
+
+
+def _reduced(forward: Trace, elements: int) -> Size:
+    """Return the bytes of copies of gradients that DTensor makes for the optimizer: parts of a whole table's, and sums over devices.
+
+    A sum is made beside its copy. (DTensor.redistribute of the fused optimizer's arguments.)
+    """
+    tables = [stored for stored in forward.parameters if stored.gradient != product(stored.tensor.shape)]
+    parts = sum(product(stored.tensor.shape) * stored.copies for stored in tables) * elements
+    sums = [(sent.bytes, copies) for node, copies in operations(forward.nodes) for sent in node.sends if sent.when == "step"]
+    return parts + sum(size * copies for size, copies in sums) + (maximum(*(size for size, _ in sums)) if sums else 0)
+
+
+def _of_tables(forward: Trace) -> Size:
+    """Return the elements of the gradients of whole tables besides those of a device's part."""
+    return sum((stored.gradient - product(stored.tensor.shape)) * stored.copies for stored in forward.parameters)
 
 
 def replicated(weights: tuple[Weight[Size], ...], training: Training, layout: Layout, number: int | None) -> Share:
@@ -71,7 +96,7 @@ def replicated(weights: tuple[Weight[Size], ...], training: Training, layout: La
     """
     whole, several, view = states(weights, training), training.gradient_accumulation > 1, layout.gradient_as_bucket_view
     held = whole.gradients + (whole.gradients if several else 0)  # buckets, and what earlier passes have left
-    traffic = [Traffic("all-reduce", whole.gradients, layout.cluster.devices)]
+    sent = [Traffic("all-reduce", whole.gradients, layout.cluster.devices)]
     updated, which = weights, f"any of {layout.data_degree} equal ones"
     if layout.data_parallel == "zero1":
         of_each = partition(weights, layout.data_degree)
@@ -80,9 +105,9 @@ def replicated(weights: tuple[Weight[Size], ...], training: Training, layout: La
         updated, which = of_each[device], f"number {device}, with the most optimizer state"
         own = states(updated, training)
         whole = replace(whole, lines=_with_optimizer(whole, own), optimizer=own.optimizer, paged=own.paged, step_counters=own.step_counters)
-        traffic.append(Traffic("broadcast", whole.weights, layout.cluster.devices))
+        sent.append(Traffic("broadcast", whole.weights, layout.cluster.devices))
     buckets = (("gradient buckets of DDP", 0 if view and not several else whole.gradients),)
-    return Share(updated, whole, held, several or view, several and view, MappingProxyType({}), weights, buckets, tuple(traffic), which)
+    return Share(updated, whole, held, several or view, several and view, MappingProxyType({}), weights, buckets, tuple(sent), which)
 
 
 def partition(weights: Iterable[Weight[Size]], degree: int) -> list[tuple[Weight[Size], ...]]:
@@ -137,13 +162,9 @@ def fully_sharded(forward: Trace, weights: tuple[Weight[Size], ...], training: T
     several = training.gradient_accumulation > 1
     groups = fully_shard.groups(forward, weights, training, shards)
     changes = fully_shard.changes(groups, several=several, replicas=replicas)
+    inside = traffic(forward.nodes, training)
     held = sum(group.accumulated * copies for group, copies in groups.counted) if several else 0
     buffers = (*fully_shard.buffers(groups), *([("gradients of earlier passes, whole", held)] if several else []))
     sent = fully_shard.traffic(groups, training.gradient_accumulation, layout)
     which = f"shard {number % shards} of {shards}: the first ones have the most rows of uneven weights"
-    return Share(own, mine, held, several and groups.adds_in_place, False, changes, padded, buffers, sent, which)
-
-
-def total(traffic: Sequence[Traffic[Size]], collective: str) -> Size:
-    """Return the bytes of one kind of collective."""
-    return sum(one.bytes for one in traffic if one.collective == collective)
+    return Share(own, mine, held, several and groups.adds_in_place, False, changes, padded, buffers, (*sent, *inside), which)

@@ -53,7 +53,9 @@ def step(forward: Trace, share: Share, training: Training) -> Step:
     if training.optimizer_in_backward:
         first = walk(updates=_updates_in_backward(forward, weights, training, creating=True))
     updates = tuple(
-        MemorySample("optimizer", f"{training.optimizer} step", [start + walked.after_backward + maximum(temporary, average)])
+        MemorySample(
+            "optimizer", f"{training.optimizer} step", [start + walked.after_backward + share.updating, maximum(temporary, average)]
+        )
         for temporary in temporaries
     )
     live = LiveBytes(start, start + walked.after_forward, start + walked.after_backward)

@@ -183,11 +183,12 @@ def sharing(layout: Settings, _: Settings, document: Document) -> Problems:
         yield layout.problem("shard_degree", "shard-degree", message, f"write shard_degree: {nearest(max(shard, 2), divisors(degree))}")
 
 
-def sequence_parallel(layout: Settings, _: Settings, __: Document) -> Problems:
-    """Find sequence parallelism without tensor parallelism."""
-    if layout.get("sequence_parallel") and layout.size("tensor_parallel") == 1:
-        message = "sequence_parallel requires tensor_parallel above 1"
-        yield layout.problem("sequence_parallel", "sequence-parallel", message, "remove it, or write tensor_parallel: 2")
+def within_tensor_parallel(layout: Settings, _: Settings, __: Document) -> Problems:
+    """Find what tensor-parallel devices divide without any."""
+    for key in ("sequence_parallel", "loss_parallel"):
+        if layout.get(key) and layout.size("tensor_parallel") == 1:
+            message = f"{key} requires tensor_parallel above 1"
+            yield layout.problem(key, "tensor-parallel", message, "remove it, or write tensor_parallel: 2")
 
 
 def schedule(layout: Settings, settings: Settings, document: Document) -> Problems:
@@ -209,4 +210,4 @@ def schedule(layout: Settings, settings: Settings, document: Document) -> Proble
 
 
 TRAINING = (known_device, nodes, belongs_together, kernels, global_batch)
-LAYOUT = (*key_checks(Layout), degrees, sharing, sequence_parallel, schedule)
+LAYOUT = (*key_checks(Layout), degrees, sharing, within_tensor_parallel, schedule)

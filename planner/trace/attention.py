@@ -12,6 +12,7 @@ from planner.spec.records import Attention, Layer, Norm
 from planner.trace import primitives as op
 from planner.trace import pytorch
 from planner.trace.blocks import linear, norm
+from planner.trace.collectives import enter, leave
 from planner.trace.implementation import Scores
 from planner.trace.mixers.operators import softplus
 from planner.trace.positions import PositionTables, position_scale
@@ -23,12 +24,13 @@ from planner.trace.tensor import Tensor
 
 def attention(t: Tape, kind: Attention, layer: Layer, positions: PositionTables, x: Tensor) -> Tensor:
     """Multi-head attention over [B, n, d_model]; n_kv_heads KV heads serve n_heads query heads."""
-    B, n, d_model = x.shape
-    H = kind.n_heads
     alike = kind.q_bias == kind.k_bias == kind.v_bias and not (kind.shared_kv or kind.keys_as_values)
     if t.implementation.fuses_qkv and alike:
         kind = replace(kind, qkv="fused_per_head")
     with t.at("self_attn", "attention"):
+        x = enter(t, x, readers=3 if kind.qkv == "separate" else 1)
+        B, n, d_model = x.shape
+        H = kind.n_heads
         gate = gate_scores(t, kind, x) if t.modules.gates_first and kind.output_gate != "none" else None
         queries = None
         if t.modules.gate_in_queries:
@@ -49,7 +51,7 @@ def attention(t: Tape, kind: Attention, layer: Layer, positions: PositionTables,
             mixed = norm(t, Norm(layer.norm.type, bias=False), mixed, "attn_sub_norm")
         if kind.output_gate != "none":
             mixed = gated(t, kind, gate or gate_scores(t, kind, x), mixed)
-        out = linear(t, t.show("heads joined", mixed), d_model, "o_proj", bias=kind.o_bias)
+        out = leave(t, linear(t, t.show("heads joined", mixed), d_model, "o_proj", bias=kind.o_bias))
         out = t.implementation.drop(t, out)
         op.keep_alive(t, x, q, k, v, mixed)
         return out

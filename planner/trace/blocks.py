@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from planner.spec.records import FeedForward, Norm
 from planner.trace import primitives as op
+from planner.trace.collectives import enter, leave, partial_gradient
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import Size
 from planner.trace.tape import Tape
@@ -26,6 +27,7 @@ def norm(t: Tape, kind: Norm, x: Tensor, name: str, *, heads: Size | None = None
         bias = t.weight("bias", shape, "shift of a norm") if kind.bias else t.declared_weight("bias")
         if heads is not None:  # x is [B, heads, n, h]
             weight, bias = (vector and vector.view(heads, 1, x.shape[-1]) for vector in (weight, bias))
+        partial_gradient(t, weight, bias)
         made = t.implementation.norm(t, x, kind, weight, bias)
         op.keep_alive(t, x)
         return made
@@ -49,13 +51,14 @@ def feed_forward(
     with t.at(name, component):
         if kind.channel_mix:
             return channel_mix(t, kind, x)
+        x = enter(t, x, readers=2 if kind.gated and not t.modules.fused_gate_up else 1)
         if kind.gated:
             hidden = t.implementation.gated(t, kind.activation, *gate_and_up(t, kind, x))
         else:
             hidden = t.implementation.activation(t, kind.activation, linear(t, x, kind.d_ff, "up_proj", bias=kind.up_bias))
         if kind.hidden_norm:
             hidden = norm(t, Norm("rmsnorm", bias=False), hidden, "ffn_sub_norm")
-        out = linear(t, t.show("hidden", hidden), x.shape[-1], "down_proj", bias=kind.down_bias)
+        out = leave(t, linear(t, t.show("hidden", hidden), x.shape[-1], "down_proj", bias=kind.down_bias))
         out = t.implementation.drop(t, out) if drops else out
         op.keep_alive(t, x, hidden)
         return out

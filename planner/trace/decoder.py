@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import lcm
 
-from planner.spec.records import Model, PerLayerEmbedding, Run, Training
+from planner.spec.records import Layer, Model, PerLayerEmbedding, Run, Training
 from planner.trace import blocks
 from planner.trace import primitives as op
+from planner.trace.collectives import enter, gather_vocabulary, leave, own_part, whole_table
 from planner.trace.implementations import IMPLEMENTATIONS
 from planner.trace.layers import declare, decoder_layer, first_layer, recomputed
 from planner.trace.losses import chunked_cross_entropy, finished, loss
@@ -70,7 +71,7 @@ def trace(model: Model, training: Training) -> Trace:
             positions.learned = learned_bias(t, x)
         if model.per_layer_embedding:
             positions.per_layer = per_layer_inputs(t, model, model.per_layer_embedding, ids, x)
-        first, runs = 0, apart(model.runs) if t.divided else model.runs
+        first, runs = 0, tuple(of_device(t, run) for run in apart(model.runs)) if t.divided else model.runs
         for run in runs:
             uniform = len(runs) == 1 and len(run.layers) == 1
             x = _run(t, run, positions, x, first=None if uniform else first)
@@ -105,6 +106,17 @@ def apart(runs: tuple[Run, ...]) -> tuple[Run, ...]:
     return tuple(replace(run, count=count) for run, counts in parts for count in counts)
 
 
+def of_device(t: Tape, run: Run) -> Run:
+    """Return layers with the part of the heads and of the hidden width that a tensor-parallel device has."""
+
+    def part(layer: Layer) -> Layer:
+        kind, feed = layer.attention, layer.feed_forward
+        mine = kind and replace(kind, n_heads=t.part(kind.n_heads), n_kv_heads=t.part(kind.n_kv_heads))
+        return replace(layer, attention=mine, feed_forward=feed and replace(feed, d_ff=t.part(feed.d_ff)))
+
+    return replace(run, layers=tuple(part(layer) for layer in run.layers)) if t.tensor_parallel else run
+
+
 def mask_starts(model: Model, training: Training) -> tuple[int, ...]:
     """Return the sequence lengths, ascending, from which on fused attention of some layers gets a mask: their windows."""
     if not IMPLEMENTATIONS[training.implementation].masks_from_window:
@@ -118,11 +130,16 @@ def new_tape(model: Model, training: Training) -> Tape:
     return Tape(IMPLEMENTATIONS[training.implementation], model, training)
 
 
-def token_rows(t: Tape, width: Size | None, why: str, *, more: Size = 0) -> Tensor:
-    """Return a weight with a row of the given width, or one element, per token of the padded vocabulary, and ``more`` rows."""
-    V, padded = t.model.vocab_size, t.model.padded_vocab_size
+def token_rows(t: Tape, width: Size | None, why: str, *, more: Size = 0, looked_up: bool = False) -> Tensor:
+    """Return a weight with a row of the given width, or one element, per token of the padded vocabulary, and ``more`` rows.
+
+    With tensor parallelism, it is a device's part. The gradient of a table that is ``looked_up`` is whole.
+    """
+    V, padded = t.model.vocab_size, t.part(t.model.padded_vocab_size)
     shape, a_row = ((padded,), 1) if width is None else ((padded + more, width), width)
-    return t.weight("bias" if width is None else "weight", shape, why, padding=(padded - V) * a_row)
+    padding = 0 if t.tensor_parallel else (padded - V) * a_row  # whose device has it is not counted
+    gradient = (t.model.padded_vocab_size + more) * a_row if looked_up else None
+    return t.weight("bias" if width is None else "weight", shape, why, padding=padding, gradient=gradient)
 
 
 def per_layer_inputs(t: Tape, model: Model, kind: PerLayerEmbedding, ids: Tensor, x: Tensor) -> Tensor:
@@ -167,7 +184,9 @@ def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | Non
         t.show("final hidden states", x)
     with t.at("loss" if kind.startswith("linear") else "lm_head", "head"):
         chunked = kind == "linear_cross_entropy_chunked"
+        x = x if chunked else enter(t, x)
         logits = Tensor((*x.shape[:-1], head.shape[0]), t.precision.compute, ()) if chunked else t.implementation.linear(t, x, head, bias)
+        logits = logits if t.loss_parallel else gather_vocabulary(t, logits)
         t.show("logits", logits)
     with t.at("loss", "logits"):
         if chunked:
@@ -199,7 +218,7 @@ def _tables(t: Tape, model: Model, more_rows: Size) -> tuple[Tensor, Tensor | No
     """Return the token embedding, and the projection to the residual stream if their widths differ."""
     width = model.d_model if model.embedding_dim is None else model.embedding_dim
     with t.at("embed_tokens", "embedding"):
-        table = token_rows(t, width, "token embedding: V · width", more=more_rows)
+        table = token_rows(t, width, "token embedding: V · width", more=more_rows, looked_up=True)
         if model.embedding_scale or t.modules.scale_dtype:
             scale_buffer(t)
     with t.at("project_in", "other"):
@@ -209,7 +228,7 @@ def _tables(t: Tape, model: Model, more_rows: Size) -> tuple[Tensor, Tensor | No
 def _look_up(t: Tape, table: Tensor, project_in: Tensor | None, ids: Tensor) -> Tensor:
     """Return the token embeddings [B, n, d_model]."""
     with t.at("embed_tokens", "embedding"):
-        x = op.embedding(t, ids, table)
+        x = leave(t, op.embedding(t, ids, whole_table(t, table)))
         if t.modules.scale_dtype:
             x = op.multiply(t, x, op.cast(t, op.constant(t, (), t.modules.scale_dtype), x.dtype))
         elif t.model.embedding_scale:
@@ -222,12 +241,12 @@ def _look_up(t: Tape, table: Tensor, project_in: Tensor | None, ids: Tensor) -> 
 
 def _embedded(t: Tape, model: Model, x: Tensor) -> Tensor:
     """Return the token embeddings, with positions added and normalized if the model does so."""
-    n = x.shape[1]
+    n = t.training.sequence_length
     with t.at("embed_positions", "position"):
         if model.positions.type == "learned":
             rows = model.context_length + model.positions.offset
             table = t.weight("weight", (rows, model.d_model), "learned position embedding: rows · d_model")
-            x = op.add(t, x, op.embedding(t, t.implementation.positions(t, n), table))
+            x = op.add(t, x, own_part(t, op.embedding(t, t.implementation.positions(t, n), table)))
         if model.positions.type == "sinusoidal":
             dtype = t.precision.weights
             if t.implementation.constant_buffers:

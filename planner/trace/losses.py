@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from planner.trace import collectives
 from planner.trace import primitives as op
 from planner.trace.sizes import exceeds_one, product
 from planner.trace.tape import Flops, Saved, Tape
@@ -77,6 +78,8 @@ def fused_cross_entropy(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
 def log_softmax(t: Tape, logits: Tensor) -> Tensor:
     """Return log-probabilities [rows, V]. Saves its output."""
     made = t.tensor(logits.shape, logits.dtype)
+    if t.loss_parallel:
+        return collectives.log_softmax(t, logits, made)
     return t.record("log_softmax", [logits], [made], [Saved(made, "log-probabilities")], by=log_softmax)[0]
 
 
@@ -85,7 +88,9 @@ def nll_loss(t: Tape, log_probabilities: Tensor, targets: Tensor) -> Tensor:
     with t.at("", "loss"):
         made, weight = t.tensor((), log_probabilities.dtype), t.tensor((), log_probabilities.dtype, needs_grad=False)
     saved = [Saved(log_probabilities, "log-probabilities"), Saved(targets, "targets"), Saved(weight, "total weight")]
-    return t.record("nll_loss", [log_probabilities, targets], [made, weight], saved, by=nll_loss)[0]
+    temporary, sends = collectives.nll_temporary(t, log_probabilities), collectives.nll_sends(t, log_probabilities)
+    inputs, outputs = [log_probabilities, targets], [made, weight]
+    return t.record("nll_loss", inputs, outputs, saved, backward_temporary=temporary, sends=sends, by=nll_loss)[0]
 
 
 def chunked_cross_entropy(t: Tape, x: Tensor, w: Tensor, b: Tensor | None, targets: Tensor) -> Tensor:

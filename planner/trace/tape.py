@@ -9,13 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 from planner.spec.precision import BYTES, RECIPES, Dtype, Recipe
 from planner.spec.records import Extra, Model, Training
 from planner.trace.classes import ModelClass, class_of
 from planner.trace.implementation import Implementation
-from planner.trace.sizes import Size, product
+from planner.trace.sizes import Size, product, structure
 from planner.trace.tensor import Storage, Tensor
 from planner.trace.unsupported import UnsupportedError
 
@@ -46,6 +46,15 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
+class Sent:
+    """Bytes of the whole tensor of a collective: in each forward or backward pass of a microbatch, or once per step."""
+
+    collective: str
+    bytes: Size
+    when: Literal["forward", "backward", "step"]
+
+
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One operator of the forward pass. If it has FLOPs, it multiplies its first two inputs.
 
@@ -54,7 +63,7 @@ class Operation:
     over broadcast dimensions and cast. ``added``: an input that is added to every row; its gradient is the sum of the output's.
     ``views_gradient``: its inputs' gradients are views, to which the engine adds nothing in place. ``accumulated``: a weight whose gradient
     its backward kernel adds to the preallocated one. ``by``: the function that defines the operator; its docstring gives the formula's
-    source.
+    source. ``sends``: what it communicates.
     """
 
     name: str
@@ -72,6 +81,7 @@ class Operation:
     added: Tensor | None = None
     accumulated: Tensor | None = None
     by: Callable[..., object] | None = None
+    sends: tuple[Sent, ...] = ()
 
     @property
     def saved_tensors(self) -> tuple[Tensor, ...]:
@@ -244,6 +254,7 @@ class Parameter:
     padding: Size  # elements of one copy in padding rows
     always_float32: bool  # whether its module requires float32 for any dtype of the model
     trains: bool  # whether it gets a gradient
+    gradient: Size  # elements of its gradient: more if autograd makes that of a whole table for a device's part of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +329,30 @@ class Tape:
         return self.training.layout is not None and self.training.layout.cluster.devices > 1
 
     @property
+    def degree(self) -> Size:
+        """The devices of tensor parallelism."""
+        return self.training.layout.tensor_parallel if self.training.layout else 1
+
+    def part(self, size: int) -> int:
+        """Return a device's part of the heads, of a hidden width or of the vocabulary."""
+        return cast("int", size // self.degree)
+
+    @property
+    def loss_parallel(self) -> bool:
+        """Whether the loss is computed on parts of the vocabulary."""
+        return self.training.layout is not None and self.training.layout.loss_parallel
+
+    @property
+    def tensor_parallel(self) -> bool:
+        """Whether several devices share the matrices of layers."""
+        return structure(self.degree) > 1
+
+    @property
+    def sequence_parallel(self) -> bool:
+        """Whether they divide the sequence between those matrices."""
+        return self.training.layout is not None and self.training.layout.sequence_parallel
+
+    @property
     def recomputes_attention(self) -> bool:
         """Whether the inside of attention is recomputed alone."""
         return self.recomputes("core_attn") and not self.implementation.saved_outputs
@@ -390,17 +425,19 @@ class Tape:
         padding: Size = 0,
         dtype: Dtype | None = None,
         trains: bool = True,
+        gradient: Size | None = None,
     ) -> Tensor:
         """Return a new parameter of the current module.
 
         One token uses ``active`` of its elements (default: all). ``padding`` of them are in padding rows. ``dtype`` overrides the model's.
-        One that does not train has no gradient and no optimizer state.
+        One that does not train has no gradient and no optimizer state. ``gradient``: elements of its gradient, if not as many.
         """
         made = self.tensor(shape, dtype or self.precision.weights, needs_grad=trains)
         made.storage.leaf = True
         used, always = product(shape) if active is None else active, dtype == "float32"
+        grad, trained = product(shape) if gradient is None else gradient, trains and self.trains
         self.parameters.append(
-            Parameter(f"{self.path}.{name}", made, self.copies, self.component, why, used, padding, always, trains and self.trains)
+            Parameter(f"{self.path}.{name}", made, self.copies, self.component, why, used, padding, always, trained, grad)
         )
         return made
 
@@ -440,6 +477,7 @@ class Tape:
         added: Tensor | None = None,
         accumulated: Tensor | None = None,
         by: Callable[..., object] | None = None,
+        sends: Sequence[Sent] = (),
     ) -> tuple[Tensor, ...]:
         """Record an operator and return its outputs. If no input needs a gradient, no output does, and nothing is saved for backward."""
         flops = replace(flops, full=0, causal=0) if self.scans else flops
@@ -449,7 +487,7 @@ class Tape:
                 tensor.needs_grad = False
         made = Operation(
             name, self.path, self.component, tuple(inputs), tuple(outputs), tuple(saved), flops,
-            temporary, backward_temporary, passes_gradient, elementwise, views_gradient, added, accumulated, by,
+            temporary, backward_temporary, passes_gradient, elementwise, views_gradient, added, accumulated, by, tuple(sends),
         )  # fmt: skip
         self.nodes.append(made)
         return made.outputs

@@ -3,7 +3,8 @@
 Rows of ``tests/data/fleet_steps.csv`` are one rank each: the real FSDP2, DDP and ZeroRedundancyOptimizer on a fake process group, which
 allocates every buffer and sends nothing; fake tensors on a fake GPU, or real ones on a CPU. ``data`` names the parallelism, ``shard`` the
 ranks of a copy under HSDP, ``group`` and ``reshard`` FSDP2's groups, ``prec`` mp its mixed precision, ``micro`` the accumulated passes
-(without synchronization until the last), ``bucket_view`` gradient_as_bucket_view. Other columns are those of ``training_steps``. Bytes are
+(without synchronization until the last), ``bucket_view`` gradient_as_bucket_view, ``tp`` and ``sp`` DTensor's tensor and sequence
+parallelism, ``loss_parallel`` its loss on parts of the vocabulary. Other columns are those of ``training_steps``. Bytes are
 of the second step: ``param_bytes`` with padding, ``optim_bytes`` with the step counters of all weights, ``start_bytes`` before the first
 pass, ``after_*`` between the phases, ``peak_*`` in them; collectives by the whole tensors that they gather, scatter, reduce or broadcast.
 """
@@ -27,6 +28,7 @@ from tests.capacity import training_steps
 TABLE = Path(__file__).parent.parent / "data" / "fleet_steps.csv"
 PRECISIONS = {"fp32": "fp32", "bf16": "bf16", "mp": "bf16-master"}
 RESHARD = {"auto": "auto", "true": "always", "false": "never"}
+WIDTH = 4  # bytes of float32
 OUTSIDE = {"sdpa_backend": "", "dropout": "0", "loss": "ce", "keep_logits": "False", "attn": "", "tied": "False"}
 
 
@@ -38,10 +40,13 @@ def cases() -> list[dict[str, str]]:
 
 def layout(case: dict[str, str]) -> Layout:
     """Return the layout of a case."""
-    cluster = Cluster("device", 80 << 30, int(case["dp"]))
+    cluster = Cluster("device", 80 << 30, int(case["dp"]) * int(case["tp"]))
     return Layout(
         cluster,
-        data_parallel=case["data"],  # type: ignore[arg-type]  # the columns have names of the spec language
+        tensor_parallel=int(case["tp"]),
+        sequence_parallel=case["tp"] != "1" and case["sp"] == "True",
+        loss_parallel=case["loss_parallel"] == "True",
+        data_parallel="ddp" if case["data"] == "none" else case["data"],  # type: ignore[arg-type]  # the spec language has these names
         shard_degree=int(case["shard"] or 1),
         shard_group=case["group"],  # type: ignore[arg-type]
         reshard_after_forward=RESHARD[case["reshard"]],  # type: ignore[arg-type]
@@ -69,7 +74,7 @@ def figures(case: dict[str, str]) -> dict[str, Size]:
     model, training = setting(case)
     forward = trace(model, training)
     weights = parameters(forward).weights
-    held = share(forward, weights, training, int(case["rank"]))
+    held = share(forward, weights, training, int(case["rank"]) // int(case["tp"]))
     used = memory(forward, held, training)
     return _held(case, held, used, sum(weight.params for weight in weights)) | _allocated(used) | _sent(held)
 
@@ -102,4 +107,26 @@ def _allocated(used: Memory[Size]) -> dict[str, Size]:
 
 def _sent(held: Share) -> dict[str, Size]:
     sent: dict[str, Size] = {f"{kind}_bytes": 0 for kind in ("all_gather", "reduce_scatter", "all_reduce", "broadcast")}
-    return sent | {f"{one.collective.replace('-', '_')}_bytes": one.bytes for one in held.traffic}
+    for one in held.traffic:
+        name = f"{one.collective.replace('-', '_')}_bytes"
+        sent[name] = sent[name] + one.bytes
+    return sent
+
+
+def propagated(case: dict[str, str]) -> dict[str, int]:
+    """Return by how much the table's peaks exceed the real ones of a loss on parts of the vocabulary.
+
+    DTensor runs each operator of this loss once more, on fake tensors of the whole shape, to know its result's shape
+    (_propagate_tensor_meta). Fake tensors use no memory, but the table counts them: two of all logits, and the targets.
+    """
+    rows, V, tp = int(case["B"]) * int(case["n"]), json.loads(case["cfg"])["V"], int(case["tp"])
+    whole = 2 * rows * V * WIDTH
+    part = whole // 2 // tp
+    forward = 2 * part + 3 * rows * WIDTH  # the operator itself: a temporary and its result
+    backward = 3 * part + 33 * rows
+    return {"peak_fwd": whole - forward, "peak_bwd": whole + 8 * rows + 2 * WIDTH - backward}
+
+
+def name(case: dict[str, str]) -> str:
+    """Return the name of a case in test reports."""
+    return f"{case['case']}-{case['kind']}-{case['family']}"

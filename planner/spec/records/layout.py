@@ -43,6 +43,8 @@ class Layout:
         aliases="tensor_model_parallel_size tensor_parallel_size tensor_parallel_degree tp tp_size autotp_size model_parallel_size")
     sequence_parallel: bool = key("Between tensor-parallel matrices, divide activations along the sequence.", default=False,
         aliases="enable_sequence_parallel sp")
+    loss_parallel: bool = key("Compute the loss on each device's part of the vocabulary. Otherwise the logits are gathered.", default=False,
+        aliases="disable_loss_parallel")
     pipeline_parallel: int = key("Devices that have the layers in turn, as stages of a pipeline.", "devices", default=1,
         aliases="pipeline_model_parallel_size pipeline_parallel_size pipeline_parallel_degree pp pp_size")
     virtual_stages: int = key("Stages per device of a pipeline.", "stages", default=1, only="schedule: interleaved or zbv",

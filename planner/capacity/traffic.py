@@ -1,0 +1,38 @@
+"""The bytes that one device communicates in a step by collectives inside its forward and backward pass, read off the trace."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from planner.capacity.figures import Traffic
+from planner.spec.records import Training
+from planner.trace.sizes import Size
+from planner.trace.tape import Checkpoint, Node, Operation, Repeat
+
+
+def traffic(nodes: Iterable[Node], training: Training) -> tuple[Traffic[Size], ...]:
+    """Return the collectives of all microbatches; recomputed regions run those of their forward pass again."""
+    spans = training.layout.tensor_parallel if training.layout else 1
+    each, once = _sent(nodes, ("forward", "backward")), _sent(nodes, ("step",))
+    passes = training.gradient_accumulation
+    total = {name: each.get(name, 0) * passes + once.get(name, 0) for name in (*each, *once)}
+    return tuple(Traffic(name, size, spans) for name, size in total.items())
+
+
+def _sent(nodes: Iterable[Node], when: tuple[str, ...]) -> Mapping[str, Size]:
+    """Return the bytes of the collectives of some passes, by collective."""
+    found: dict[str, Size] = defaultdict(int)
+    for node in nodes:
+        match node:
+            case Operation():
+                for sent in node.sends:
+                    found[sent.collective] = found[sent.collective] + (sent.bytes if sent.when in when else 0)
+            case Repeat():
+                for name, size in _sent(node.body, when).items():
+                    found[name] = found[name] + size * node.count
+            case Checkpoint():
+                again = [_sent(node.recomputed, ("forward",))] if "forward" in when else []
+                for name, size in (item for sent in (_sent(node.body, when), *again) for item in sent.items()):
+                    found[name] = found[name] + size
+    return found
