@@ -65,27 +65,23 @@ def alone(forward: Trace, weights: tuple[Weight[Size], ...], training: Training)
     whole, buffered = states(weights, training), training.implementation == "megatron-core"  # DistributedDataParallel's buffers
     preallocated = buffered or training.gradient_accumulation > 1 or separate_gradients(training)
     elements = ElementBytes.by_recipe(training).gradient
-    if more := _of_tables(forward) * elements:
+    tables = [stored for stored in forward.parameters if stored.gradient != product(stored.tensor.shape)]
+    if tables:
+        more = elements * sum((stored.gradient - product(stored.tensor.shape)) * stored.copies for stored in tables)
         lines = tuple(replace(line, total_bytes=line.total_bytes + more * (line.part == "gradients")) for line in whole.lines)
         whole = replace(whole, lines=lines, gradients=whole.gradients + more)
+    parts = elements * sum(product(stored.tensor.shape) * stored.copies for stored in tables)
     held, sent = whole.gradients if preallocated else 0, traffic(forward.nodes, training)
-    return Share(weights, whole, held, preallocated, stored=weights, traffic=sent, updating=_reduced(forward, elements))
+    return Share(weights, whole, held, preallocated, stored=weights, traffic=sent, updating=parts + _sums(forward))
 
 
-def _reduced(forward: Trace, elements: int) -> Size:
-    """Return the bytes of copies of gradients that DTensor makes for the optimizer: parts of a whole table's, and sums over devices.
+def _sums(forward: Trace) -> Size:
+    """Return the bytes of the gradients that are summed over devices for the optimizer: all sums, and one gradient to send.
 
-    A sum is made beside its copy. (DTensor.redistribute of the fused optimizer's arguments.)
+    DTensor.redistribute of the arguments of the fused optimizer; of a divided table, it copies the device's part as well.
     """
-    tables = [stored for stored in forward.parameters if stored.gradient != product(stored.tensor.shape)]
-    parts = sum(product(stored.tensor.shape) * stored.copies for stored in tables) * elements
-    sums = [(sent.bytes, copies) for node, copies in operations(forward.nodes) for sent in node.sends if sent.when == "step"]
-    return parts + sum(size * copies for size, copies in sums) + (maximum(*(size for size, _ in sums)) if sums else 0)
-
-
-def _of_tables(forward: Trace) -> Size:
-    """Return the elements of the gradients of whole tables besides those of a device's part."""
-    return sum((stored.gradient - product(stored.tensor.shape)) * stored.copies for stored in forward.parameters)
+    found = [(sent.bytes, copies) for node, copies in operations(forward.nodes) for sent in node.sends if sent.when == "step"]
+    return sum(size * copies for size, copies in found) + maximum(*(size for size, _ in found)) if found else 0
 
 
 def replicated(weights: tuple[Weight[Size], ...], training: Training, layout: Layout, number: int | None) -> Share:
