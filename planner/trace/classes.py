@@ -303,6 +303,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     ),
     "qwen3_next": ModelClass(gate_in_queries=True, normalizes_each=True),
     "recurrent_gemma": ModelClass(scale_dtype="bfloat16", tables_in_attention=True),
+    "xlstm": ModelClass(position_ids=False, softcaps_in_float32=True),
     "rwkv": ModelClass(position_ids=False, norm_in_first_layer=True),
 }
 
