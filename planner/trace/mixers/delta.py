@@ -105,8 +105,8 @@ def gated_norm(t: Tape, x: Tensor, gate: Tensor) -> Tensor:
     with t.at("norm", "norm"):
         weight = t.weight("weight", (x.shape[-1],), "scale of a norm")
         _, normed = pytorch.divided_by_rms(t, x)
-        weight = op.cast(t, weight, "float32") if t.modules.casts_norm_weight else weight
-        scaled = op.multiply(t, weight, normed if t.modules.scales_in_float32 else op.cast(t, normed, x.dtype))
+        wide = t.modules.casts_norm_weight
+        scaled = op.multiply(t, op.cast(t, weight, "float32") if wide else weight, normed if wide else op.cast(t, normed, x.dtype))
         return op.cast(t, op.multiply(t, scaled, op.pointwise(t, "silu", op.cast(t, gate, "float32"))), x.dtype)
 
 
