@@ -25,11 +25,12 @@ class ForwardPass(Visitor):
         # Storages from outside equal layers. The last copy frees them, at the samples in ``freed``.
         self.shared_by_copies: set[Storage] = set()
         self.freed: list[tuple[int, Size]] = []
-        # The placeholder for a copy's input, and 1 or 0 (a size): whether only operators outside save the first copy's input. It then stays
-        # allocated, counted once, in the first copy from the sample in ``once`` on.
+        # The placeholder for a copy's input, and 1 or 0 (a size): whether only operators outside save the first copy's input, or read it
+        # later. It then stays allocated, counted once, in the first copy from the sample in ``once`` on.
         self.entering: Storage | None = None
         self.saved_outside: Size = 0
         self.once: list[tuple[int, Size]] = []
+        self.saved_by_copies: dict[Storage, Size] = {}  # of first copies' inputs that are read later: whether copies save them
         self.allocated: set[Storage] = set()  # from the start: outputs that a recomputed region has saved
         # How many operators have yet to read a storage, by 1 or 0 (a size): whether they read this one of a tensor's possible storages.
         self.readers: dict[Storage, dict[Size, int]] = {}
@@ -86,7 +87,9 @@ class ForwardPass(Visitor):
         readers = self.readers.get(storage, {})
         if storage in self.storages and 1 not in readers and not storage.until_forward_ends and not storage.throughout:
             saved = self.saved.get(storage, 0)
-            left = self.timeline.size(storage.bytes) * (maximum(saved, *readers) if readers else saved)
+            left = self.timeline.size(storage.bytes) * (
+                maximum(saved, *readers) if readers else saved - self.saved_by_copies.get(storage, 0)
+            )
             if storage is self.entering and not readers:
                 beside = self.timeline.size(storage.bytes) * self.saved_outside
                 self.once.append((len(self.timeline.samples), beside))
@@ -107,11 +110,13 @@ class ForwardPass(Visitor):
         bytes_before, first_sample, until_the_end_before = self.timeline.bytes, len(self.timeline.samples), self.until_the_end
         carry = node.carry
         entering = self.storages.pop(carry.first.storage, 0)
+        self.read([carry.first])
+        read_later = 1 if self.readers[carry.first.storage] else 0
         outside = set(self.storages)
         self.shared_by_copies, self.freed, self.once = outside, [], []
         self.entering = carry.inside.storage
         saved_inside = self.saved.get(self.entering, 0)
-        self.saved_outside = maximum(self.saved.get(carry.first.storage, 0), saved_inside) - saved_inside
+        self.saved_outside = maximum(self.saved.get(carry.first.storage, 0), saved_inside, read_later) - saved_inside
         self.storages[self.entering] = entering
         self.go(node.body)
         self.shared_by_copies, self.entering = set(), None
@@ -126,6 +131,9 @@ class ForwardPass(Visitor):
         self.timeline.add_other_copies(bytes_before, first_sample, node.count)
         self.timeline.free_in_last_copy(self.freed, copies, node.count)
         self.timeline.count_once(self.once, copies, node.count)
+        if read_later:
+            self.storages[carry.first.storage] = self.timeline.size(carry.first.storage.bytes) * self.saved_outside
+            self.saved_by_copies[carry.first.storage] = saved_inside
         if self.freed:  # the last copy but one, which frees nothing from outside, may be the peak
             traced = self.timeline.samples[first_sample : first_sample + copies]
             self.timeline.samples += [sample.plus(left * (node.count - 2)) for sample in traced]

@@ -65,7 +65,7 @@ def trace(model: Model, training: Training) -> Trace:
             table, project_in = _tables(t, model, prompts.rows)
             embed = partial(_look_up, t, table, project_in)
             x, alive = embedded(t, ids, prompts, embed) if t.modules.prompts else (embed(ids), [])
-        x = t.implementation.drop(t, _embedded(t, model, x))
+        x = t.implementation.drop(t, _embedded(t, model, x, alive))
         positions = PositionTables(t, model, B, n + prompts.length)
         if t.modules.prompts:
             positions.learned = learned_bias(t, x)
@@ -239,14 +239,16 @@ def _look_up(t: Tape, table: Tensor, project_in: Tensor | None, ids: Tensor) -> 
     return x
 
 
-def _embedded(t: Tape, model: Model, x: Tensor) -> Tensor:
-    """Return the token embeddings, with positions added and normalized if the model does so."""
+def _embedded(t: Tape, model: Model, x: Tensor, alive: list[Tensor]) -> Tensor:
+    """Return the token embeddings, with positions added and normalized if the model does so; add to ``alive`` what stays alive."""
     n = t.training.sequence_length
+    kept = [x]
     with t.at("embed_positions", "position"):
         if model.positions.type == "learned":
             rows = model.context_length + model.positions.offset
             table = t.weight("weight", (rows, model.d_model), "learned position embedding: rows · d_model")
-            x = op.add(t, x, own_part(t, op.embedding(t, t.implementation.positions(t, n), table)))
+            kept.append(own_part(t, op.embedding(t, t.implementation.positions(t, n), table)))
+            x = op.add(t, x, kept[-1])
         if model.positions.type == "sinusoidal":
             dtype = t.precision.weights
             if t.implementation.constant_buffers:
@@ -254,6 +256,7 @@ def _embedded(t: Tape, model: Model, x: Tensor) -> Tensor:
             x = op.add(t, x, op.constant(t, (n, model.d_model), dtype))
     if model.embedding_norm and not t.modules.norm_in_first_layer:
         x = blocks.norm(t, model.norm, x, "embed_norm")
+    alive += kept if t.implementation.keeps_embeddings else []
     return t.show("embedded", x)
 
 

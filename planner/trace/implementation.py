@@ -89,6 +89,8 @@ class Implementation:
     masks_from_window: bool = False
     # Whether the frequencies of rotary positions and the scale of the embedding are buffers.
     constant_buffers: bool = False
+    # Whether variables of the model keep the embeddings of tokens and positions alive until its forward pass ends.
+    keeps_embeddings: bool = False
     # Whether mixers other than attention run operator by operator, without the fused kernels of their authors.
     plain_mixers: bool = False
     # What the figures omit, one sentence each.

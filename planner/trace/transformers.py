@@ -223,6 +223,7 @@ TRANSFORMERS = replace(
     mask_buffer=masks.buffer,
     constant_buffers=True,
     masks_from_window=True,
+    keeps_embeddings=True,
     plain_mixers=True,
 )
 TRANSFORMERS_EAGER = replace(TRANSFORMERS, attention=heads.by_products, mask=masks.for_products, masks_from_window=False)
