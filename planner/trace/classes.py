@@ -93,6 +93,7 @@ class ModelClass:
     scales_residual: bool = False  # constants scale both terms of a residual sum
     softcaps_in_float32: bool = False  # logits are cast to float32 before they are soft-capped
     xielu: bool = False  # the feed-forward's function is xIELU, operator by operator
+    replaces_ids: bool = False  # the per-layer embedding reads ids of its own, without those beyond its rows
     layer_scalar: bool = False  # each layer multiplies its output in place by a buffer of one element
     fused_gate_up: bool = False  # one projection returns gate and up
     delta_projections: DeltaProjections = "per_key_head"
@@ -180,6 +181,14 @@ CLASSES: dict[ModelType, ModelClass] = {
     ),
     "flex_olmo": ModelClass(scales_in_float32=True, tables_in_float32=True, normalizes_each=True),
     "gemma3_text": ModelClass(tables_per_window=True),
+    "gemma3n_text": ModelClass(
+        scales_in_float32=True,
+        casts_norm_weight=True,
+        root_by_power=True,
+        tables_per_window=True,
+        normalizes_values=True,
+        replaces_ids=True,
+    ),
     "gemma4_text": ModelClass(
         scales_in_float32=True,
         casts_norm_weight=True,

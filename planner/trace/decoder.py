@@ -7,7 +7,7 @@ from functools import partial
 from math import lcm
 
 from planner.spec.records import Layer, Model, PerLayerEmbedding, Run, Training
-from planner.trace import blocks
+from planner.trace import alternating, blocks
 from planner.trace import primitives as op
 from planner.trace.collectives import enter, gather_vocabulary, leave, own_part, whole_table
 from planner.trace.implementations import IMPLEMENTATIONS
@@ -71,11 +71,15 @@ def trace(model: Model, training: Training) -> Trace:
             positions.learned = learned_bias(t, x)
         if model.per_layer_embedding:
             positions.per_layer = per_layer_inputs(t, model, model.per_layer_embedding, ids, x)
+        alternates, dtype = alternating.alternates(t, model), x.dtype
+        x = alternating.expanded(t, x) if alternates else x
         first, runs = 0, tuple(of_device(t, run) for run in apart(model.runs)) if t.divided else model.runs
         for run in runs:
             uniform = len(runs) == 1 and len(run.layers) == 1
             x = _run(t, run, positions, x, first=None if uniform else first)
             first = first + run.count * len(run.layers)
+        t.declared = declared
+        x = alternating.merged(t, x, dtype) if alternates else x
         last = len(t.parameters)
         t.boundary(HEAD, starts=True)
         if model.final_norm:
@@ -152,6 +156,8 @@ def per_layer_inputs(t: Tape, model: Model, kind: PerLayerEmbedding, ids: Tensor
     with t.at("embed_tokens_per_layer", "embedding"):
         table = t.weight("weight", (kind.vocab_size, width), "per-layer embedding: V · n_layers · dim")
         scale_buffer(t)
+        if t.modules.replaces_ids:
+            (ids,) = t.record("where", [ids], [op.like(t, ids)], by=per_layer_inputs)
         looked_up = op.mul_scalar(t, op.embedding(t, ids, table))
     with t.at("", "other"):
         projected = op.mul_scalar(t, blocks.linear(t, x, width, "per_layer_model_projection", bias=False))

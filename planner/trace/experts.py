@@ -12,7 +12,7 @@ from planner.trace import blocks, routing
 from planner.trace import primitives as op
 from planner.trace.routers import router
 from planner.trace.sizes import Size, product
-from planner.trace.tape import Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 
@@ -114,7 +114,7 @@ def routed_rows(kind: Experts, tokens: Size) -> Size:
 
 def clamped(t: Tape, gate: Tensor, up: Tensor) -> Tensor:
     """Return (up + 1) · gate · sigmoid(alpha · gate) of clamped gate and up (models/gpt_oss)."""
-    gate, up = (t.record("clamp", [x], [op.like(t, x)], [Saved(x, "input")], by=clamped)[0] for x in (gate, up))
+    gate, up = op.clamp(t, gate), op.clamp(t, up)
     glu = op.multiply(t, gate, routing.sigmoid(t, op.mul_scalar(t, gate)))
     return op.multiply(t, op.add_scalar(t, up), glu)
 

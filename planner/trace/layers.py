@@ -7,6 +7,7 @@ from functools import partial, reduce
 
 from planner.spec import records
 from planner.spec.records import Extra, LatentAttention, Layer
+from planner.trace import alternating
 from planner.trace import primitives as op
 from planner.trace.attention import attention
 from planner.trace.blocks import feed_forward, linear, norm
@@ -51,18 +52,22 @@ def decoder_layer(t: Tape, layer: Layer, positions: PositionTables, x: Tensor) -
     mix = partial(token_mixer, t, layer, positions)
     again = t.recomputes("mlp") and not layer.experts
     feed = partial(feed_forward_block, t, layer, drops=not again)
-    if layer.block == "sequential":
+    first = None  # of the streams of alternating updates
+    if len(x.shape) == alternating.DIMENSIONS:
+        x, first = alternating.layer(t, layer, x, mix, feed)
+    elif layer.block == "sequential":
         around_mix, around_feed = NORMS[layer.norm_placement]
         if layer.attention or layer.mixers:
             x = residual(t, layer, x, mix, *around_mix)
         if layer.feed_forward or layer.experts:
             x = residual(t, layer, x, feed, *around_feed, checkpointed=again)
     else:
-        first = partial(norm, t, layer.norm, name="input_layernorm")
-        second = partial(norm, t, layer.norm, name="post_attention_layernorm")
-        x = t.implementation.parallel(t, x, first, None if layer.block == "parallel_one_norm" else second, mix, feed)
+        before_mix = partial(norm, t, layer.norm, name="input_layernorm")
+        before_feed = None if layer.block == "parallel_one_norm" else partial(norm, t, layer.norm, name="post_attention_layernorm")
+        x = t.implementation.parallel(t, x, before_mix, before_feed, mix, feed)
     if positions.per_layer:
-        x = with_layer_input(t, layer, x, positions.per_layer)
+        own = layer_input(t, layer, first or x, positions.per_layer)
+        x = alternating.with_layer_input(t, x, own) if first else op.add(t, x, own)
     if t.modules.layer_scalar:
         t.buffer("layer_scalar", (1,), t.precision.weights)
         x = op.scale_in_place(t, x)
@@ -86,14 +91,14 @@ def recomputed(t: Tape, body: Sublayer, x: Tensor, *tables: Tensor) -> Tensor:
     return t.checkpoint(lambda x, *_: body(x), x, *tables, whole=t.implementation.recomputes_whole, selective=selective)
 
 
-def with_layer_input(t: Tape, layer: Layer, x: Tensor, inputs: Tensor) -> Tensor:
-    """Add the layer's own input, a slice of [B, n, n_layers, dim], gated by a projection of x, projected back and normalized (Gemma 3n)."""
+def layer_input(t: Tape, layer: Layer, x: Tensor, inputs: Tensor) -> Tensor:
+    """Return the layer's own input, a slice of [B, n, n_layers, dim], gated by a projection of x, projected back and normalized."""
     B, n, d = x.shape
     with t.at("", "other"):
         gate = linear(t, x, inputs.shape[-1], "per_layer_input_gate", bias=False)
         (own,) = op.split(t, inputs, (B, n, inputs.shape[-1]))
         y = linear(t, t.implementation.gated(t, "gelu_tanh", gate, lambda: own), d, "per_layer_projection", bias=False)
-        return op.add(t, x, norm(t, layer.norm, y, "post_per_layer_input_norm"))
+        return norm(t, layer.norm, y, "post_per_layer_input_norm")
 
 
 def residual(

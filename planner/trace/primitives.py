@@ -86,7 +86,7 @@ def add(t: Tape, a: Tensor, b: Tensor) -> Tensor:
 
 def add_in_place(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     """Add b to a in place. Saves nothing."""
-    return t.record("add_", [a, b], [Tensor(a.shape, a.dtype, a.parts)], passes_gradient=True, by=add_in_place)[0]
+    return t.record("add_", [a, b], [Tensor(a.shape, a.dtype, a.parts)], passes_gradient=True, elementwise=True, by=add_in_place)[0]
 
 
 def multiply(t: Tape, a: Tensor, b: Tensor) -> Tensor:
@@ -98,6 +98,17 @@ def multiply(t: Tape, a: Tensor, b: Tensor) -> Tensor:
 def scaled(t: Tape, x: Tensor, factor: Tensor) -> Tensor:
     """Multiply x by a tensor without dimensions, which keeps x's dtype. Saves each factor whose other factor needs a gradient."""
     return t.record("multiply", [x, factor], [like(t, x)], factors((x, "factor"), (factor, "factor")), elementwise=True, by=scaled)[0]
+
+
+def divide(t: Tape, a: Tensor, b: Tensor) -> Tensor:
+    """Divide element by element with broadcasting. Saves the divisor, and the dividend if the divisor needs a gradient."""
+    saved = [*([Saved(a, "dividend")] if b.needs_grad else []), Saved(b, "divisor")]
+    return t.record("div", [a, b], [_broadcast(t, a, b)], saved, elementwise=True, by=divide)[0]
+
+
+def clamp(t: Tape, x: Tensor) -> Tensor:
+    """Clamp to constants. Saves its input."""
+    return t.record("clamp", [x], [like(t, x)], [Saved(x, "input")], by=clamp)[0]
 
 
 def mul_scalar(t: Tape, x: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ save them.
 
 from __future__ import annotations
 
-from planner.trace.primitives import cast_fp32, cast_lower_precision, factors, like, products, promote
+from planner.trace.primitives import cast_fp32, cast_lower_precision, clamp, divide, factors, like, products, promote
 from planner.trace.sizes import Size, product
 from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
@@ -53,9 +53,8 @@ def divide_by_sum(t: Tape, scores: Tensor, *, clamped: bool = False) -> Tensor:
     sums = t.tensor((scores.shape[0], 1), wide.dtype)
     t.record("sum", [wide], [sums], by=divide_by_sum)
     if clamped:
-        (sums,) = t.record("clamp", [sums], [like(t, sums)], [Saved(sums, "input")], by=divide_by_sum)
-    saved = [Saved(scores, "dividend"), Saved(sums, "divisor")]
-    return t.record("div", [scores, sums], [like(t, scores, promote(scores, sums))], saved, elementwise=True, by=divide_by_sum)[0]
+        sums = clamp(t, sums)
+    return divide(t, scores, sums)
 
 
 def sort_by_expert(t: Tape, indices: Tensor, S: Size, count: Size) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

@@ -132,7 +132,10 @@ ROWS: Mapping[str, Row] = {
         {"layers.widths": code(lambda c: [{} if width == c["d_ff"] else {"d_ff": width} for width in c.of(WIDTHS)], WIDTHS)},
         only={"enable_moe_block": False},
         ignored={SCALES: "altup_coef_clip altup_correct_scale query_pre_attn_scalar", RUNS: "altup_active_idx activation_sparsity_pattern"},
-        notes=("AltUp and LAuReL are counted as declared tensors; the sparsity of the first layers' activations is not counted",),
+        notes=(
+            "activations of AltUp and LAuReL count under implementation transformers only",
+            "the sparsity of the first layers' activations is not counted",
+        ),
     ),
     "gemma4_text": gemma(
         131072, None,
