@@ -73,6 +73,7 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
     scores = floored(t, scores) if kind.floors_scores else scores
     if terms.mask:
         scores = op.add(t, scores, terms.mask) if terms.mask.dtype == scores.dtype else filled(t, scores, hidden(t, terms.mask))
+    share = share_without_sinks(t, scores, terms.sinks) if kind.scales_by_sinks and terms.sinks else None
     if kind.appends_sinks:
         probabilities = op.cast(t, softmax_with_sinks(t, scores, terms.sinks), dtype)
     else:
@@ -86,8 +87,7 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
         op.keep_alive(t, scores)
     probabilities = pytorch.drop(t, probabilities)
     made = op.matmul_by_head(t, probabilities, v)
-    if kind.scales_by_sinks and terms.sinks:
-        made = op.multiply(t, made, op.cast(t, share_without_sinks(t, scores, terms.sinks), made.dtype))
+    made = op.multiply(t, made, op.cast(t, share, made.dtype)) if share else made
     joined = op.merge_heads(t, made).view(*made.shape)  # while keys and values of all heads are alive
     op.keep_alive(t, k, v)
     t.returned.append(probabilities)
@@ -143,7 +143,9 @@ def share_without_sinks(t: Tape, scores: Tensor, sinks: Tensor) -> Tensor:
     """Return the share [B, H, n, 1] of each row's softmax that its sink leaves (Granite)."""
     B, H, n, _ = scores.shape
     made = t.tensor((B, H, n, 1), scores.dtype)
-    (made,) = t.record("logsumexp", [scores], [made], [Saved(scores, "scores"), Saved(made, "logsumexp")], by=share_without_sinks)
+    saved = [Saved(scores, "scores"), Saved(made, "logsumexp")]
+    twice = 2 * scores.bytes  # grad · exp(scores - logsumexp)
+    (made,) = t.record("logsumexp", [scores], [made], saved, backward_temporary=twice, by=share_without_sinks)
     return sigmoid(t, op.cast(t, op.add(t, made, sinks.view(1, H, 1, 1)), "float32"))
 
 
