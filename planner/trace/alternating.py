@@ -86,7 +86,7 @@ def layer(t: Tape, its: Layer, x: Tensor, mix: Sublayer, feed: Sublayer) -> tupl
     with t.at("altup", "other"):
         copy = copied(t, selected(t, made))
         first = op.cast(t, op.multiply(t, copy, weights["altup.correct_output_scale"]), copy.dtype)
-    op.keep_alive(t, predictions, normed, beside, mixed, gated, both, before, fed, fed_normed)
+    t.returned += [predictions, normed, beside, mixed, gated, both, before, fed, fed_normed]  # variables of the layer
     return made, first
 
 
