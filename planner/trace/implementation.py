@@ -77,6 +77,8 @@ class Implementation:
     experts: Callable[[Tape, Experts, Tensor, Tensor, Tensor], Tensor] | None = None
     # Rotate queries and keys together. None: one after the other.
     rotate_both: Callable[[Tape, Tensor, Tensor, tuple[Tensor, Tensor]], tuple[Tensor, Tensor]] | None = None
+    # The same of latent attention. None: pairs of neighboring channels by halves of the tables.
+    rotate_latent: Callable[[Tape, Tensor, Tensor, tuple[Tensor, Tensor]], tuple[Tensor, Tensor]] | None = None
     # Return the tables of n positions for a number of rotated channels. None: cosines and sines.
     rotary_tables: Callable[[Tape, Size, Size], tuple[Tensor, Tensor]] | None = None
     # Kernels of fused attention in order of preference. Empty: PyTorch's own order.

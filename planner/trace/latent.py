@@ -35,8 +35,8 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, positions: Po
         narrow = blocks.norm(t, norm, narrow, "kv_a_layernorm")
         tables = positions.rotary(t, layer) if layer.positions.type == "rope" else None
         if tables:
-            if t.implementation.rotate_both:
-                q_rope, k_rope = t.implementation.rotate_both(t, q_rope, k_rope, tables)
+            if t.implementation.rotate_latent:
+                q_rope, k_rope = t.implementation.rotate_latent(t, q_rope, k_rope, tables)
             else:
                 q_rope, k_rope = (rotate_pairs(t, part, tables) for part in (q_rope, k_rope))
         queries = op.cat(t, q_nope, q_rope)

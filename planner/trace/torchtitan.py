@@ -71,6 +71,7 @@ TORCHTITAN = replace(
     PYTORCH,
     rotate=rotate,
     rotate_both=rotate_both,
+    rotate_latent=rotate_both,
     rotary_tables=rotary_tables,
     attention_kernels=("cudnn", "flash", "math"),
     default_loss=cross_entropy,

@@ -98,8 +98,19 @@ def positions(t: Tape, n: Size) -> Tensor:
     return t.record("arange", [], [t.tensor((rows, n), "int64", needs_grad=False)], by=positions)[0]
 
 
+def rotate_both(t: Tape, q: Tensor, k: Tensor, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Rotate queries [B, H, n, h] and keys. Those of which a part is rotated are both sliced first, and both joined last."""
+    its = t.modules
+    if its.complex_tables or its.half_tables or its.stored_tables or not joins(t, q, tables):
+        return rotate(t, q, tables), rotate(t, k, tables)
+    parts = [sliced(t, x, tables) for x in (q, k)]
+    turned = [turn(t, x, part, tables) for x, (part, _) in zip((q, k), parts, strict=True)]
+    made_q, made_k = (joined(t, x, part, rest) for x, part, (_, rest) in zip((q, k), turned, parts, strict=True))
+    return made_q, made_k
+
+
 def rotate(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotate x [B, heads, n, h]. Concatenating the rotated part with the rest makes heads contiguous."""
+    """Rotate x [B, heads, n, h]."""
     if t.modules.complex_tables:
         return pytorch.rotate_complex(t, x, tables[0])
     if t.modules.half_tables:
@@ -109,20 +120,41 @@ def rotate(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
     if t.modules.stored_tables:
         cos, sin = tables
         tables = repeated(t, cos), repeated(t, sin)
-    wide = op.cast(t, x, "float32") if t.modules.rotates_in_float32 else x
-    h, rotary_dim = x.shape[-1], tables[0].shape[-1]
-    whole = rotary_dim == h
-    joins = t.modules.joins_rotated or not whole
-    turned = wide if whole else op.narrow(t, wide, rotary_dim)
-    rest = [op.narrow(t, wide, h - rotary_dim)] if joins else []
-    made = op.multiply(t, turned, tables[0])
-    source = x if t.modules.swaps_before_cast else turned
-    first, second = op.narrow(t, source, rotary_dim // 2), op.narrow(t, source, rotary_dim // 2)
-    swapped = op.cast(t, op.cat(t, op.neg(t, second), first), turned.dtype)
-    made = op.add(t, made, op.multiply(t, swapped, tables[1]))
-    made = op.cat(t, made, *rest) if joins else made
+    part, rest = sliced(t, x, tables) if joins(t, x, tables) else (widened(t, x), None)
+    return joined(t, x, turn(t, x, part, tables), rest)
+
+
+def joins(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> bool:
+    """Return whether rotated channels are concatenated with the rest."""
+    return t.modules.joins_rotated or tables[0].shape[-1] != x.shape[-1]
+
+
+def widened(t: Tape, x: Tensor) -> Tensor:
+    """Return queries or keys in the dtype in which they are rotated."""
+    return op.cast(t, x, "float32") if t.modules.rotates_in_float32 else x
+
+
+def sliced(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the rotated channels and the rest."""
+    wide, rotary_dim = widened(t, x), tables[0].shape[-1]
+    return op.narrow(t, wide, rotary_dim), op.narrow(t, wide, x.shape[-1] - rotary_dim)
+
+
+def turn(t: Tape, x: Tensor, part: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
+    """Return the rotated channels: part · cos + swapped part · sin. ``x`` is not cast yet."""
+    half = tables[0].shape[-1] // 2
+    made = op.multiply(t, part, tables[0])
+    source = x if t.modules.swaps_before_cast else part
+    first, second = op.narrow(t, source, half), op.narrow(t, source, half)
+    swapped = op.cast(t, op.cat(t, op.neg(t, second), first), part.dtype)
+    return op.add(t, made, op.multiply(t, swapped, tables[1]))
+
+
+def joined(t: Tape, x: Tensor, turned: Tensor, rest: Tensor | None) -> Tensor:
+    """Return rotated channels, concatenated with the rest if there is one, which makes heads contiguous, in x's dtype."""
+    made = op.cat(t, turned, rest) if rest else turned
     made = op.cast(t, made, x.dtype) if t.modules.rotates_in_float32 or t.modules.tables_in_float32 else made
-    made.by_head = joins and not t.modules.stored_tables
+    made.by_head = rest is not None and not t.modules.stored_tables
     return made
 
 
@@ -215,6 +247,7 @@ TRANSFORMERS = replace(
     activation=activation,
     gated=gated,
     rotate=rotate,
+    rotate_both=rotate_both,
     split_kv=heads.split_kv,
     attention=heads.one_operator,
     drop=drop,
