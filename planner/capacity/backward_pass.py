@@ -216,7 +216,7 @@ class BackwardPass(Visitor):
 
     def repeat(self, node: Repeat) -> None:
         """Run one copy and extend it to all. The first copy, which runs last, frees storages from outside that only the copies save."""
-        bytes_before, first_sample = self.timeline.bytes, len(self.timeline.samples)
+        first_change, first_sample = len(self.timeline.changes), len(self.timeline.samples)
         carry = node.carry
         self.gradients[carry.made.origin] = self.gradients.pop(carry.last.origin)
         waiting, self.waits_from = self.gradients.copy(), {}
@@ -231,7 +231,7 @@ class BackwardPass(Visitor):
         if carry.first.needs_grad:
             self.gradients[carry.first.origin] = self.gradients.pop(carry.inside.origin)
         copies = len(self.timeline.samples) - first_sample
-        self.timeline.add_other_copies(bytes_before, first_sample, node.count)
+        self.timeline.add_other_copies(self.timeline.since(first_change), first_sample, node.count)
         self.timeline.free_in_last_copy(self.freed, copies, node.count)
         outside = [tensor for tensor in self.gradients.keys() - waiting.keys() - {carry.first.origin} if not tensor.leaf]
         once = [(self.waits_from[tensor], self.gradients[tensor].bytes) for tensor in outside]

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import NamedTuple
 
-from planner.capacity.activations import saved_for_backward
-from planner.capacity.figures import PHASES, Flops, Parameters, Phase
-from planner.capacity.flops import flops
+from planner.capacity.activations import SavedEntry, saved_for_backward
+from planner.capacity.figures import PHASES, Parameters, Phase
+from planner.capacity.flops import by_component, flops
 from planner.capacity.parameters import parameters
 from planner.capacity.plan import sum_by_component
-from planner.capacity.shares import alone
-from planner.capacity.states import States
+from planner.capacity.shares import Share, alone
 from planner.capacity.step import Step, step
 from planner.capacity.symbols import SymbolicModel, symbolize
-from planner.spec.records import Scenario, Spec
+from planner.spec.records import Scenario, Spec, Training
 from planner.trace.decoder import Trace, trace
-from planner.trace.sizes import Size, evaluate, text
-from planner.trace.tape import Node, Operation, Shape, operations
+from planner.trace.sizes import Size, evaluate, text, total
+from planner.trace.tape import Node, Operation, operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +51,71 @@ class Figure(NamedTuple):
         return Explanation(self.group, self.figure, *made, self.source, self.is_total)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FigureFormulas:
-    """The figures of a model over symbols, but the peaks, which depend on the symbols' values; and its shapes from ids to logits."""
+    """The figures of a model over symbols, but the peaks, which depend on the symbols' values; each group is computed on first use."""
 
-    figures: tuple[Figure, ...]
-    shapes: tuple[Shape, ...]
-    step: Step
+    training: Training
+    forward: Trace
+
+    @cached_property
+    def parameters(self) -> Parameters[Size]:
+        """The parameters."""
+        return parameters(self.forward)
+
+    @cached_property
+    def held(self) -> Share:
+        """What the device holds."""
+        return alone(self.forward, self.parameters.weights, self.training)
+
+    @cached_property
+    def step(self) -> Step:
+        """The memory of a training step."""
+        return step(self.forward, self.held, self.training)
+
+    @cached_property
+    def saved(self) -> list[SavedEntry]:
+        """What is saved for backward."""
+        return saved_for_backward(self.forward.nodes).entries
+
+    @cached_property
+    def totals(self) -> dict[str, tuple[Figure, ...]]:
+        """The figures by component and part, and their totals, by group."""
+        params = self.parameters.by_component
+        saved = sum_by_component(self.saved)
+        return {
+            "parameters": (
+                *(
+                    _total("parameters", f"params_{name}", "params", size, "the sum of the component's weights")
+                    for name, size in params.items()
+                ),
+                _total("parameters", "params_total", "params", self.parameters.total, "the sum of all weights, a tied head once"),
+            ),
+            "model states": (
+                *(Figure("model states", state.part, "bytes", state.total_bytes, state.what) for state in self.held.states.lines),
+                _total("model states", "model_states_bytes", "bytes", self.held.states.total, "the sum of the parts"),
+            ),
+            "activations": (
+                *(
+                    _total("activations", f"activations in {name}", "bytes", size, "the sum of what the component saves")
+                    for name, size in saved.items()
+                ),
+                _total("activations", "activations_bytes", "bytes", total(saved.values()), "each saved storage once"),
+            ),
+            "flops": tuple(
+                _total("flops", f"forward FLOPs in {name}", "FLOPs", size, "the sum of the component's matrix products")
+                for name, size in by_component(self.forward.nodes).items()
+            ),
+        }
 
     def peak(self, phase: Phase, values: Mapping[str, int], operator: str = "") -> Figure:
-        """Return the peak of a phase; it is found faster if the operator is known, by its name before ``at``."""
-        update = self.step.updates[0]
-        samples = (*self.step.samples, update)
-        candidates = [sample for sample in samples if sample.phase == phase and sample.operator.startswith(operator)]
-        top = max(candidates, key=lambda sample: evaluate(sample.bytes, values)) if len(candidates) > 1 else candidates[0]
-        size = top.bytes if top is update else self.step.later + top.bytes
-        source = "model states, inputs, saved tensors, and the operator's memory"
-        return Figure("peak", f"{phase}, at {top.operator}", "bytes", size, source, is_total=True)
+        """Return the peak of a phase; it is found faster if its operator is known."""
+        if phase == "optimizer":
+            at, size = self.step.update, self.step.updates[0]
+        else:
+            at, size = self.step.later.highest_of(phase, values, operator)
+            size = self.step.throughout_later + size
+        return _total("peak", f"{phase}, at {at}", "bytes", size, "model states, inputs, saved tensors, and the operator's memory")
 
 
 def explain(spec: Spec, scenario: Scenario) -> tuple[Explanation, ...]:
@@ -76,53 +123,36 @@ def explain(spec: Spec, scenario: Scenario) -> tuple[Explanation, ...]:
     names = symbolize(spec.model, scenario.training)
     made = figure_formulas(names)
     peaks = (made.peak(phase, names.values) for phase in PHASES)
-    return tuple(figure.explained(names.values) for figure in (*made.figures, *peaks))
+    return tuple(figure.explained(names.values) for figure in (*_figures(names, made), *peaks))
 
 
 def figure_formulas(names: SymbolicModel) -> FigureFormulas:
     """Return the figures of a model over symbols. They do not depend on the symbols' values."""
-    forward = trace(names.model, names.training)
-    counted = parameters(forward)
-    held = alone(forward, counted.weights, names.training)
-    figures = tuple(_figures(names, forward, counted, held.states))
-    return FigureFormulas(figures, forward.shapes, step(forward, held, names.training))
+    return FigureFormulas(names.training, trace(names.model, names.training))
 
 
-def _figures(names: SymbolicModel, forward: Trace, counted: Parameters[Size], model_states: States) -> Iterator[Figure]:
-    for weight in counted.weights:
+def _figures(names: SymbolicModel, made: FigureFormulas) -> Iterator[Figure]:
+    nodes, totals = made.forward.nodes, made.totals
+    for weight in made.parameters.weights:
         yield Figure("parameters", weight.name, "params", weight.params, weight.formula)
-    for component, size in counted.by_component.items():
-        yield Figure("parameters", f"params_{component}", "params", size, "the sum of the component's weights", is_total=True)
-    yield Figure("parameters", "params_total", "params", counted.total, "the sum of all weights, a tied head once", is_total=True)
-
-    for state in model_states.lines:
-        yield Figure("model states", state.part, "bytes", state.total_bytes, state.what)
-    yield Figure("model states", "model_states_bytes", "bytes", model_states.total, "the sum of the parts", is_total=True)
-
-    entries = saved_for_backward(forward.nodes).entries
-    savers = _savers(forward.nodes)
-    for entry in entries:
+    yield from (*totals["parameters"], *totals["model states"])
+    savers = _savers(nodes)
+    for entry in made.saved:
         figure = f"{entry.path or 'model'}: {entry.what}"
         yield Figure("activations", figure, "bytes", entry.bytes, savers.get((entry.path, entry.what), "saved by a checkpointed region"))
-    by_component = sum_by_component(entries)
-    for name, size in by_component.items():
-        yield Figure("activations", f"activations in {name}", "bytes", size, "the sum of what the component saves", is_total=True)
-    yield Figure("activations", "activations_bytes", "bytes", sum(by_component.values()), "each saved storage once", is_total=True)
-
-    counts = flops(forward.nodes, counted, names.model, names.training)
-    for operation, copies in [(operation, copies) for operation, copies in operations(forward.nodes) if operation.flops.why]:
+    yield from totals["activations"]
+    for operation, copies in [(operation, copies) for operation, copies in operations(nodes) if operation.flops.why]:
         size = copies * operation.flops.full
         yield Figure("flops", f"{operation.path}: {operation.name}, forward", "FLOPs", size, _source(operation))
-    for figure, size, source in _flops_totals(counts):
-        yield Figure("flops", figure, "FLOPs", size, source, is_total=True)
+    yield from totals["flops"]
+    for count in flops(nodes, made.parameters, names.model, names.training).by_convention:
+        per_token = (("forward", count.forward_per_token), ("train", count.train_per_token))
+        for name, size in per_token:
+            yield _total("flops", f"{name}_flops_per_token ({count.convention})", "FLOPs", size, count.description)
 
 
-def _flops_totals(counts: Flops[Size]) -> Iterator[tuple[str, Size, str]]:
-    for name, size in counts.forward_by_component.items():
-        yield f"forward FLOPs in {name}", size, "the sum of the component's matrix products"
-    for count in counts.by_convention:
-        yield f"forward_flops_per_token ({count.convention})", count.forward_per_token, count.description
-        yield f"train_flops_per_token ({count.convention})", count.train_per_token, count.description
+def _total(group: str, figure: str, unit: str, size: Size, source: str) -> Figure:
+    return Figure(group, figure, unit, size, source, is_total=True)
 
 
 def _savers(nodes: tuple[Node, ...]) -> dict[tuple[str, str], str]:

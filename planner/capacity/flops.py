@@ -10,7 +10,7 @@ from planner.capacity.figures import COMPONENTS, Component, Flops, FlopsCount, P
 from planner.spec.records import FlopsConvention, LatentAttention, Layer, Model, Training
 from planner.trace import sizes
 from planner.trace.sizes import Size
-from planner.trace.tape import Checkpoint, Node, operations, visit
+from planner.trace.tape import Checkpoint, Node, Operation, Repeat, visit
 
 DESCRIPTIONS: dict[FlopsConvention, str] = {
     "matmul": "model FLOPs: all matrix products, full n × n attention (window W: 2·n·W - W² pairs); training is 3 forward passes",
@@ -59,7 +59,7 @@ def flops(nodes: Sequence[Node], parameters: Parameters[Size], model: Model, tra
         "hardware": Counted(total(nodes, "forward"), total(nodes, "backward") + recomputed(nodes)),
     }
     counts = {convention: _count(convention, passes[convention], tokens, training) for convention in DESCRIPTIONS}
-    return Flops(counts[training.flops_convention], tuple(counts.values()), _by_component(nodes))
+    return Flops(counts[training.flops_convention], tuple(counts.values()), by_component(nodes))
 
 
 def queries(layer: Layer) -> Size:
@@ -73,8 +73,14 @@ def queries(layer: Layer) -> Size:
 
 def total(nodes: Iterable[Node], count: Literal["forward", "full", "causal", "backward"]) -> Size:
     """Sum a count of FLOPs over the operators of a pass."""
-    counted: Size = sizes.total(copies * getattr(operation.flops, count) for operation, copies in operations(nodes))
-    return counted
+    return sizes.total(
+        getattr(node.flops, count) if isinstance(node, Operation) else _times(node) * total(node.body, count) for node in nodes
+    )
+
+
+def _times(node: Node) -> Size:
+    """Return how often the forward pass runs the operators inside a node."""
+    return node.count if isinstance(node, Repeat) else 1
 
 
 def recomputed(nodes: Iterable[Node]) -> Size:
@@ -82,9 +88,16 @@ def recomputed(nodes: Iterable[Node]) -> Size:
     return sum(copies * total(node.recomputed, "forward") for node, copies in visit(nodes) if isinstance(node, Checkpoint))
 
 
-def _by_component(nodes: Iterable[Node]) -> dict[Component, Size]:
-    counted = [(operation.component, copies * operation.flops.full) for operation, copies in operations(nodes)]
-    return {component: sizes.total(size for name, size in counted if name == component) for component in COMPONENTS}
+def by_component(nodes: Iterable[Node]) -> dict[Component, Size]:
+    """Sum the model's FLOPs of a forward pass by component: all matrix products, full n × n attention."""
+    found: dict[str, list[Size]] = {component: [] for component in COMPONENTS}
+    for node in nodes:
+        if not isinstance(node, Operation):
+            for component, size in by_component(node.body).items():
+                found[component].append(_times(node) * size)
+        elif node.flops.why:
+            found[node.component].append(node.flops.full)
+    return {component: sizes.total(found[component]) for component in COMPONENTS}
 
 
 def _count(convention: FlopsConvention, counted: Counted, tokens: Size, training: Training) -> FlopsCount[Size]:

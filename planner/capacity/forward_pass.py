@@ -107,7 +107,7 @@ class ForwardPass(Visitor):
 
     def repeat(self, node: Repeat) -> None:
         """Run one copy, whose input is the previous copy's output, and extend it to all."""
-        bytes_before, first_sample, until_the_end_before = self.timeline.bytes, len(self.timeline.samples), self.until_the_end
+        first_change, first_sample, until_the_end_before = len(self.timeline.changes), len(self.timeline.samples), self.until_the_end
         carry = node.carry
         entering = self.storages.pop(carry.first.storage, 0)
         self.read([carry.first])
@@ -125,15 +125,15 @@ class ForwardPass(Visitor):
         # Of what is left for operators outside, the other copies leave only what they save themselves.
         left_outside = [storage for storage in self.storages.keys() - outside - {carry.last.storage} if self.readers.get(storage)]
         saved_by_copies = saved_for_backward(node.body).times if left_outside else {}
+        left = self.timeline.since(first_change)
         for storage in left_outside:
-            bytes_before = bytes_before + self.storages[storage] - self.timeline.size(storage.bytes) * saved_by_copies.get(storage, 0)
-        copies, left = len(self.timeline.samples) - first_sample, self.timeline.bytes - bytes_before
-        self.timeline.add_other_copies(bytes_before, first_sample, node.count)
+            left = left - self.storages[storage] + self.timeline.size(storage.bytes) * saved_by_copies.get(storage, 0)
+        copies = len(self.timeline.samples) - first_sample
+        self.timeline.add_other_copies(left, first_sample, node.count)
         self.timeline.free_in_last_copy(self.freed, copies, node.count)
         self.timeline.count_once(self.once, copies, node.count)
         if read_later:
             self.storages[carry.first.storage] = self.timeline.size(carry.first.storage.bytes) * self.saved_outside
             self.saved_by_copies[carry.first.storage] = saved_inside
         if self.freed:  # the last copy but one, which frees nothing from outside, may be the peak
-            traced = self.timeline.samples[first_sample : first_sample + copies]
-            self.timeline.samples += [sample.plus(left * (node.count - 2)) for sample in traced]
+            self.timeline.add_samples(self.timeline.samples[first_sample : first_sample + copies], left * (node.count - 2))

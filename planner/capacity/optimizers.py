@@ -12,11 +12,12 @@ Step counters, four bytes per tensor, are a separate figure (``step_counters_byt
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import NamedTuple
 
 from planner.capacity.figures import Number, Weight
 from planner.spec.precision import AVERAGES, BYTES, GRADIENTS, RECIPES, SHORT_NAMES, Dtype
-from planner.spec.records import Optimizer, Training
+from planner.spec.records import Ema, GradientDtype, Optimizer, Precision, Training
 from planner.trace.sizes import Size, ceil_div, maximum, minimum, product
 
 STEP_COUNTER = 4  # bytes
@@ -79,10 +80,16 @@ class ElementBytes:
     @classmethod
     def by_recipe(cls, training: Training, *, always_float32: bool = False) -> ElementBytes:
         """Return those of a training's weights."""
-        recipe = RECIPES["fp32" if always_float32 else training.precision]
-        gradient = GRADIENTS["fp32" if always_float32 else training.gradient_dtype]
-        tensors: tuple[Dtype | None, ...] = (recipe.weights, recipe.master, gradient, recipe.moments, AVERAGES[training.ema])
-        return cls(*(BYTES[dtype] if dtype else 0 for dtype in tensors))
+        if always_float32:
+            return _element_bytes("fp32", "fp32", training.ema)
+        return _element_bytes(training.precision, training.gradient_dtype, training.ema)
+
+
+@cache
+def _element_bytes(precision: Precision, gradient_dtype: GradientDtype, ema: Ema) -> ElementBytes:
+    recipe = RECIPES[precision]
+    tensors: tuple[Dtype | None, ...] = (recipe.weights, recipe.master, GRADIENTS[gradient_dtype], recipe.moments, AVERAGES[ema])
+    return ElementBytes(*(BYTES[dtype] if dtype else 0 for dtype in tensors))
 
 
 def state_tensors(weight: Weight[Size], training: Training) -> list[Size]:

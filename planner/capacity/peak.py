@@ -16,8 +16,8 @@ The forward pass allocates x0, and in each layer y, a = relu(y) and the sum x. y
 output a, and nothing saves y. So a layer adds a and x, 64 bytes. It is traced only once: the third copy's samples are the first one's plus
 2 · 64. The mean saves nothing, so x3 is freed after it.
 
-    >>> for sample in timeline.samples[:8]:
-    ...     print(f"{sample.bytes:>4} {sample.operator.split(' at ')[0]}")
+    >>> for sample, size in zip(timeline.samples[:8], timeline.sizes(timeline.samples[:8])):
+    ...     print(f"{size:>4} {sample.operator.split(' at ')[0]}")
       32 embedding
       64 linear
       96 relu
@@ -34,8 +34,8 @@ a3, without a new tensor. relu allocates y3's and frees a3. linear allocates w3'
 that x2 has; it frees y3's gradient and x2. So a layer adds 256 - 64 = 192 bytes. The first layer, which runs last, has the third one's
 samples plus 2 · 192.
 
-    >>> for sample in timeline.samples[8:]:
-    ...     print(f"{sample.bytes:>4} {sample.operator.split(' at ')[0]}")
+    >>> for sample, size in zip(timeline.samples[8:], timeline.sizes(timeline.samples[8:])):
+    ...     print(f"{size:>4} {sample.operator.split(' at ')[0]}")
      232 mean backward
      232 add backward
      264 relu backward
@@ -80,7 +80,6 @@ def trace_memory(
     """
     timeline, times = MemoryTimeline(block, changes), saved_for_backward(nodes).times
     ForwardPass(timeline, nodes, times, "forward").run(nodes)
-    timeline.after_forward = timeline.bytes
+    timeline.of_forward = len(timeline.changes)
     BackwardPass(timeline, preallocated=preallocated, released=released, updates=updates).run(nodes, times)
-    timeline.after_backward = timeline.bytes
     return timeline

@@ -16,7 +16,7 @@ from planner.capacity.shares import Share, share
 from planner.capacity.step import not_counted, peaks, step
 from planner.spec.records import MultiTokenPrediction, Scenario, Spec, Training
 from planner.trace.decoder import Trace, trace
-from planner.trace.sizes import Size, hinted, maximum
+from planner.trace.sizes import Size, hinted, maximum, total
 from planner.trace.unsupported import UnsupportedError
 
 PADDED_TOKENS = "padding of batches: each of the B × n tokens is assumed to be a real one"
@@ -109,7 +109,7 @@ def memory(forward: Trace, held: Share, training: Training) -> Memory[Size]:
         optimizer_bytes=model_states.optimizer,
         model_states_bytes=model_states.total,
         kept=tuple(line for line in map(_line, entries) if line.bytes_each != 0 and line.copies != 0),
-        activations_bytes=sum(by_component.values()),
+        activations_bytes=total(by_component.values()),
         activations_by_component=by_component,
         logits_bytes=by_component["logits"],
         phases=phases,
@@ -125,10 +125,10 @@ def memory(forward: Trace, held: Share, training: Training) -> Memory[Size]:
 
 def sum_by_component(entries: Iterable[SavedEntry]) -> dict[str, Size]:
     """Return the saved bytes by component, including those outside the model."""
-    by_component: dict[str, Size] = dict.fromkeys((*COMPONENTS, *OWN_LINES), 0)
+    by_component: dict[str, list[Size]] = {name: [] for name in (*COMPONENTS, *OWN_LINES)}
     for entry in entries:
-        by_component[entry.component] = by_component[entry.component] + entry.bytes
-    return by_component
+        by_component[entry.component].append(entry.bytes)
+    return {name: total(sizes) for name, sizes in by_component.items()}
 
 
 def _line(entry: SavedEntry) -> SavedStorage[Size]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from operator import attrgetter
 
 from planner.capacity.figures import ByteSum, Weight
 from planner.capacity.optimizers import STEP_COUNTER, ElementBytes, counts_steps, described, paged_bytes, shared_bytes, state_tensors
 from planner.spec.precision import AVERAGES, RECIPES, SHORT_NAMES
 from planner.spec.records import Training
-from planner.trace.sizes import Size, product
+from planner.trace.sizes import Size, product, total
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +32,14 @@ class States:
 
 def states(weights: tuple[Weight[Size], ...], training: Training) -> States:
     """Return the bytes of the model states."""
-    plain = ElementBytes.by_recipe(training)
-
-    def total(part: Callable[[ElementBytes], int]) -> Size:
-        return sum(weight.params * part(ElementBytes.of(weight, training)) for weight in weights)
-
+    plain, alike = ElementBytes.by_recipe(training), dict[ElementBytes, list[Size]]()
+    for weight in weights:
+        alike.setdefault(ElementBytes.of(weight, training), []).append(weight.params)
+    params = [(each, total(sizes)) for each, sizes in alike.items()]
     recipe, average = RECIPES[training.precision], AVERAGES[training.ema]
-    sums = [total(attrgetter(part)) for part in ("weight", "master", "gradient", "average")]
-    paged = sum(weight.copies * paged_bytes(weight, training) for weight in weights)
-    allocated = sum(weight.copies * sum(state_tensors(weight, training)) for weight in weights)
+    sums = [total(size * getattr(each, part) for each, size in params) for part in ("weight", "master", "gradient", "average")]
+    paged = total(weight.copies * paged_bytes(weight, training) for weight in weights)
+    allocated = total(weight.copies * total(state_tensors(weight, training)) for weight in weights)
     optimizer = allocated + paged + shared_bytes(weights, training)
     gradients = ByteSum("gradients", training.gradient_dtype, plain.gradient, sums[2])
     if training.optimizer_in_backward:

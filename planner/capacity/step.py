@@ -2,37 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
 
 from planner.capacity.backward_pass import Update, Updates
-from planner.capacity.figures import PHASES, LiveBytes, Phase, PhasePeak, Weight
+from planner.capacity.figures import LiveBytes, Phase, PhasePeak, Weight
 from planner.capacity.peak import trace_memory
 from planner.capacity.shares import Share
 from planner.capacity.states import tensors_of
-from planner.capacity.timeline import MemorySample
+from planner.capacity.timeline import MemoryTimeline
 from planner.capacity.update import alone, not_modeled, update_temporaries
 from planner.spec.precision import AVERAGES, BYTES, RECIPES
 from planner.spec.records import Training
 from planner.trace.decoder import Trace
-from planner.trace.sizes import Size, ceil_div, maximum, product, undominated
+from planner.trace.sizes import Size, ceil_div, maximum, product
 
-PASSES = tuple(phase for phase in PHASES if phase != "optimizer")
 ALLOCATION_BLOCK = 512  # bytes: kMinBlockSize of PyTorch's c10/cuda/CUDACachingAllocator
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Samples of both passes that may be the peak, and what is allocated throughout besides: without optimizer state in the first step."""
+    """Both passes of a later step and of the first one, and what is allocated throughout besides: without optimizer state in the first one.
 
-    samples: tuple[MemorySample, ...]
-    first_samples: tuple[MemorySample, ...]  # the same, but for optimizer state that the backward pass creates
-    first: Size
-    later: Size
-    updates: tuple[MemorySample, ...]  # of a later step and of the first one, with all that is allocated
-    live: LiveBytes[Size]  # of a later step
+    In the backward pass of the first one, updates of weights create their state.
+    """
+
+    later: MemoryTimeline
+    first: MemoryTimeline  # the same timeline if no weight is updated in the backward pass
+    throughout_later: Size
+    throughout_first: Size
+    update: str  # the operator of the optimizer phase
+    temporaries: tuple[Size, Size]  # of the update in a later step, and in the first one
+
+    @property
+    def live(self) -> LiveBytes[Size]:
+        """Allocated bytes between the phases of a later step."""
+        start = self.throughout_later
+        return LiveBytes(start, start + self.later.after_forward, start + self.later.after_backward)
+
+    @property
+    def updates(self) -> tuple[Size, Size]:
+        """All that is allocated in the update, of a later step and of the first one."""
+        before = self.throughout_later + self.later.after_backward
+        return before + self.temporaries[0], before + self.temporaries[1]
 
 
 def step(forward: Trace, share: Share, training: Training) -> Step:
@@ -46,21 +59,14 @@ def step(forward: Trace, share: Share, training: Training) -> Step:
         of_optimizer, of_the_rest = rounded_up(weights, training, block, with_gradients=preallocated)
         optimizer, stateless = optimizer + of_optimizer, stateless + of_the_rest
     start = stateless + optimizer
-    average = _average_temporary(weights, training)
-    temporaries = update_temporaries(forward.stacks, weights, training, states.optimizer - states.paged + states.step_counters)
     walk = partial(trace_memory, forward.nodes, preallocated=preallocated, released=share.released, block=block, changes=share.changes)
     walked = first = walk(updates=_updates_in_backward(forward, weights, training, creating=False))
     if training.optimizer_in_backward:
         first = walk(updates=_updates_in_backward(forward, weights, training, creating=True))
-    updates = tuple(
-        MemorySample(
-            "optimizer", f"{training.optimizer} step", [start + walked.after_backward + share.updating, maximum(temporary, average)]
-        )
-        for temporary in temporaries
-    )
-    live = LiveBytes(start, start + walked.after_forward, start + walked.after_backward)
-    samples = tuple(tuple(_candidates(timeline.samples)) for timeline in (walked, first))
-    return Step(samples[0], samples[1], stateless, start, updates, live)
+    average = _average_temporary(weights, training)
+    later, earliest = update_temporaries(forward.stacks, weights, training, states.optimizer - states.paged + states.step_counters)
+    temporaries = share.updating + maximum(later, average), share.updating + maximum(earliest, average)
+    return Step(walked, first, start, stateless, f"{training.optimizer} step", temporaries)
 
 
 def not_counted(training: Training) -> tuple[str, ...]:
@@ -83,32 +89,21 @@ def rounded_up(weights: tuple[Weight[Size], ...], training: Training, block: int
     return padding(1), padding(0)
 
 
-def _candidates(samples: Sequence[MemorySample]) -> Sequence[MemorySample]:
-    """Return the highest sample of each phase; all samples if that depends on symbols."""
-    if not all(isinstance(sample.bytes, int) for sample in samples):
-        return samples
-    phases = dict.fromkeys(sample.phase for sample in samples)
-    return [max((sample for sample in samples if sample.phase == phase), key=attrgetter("bytes")) for phase in phases]
+Peaks = tuple[PhasePeak[Size], ...]  # by phase
 
 
-def peaks(a_step: Step) -> tuple[tuple[PhasePeak[Size], ...], tuple[PhasePeak[Size], ...]]:
+def peaks(a_step: Step) -> tuple[Peaks, Peaks]:
     """Return the peak of each phase, of a later step and of the first one."""
-    later = _peaks(a_step.samples, a_step.later, a_step.updates[0])
-    return later, _peaks(a_step.first_samples, a_step.first, a_step.updates[1])
+    highest = a_step.later.highest()
+    later = _peaks(highest, a_step.throughout_later, a_step.update, a_step.updates[0])
+    if a_step.first is not a_step.later:
+        highest = a_step.first.highest()
+    return later, _peaks(highest, a_step.throughout_first, a_step.update, a_step.updates[1])
 
 
-def _peaks(samples: Sequence[MemorySample], throughout: Size, update: MemorySample) -> tuple[PhasePeak[Size], ...]:
-    highest = (_highest([sample for sample in samples if sample.phase == phase]) for phase in PASSES)
-    passes = (PhasePeak(phase, operator, maximum(*(throughout + size for size in sizes))) for phase, operator, sizes in highest)
-    return (*passes, PhasePeak(update.phase, update.operator, update.bytes))
-
-
-def _highest(samples: list[MemorySample]) -> tuple[Phase, str, list[Size]]:
-    """Return the phase of the samples, and the operator and the bytes of the highest one; if that depends on symbols, of several."""
-    if all(isinstance(sample.bytes, int) for sample in samples):
-        (sample,) = _candidates(samples)
-        return sample.phase, sample.operator, [sample.bytes]
-    return samples[0].phase, "", undominated(sample.bytes for sample in samples)
+def _peaks(highest: Iterable[tuple[Phase, str, Size]], throughout: Size, update: str, in_update: Size) -> Peaks:
+    passes = (PhasePeak(phase, operator, throughout + size) for phase, operator, size in highest)
+    return (*passes, PhasePeak("optimizer", update, in_update))
 
 
 def _updates_in_backward(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, *, creating: bool) -> Updates:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from planner.spec.records import LatentAttention, Layer, Model, Training
-from planner.trace.sizes import symbol
+from planner.trace.classes import first_alike
+from planner.trace.sizes import Choice, symbol
 from planner.trace.unsupported import UnsupportedError
 
 if TYPE_CHECKING:
@@ -19,33 +20,33 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, slots=True)
 class SymbolicModel:
-    """A model and its training over symbols, the value of each symbol, and those by which a trace of the model chose its structure."""
+    """A model and its training over symbols, the value of each symbol, and the choices that a trace of the model made by them."""
 
     model: Model
     training: Training
     values: dict[str, int]
-    chosen_by: dict[str, int]
+    choices: list[Choice]
 
 
 @dataclass(slots=True)
 class ByStructure(Generic[Made]):
     """What is made of a model over symbols, once for all models of one structure."""
 
-    known: dict[tuple[Model, Training], list[tuple[dict[str, int], Made]]] = field(default_factory=dict)
+    known: dict[tuple[Model, Training], list[tuple[list[Choice], Made]]] = field(default_factory=dict)
 
     def of(self, names: SymbolicModel, make: Callable[[SymbolicModel], Made]) -> Made:
         """Return what ``make`` returns for a model of this structure. It must not read the values of the symbols."""
         alike = self.known.setdefault((names.model, names.training), [])
-        for chosen_by, made in alike:
-            if chosen_by.items() <= names.values.items():
+        for choices, made in alike:
+            if all(choice.same_for(names.values) for choice in choices):
                 return made
-        alike.append((names.chosen_by, make(names)))
+        alike.append((names.choices, make(names)))
         return alike[-1][1]
 
 
-def _symbol(name: str, hint: int | None = None, chosen_by: dict[str, int] | None = None) -> int:
+def _symbol(name: str, hint: int | None = None, choices: list[Choice] | None = None) -> int:
     """Return a symbol, typed as the integer of the record that it replaces: the trace accepts any size there."""
-    return cast("int", symbol(name, hint, chosen_by))
+    return cast("int", symbol(name, hint, choices))
 
 
 @dataclass(slots=True)
@@ -53,19 +54,19 @@ class _Names:
     """Symbols by name. If several sizes have one name, the second and later ones are numbered: d_ff, d_ff_2."""
 
     values: dict[str, int] = field(default_factory=dict)
-    chosen_by: dict[str, int] = field(default_factory=dict)
+    choices: list[Choice] = field(default_factory=list)
 
     def name(self, name: str, value: int, *, same_as: tuple[str, ...] = ()) -> int:
         """Return the symbol for a size, or the symbol of ``same_as`` if that has the same value, since structure may depend on it."""
         for other in (*same_as, name):
             for known, known_value in self.values.items():
                 if known_value == value and known.rstrip("_0123456789") == other:
-                    return _symbol(known, value, self.chosen_by)
+                    return _symbol(known, value, self.choices)
         number = 1
         while (known := name if number == 1 else f"{name}_{number}") in self.values:
             number += 1
         self.values[known] = value
-        return _symbol(known, value, self.chosen_by)
+        return _symbol(known, value, self.choices)
 
 
 def symbolize(model: Model, training: Training) -> SymbolicModel:
@@ -95,8 +96,9 @@ def symbolize(model: Model, training: Training) -> SymbolicModel:
         n_layers=n_layers,
         runs=runs,
         positions=replace(model.positions, rotary_dim=0),  # the layers have it
+        model_type=first_alike(model) if training.implementation.startswith("transformers") else None,
     )
-    return SymbolicModel(model, training, names.values, names.chosen_by)
+    return SymbolicModel(model, training, names.values, names.choices)
 
 
 def with_symbols_for_step(training: Training, n: int) -> Training:

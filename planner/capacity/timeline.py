@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
-from planner.capacity.figures import Phase
-from planner.trace.sizes import Size, ceil_div, exceeds_one, total
+from planner.capacity.figures import PHASES, Phase
+from planner.trace.dominance import Comparison, largest, weight
+from planner.trace.sizes import Size, ceil_div, evaluate, exceeds_one, total
+
+PASSES = tuple(phase for phase in PHASES if phase != "optimizer")
 
 
-@dataclass(slots=True)
-class MemorySample:
-    """Allocated bytes while an operator runs, as parts that are added on first use: few samples of symbols are ever read."""
+class MemorySample(NamedTuple):
+    """Allocated bytes while an operator runs: the sum of the first ``changes`` of the timeline, and of further sizes.
+
+    They are added on first use: few samples of symbols are ever read.
+    """
 
     phase: Phase
     operator: str
-    parts: list[Size]
-
-    @property
-    def bytes(self) -> Size:
-        """The sum of the parts."""
-        if len(self.parts) > 1:
-            self.parts = [total(self.parts)]
-        return self.parts[0]
-
-    def plus(self, size: Size) -> MemorySample:
-        """Return this sample with further bytes."""
-        return MemorySample(self.phase, self.operator, [*self.parts, size])
+    changes: int
+    further: list[Size]
 
 
 class Place(NamedTuple):
@@ -59,16 +55,19 @@ class MemoryTimeline:
 
     block: int = 1
     around: Changes = field(default_factory=lambda: MappingProxyType({}))
-    changes: list[Size] = field(default_factory=list)
+    changes: list[Size] = field(default_factory=list)  # of the allocated bytes
     samples: list[MemorySample] = field(default_factory=list)
-    after_forward: Size = 0
-    after_backward: Size = 0
+    of_forward: int = 0  # changes
 
     @property
-    def bytes(self) -> Size:
-        """The currently allocated bytes."""
-        self.changes = [total(self.changes)]
-        return self.changes[0]
+    def after_forward(self) -> Size:
+        """Allocated bytes after the forward pass."""
+        return total(self.changes[: self.of_forward])
+
+    @property
+    def after_backward(self) -> Size:
+        """Allocated bytes after the backward pass."""
+        return total(self.changes)
 
     def size(self, tensor_bytes: Size) -> Size:
         """Return the bytes that the allocator uses for a tensor."""
@@ -78,9 +77,13 @@ class MemoryTimeline:
         """Allocate bytes, or free them if the size is negative."""
         self.changes.append(size)
 
+    def since(self, change: int) -> Size:
+        """Return the bytes allocated since a change, less those freed."""
+        return total(self.changes[change:])
+
     def sample(self, phase: Phase, operator: str, temporary: Size = 0) -> None:
         """Record a sample: allocated bytes plus the temporary bytes of the operator's kernels."""
-        self.samples.append(MemorySample(phase, operator, [self.bytes, temporary]))
+        self.samples.append(MemorySample(phase, operator, len(self.changes), [temporary]))
 
     def pass_boundary(self, place: Place, phase: Phase) -> None:
         """Apply the changes at a boundary, each with a sample."""
@@ -88,14 +91,18 @@ class MemoryTimeline:
             self.add(change.bytes)
             self.sample(phase, f"{change.why} at {place.unit}")
 
-    def add_other_copies(self, bytes_before: Size, first_sample: int, count: Size) -> None:
-        """Extend one traced copy of equal layers to all. Each copy changes the allocated bytes by the same amount.
+    def add_other_copies(self, left: Size, first_sample: int, count: Size) -> None:
+        """Extend one traced copy of equal layers to all. Each copy leaves the same bytes allocated.
 
         So only the first and the last copy can be the peak. The last one has the samples of the traced one plus the change by all others.
         """
-        others = (self.bytes - bytes_before) * (count - 1)
-        self.samples += [sample.plus(others) for sample in self.samples[first_sample:]]
+        others = left * (count - 1)
+        self.add_samples(self.samples[first_sample:], others)
         self.add(others)
+
+    def add_samples(self, samples: Sequence[MemorySample], size: Size) -> None:
+        """Record samples once more, with further bytes."""
+        self.samples += [sample._replace(further=[*sample.further, size]) for sample in samples]
 
     def free_in_last_copy(self, freed: Sequence[tuple[int, Size]], copies: int, count: Size) -> None:
         """Free bytes in the last copy from a sample on, and in the traced copy if there is no other.
@@ -103,9 +110,10 @@ class MemoryTimeline:
         ``freed`` pairs the number of the sample in the traced copy with the bytes. Each of the two has ``copies`` of the latest samples.
         """
         for first, size in freed:
+            without_others = size * (exceeds_one(count) - 1)
             for number in range(first, len(self.samples) - copies):
-                self._subtract(number, size * (1 - exceeds_one(count)))
-                self._subtract(number + copies, size)
+                self.samples[number].further.append(without_others)
+                self.samples[number + copies].further.append(-size)
             self.add(-size)
 
     def count_once(self, added: Sequence[tuple[int, Size]], copies: int, count: Size) -> None:
@@ -115,9 +123,56 @@ class MemoryTimeline:
         besides what that copy itself allocates temporarily.
         """
         for first, size in added:
+            of_others = size * (1 - count)
+            before = of_others + size * exceeds_one(count)
             for number in range(len(self.samples) - copies, len(self.samples)):
-                self._subtract(number, size * (count - 1 - (exceeds_one(count) if number - copies < first else 0)))
-            self.add(size * (1 - count))
+                self.samples[number].further.append(before if number - copies < first else of_others)
+            self.add(of_others)
 
-    def _subtract(self, number: int, size: Size) -> None:
-        self.samples[number].parts.append(-size)
+    def sizes(self, samples: Sequence[MemorySample]) -> list[Size]:
+        """Return the bytes of samples."""
+        allocated: dict[int, Size] = {0: 0}
+        previous = 0
+        for change in sorted({sample.changes for sample in samples}):
+            allocated[change] = total([allocated[previous], *self.changes[previous:change]])
+            previous = change
+        return [total([allocated[sample.changes], *sample.further]) for sample in samples]
+
+    def highest(self) -> list[tuple[Phase, str, Size]]:
+        """Return the operator and the bytes of the highest sample of each phase; no operator if that depends on symbols."""
+        samples: dict[Phase, list[MemorySample]] = {phase: [sample for sample in self.samples if sample.phase == phase] for phase in PASSES}
+        further = {id(size): size for sample in self.samples for size in sample.further}
+        if not all(isinstance(size, int) for size in (*self.changes, *further.values())):
+            return [(phase, "", largest(self.sizes(found))) for phase, found in self._undominated(samples, further)]
+        allocated = list(accumulate(cast("list[int]", self.changes), initial=0))
+
+        def size(sample: MemorySample) -> int:
+            return allocated[sample.changes] + sum(cast("list[int]", sample.further))
+
+        tops = [max(found, key=size) for found in samples.values()]
+        return [(top.phase, top.operator, size(top)) for top in tops]
+
+    def highest_of(self, phase: Phase, values: Mapping[str, int], operator: str = "") -> tuple[str, Size]:
+        """Return the operator and the bytes of a phase's highest sample for values of the symbols.
+
+        ``operator`` is that operator for integers, if known; the path of an operator can have symbols here.
+        """
+        samples = [sample for sample in self.samples if sample.phase == phase]
+        name = operator.partition(" at ")[0]
+        found = [sample for sample in samples if sample.operator == operator] or [one for one in samples if one.operator.startswith(name)]
+        sizes = self.sizes(found)
+        top = max(range(len(found)), key=lambda number: evaluate(sizes[number], values))
+        return found[top].operator, sizes[top]
+
+    def _undominated(
+        self, samples: Mapping[Phase, list[MemorySample]], further: Mapping[int, Size]
+    ) -> Iterator[tuple[Phase, list[MemorySample]]]:
+        """Yield the samples of each phase that may be the highest. ``further``: sizes of all samples by their identity."""
+        weights = {number: weight(size) for number, size in further.items()}
+        beside = max(sum(weights[id(size)] for size in sample.further) for sample in self.samples)
+        comparison = Comparison(sum(map(weight, self.changes)) + beside)
+        allocated = list(accumulate(map(comparison.packed, self.changes), initial=0))
+        packed = {number: comparison.packed(size) for number, size in further.items()}
+        for phase, found in samples.items():
+            sums = [allocated[sample.changes] + sum([packed[id(size)] for size in sample.further]) for sample in found]
+            yield phase, [found[number] for number in comparison.undominated(sums)]

@@ -16,7 +16,8 @@ from planner.capacity.optimizers import BITSANDBYTES, TORCHAO, ElementBytes, muo
 from planner.capacity.states import tensors_of
 from planner.spec.precision import RECIPES, separate_gradients
 from planner.spec.records import Optimizer, OptimizerKernel, Training
-from planner.trace.sizes import Size, exceeds_one, maximum, minimum, product, undominated
+from planner.trace.dominance import largest, undominated
+from planner.trace.sizes import Size, exceeds_one, maximum, minimum, product
 
 Stacks = Sequence[tuple[int, int, Size]]  # see Trace.stacks
 ADAMS: tuple[Optimizer, ...] = ("adamw", "adam")
@@ -225,4 +226,4 @@ def _bytes(weight: Weight[Size], training: Training) -> Size:
 
 def _highest(sizes: Sequence[Size]) -> Size:
     """Return the largest size."""
-    return maximum(*(sizes if all(isinstance(size, int) for size in sizes) else undominated(sizes)))
+    return maximum(*sizes) if all(isinstance(size, int) for size in sizes) else largest(undominated(sizes))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.trace.sizes import HELPERS, Expression, Factor, Monomial, Size, common_part, product, terms_of, undominated
+from planner.trace.dominance import undominated
+from planner.trace.sizes import HELPERS, Expression, Factor, Monomial, Size, common_part, product, terms_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,7 +19,7 @@ ON_ARRAYS: dict[str, Callable[..., Any]] = {**HELPERS, "minimum": np.minimum}
 
 
 class Points:
-    """Values of the symbols at many points: non-negative int64 arrays of one shape. Products that expressions share are computed once."""
+    """Values of the symbols at many points: int64 arrays of one shape, at least 1. Products that expressions share are computed once."""
 
     def __init__(self, values: Mapping[str, NDArray[np.int64]]) -> None:
         self.values = values

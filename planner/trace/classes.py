@@ -339,3 +339,9 @@ def class_of(model: Model) -> ModelClass:
     kinds = (layer.attention for run in model.runs for layer in run.layers)
     capped = any(kind and kind.logit_softcap is not None for kind in kinds)
     return replace(its, fused_attention=False) if capped else its
+
+
+def first_alike(model: Model) -> ModelType:
+    """Return the first class with the same modules as the model's."""
+    its = CLASSES[modeled_class(model)]
+    return next(name for name, other in CLASSES.items() if other == its)

@@ -6,9 +6,13 @@ cuda/attention.cu (what is returned and saved). In half precision without a mask
 
 from __future__ import annotations
 
+from functools import partial
+from typing import NamedTuple
+
 from planner.spec.precision import BYTES, Dtype
+from planner.spec.records import Training
 from planner.trace import primitives as op
-from planner.trace.sizes import Size, ceil_div, minimum, structure
+from planner.trace.sizes import Size, ceil_div, choose, minimum
 from planner.trace.tape import Flops, Saved, Tape
 from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
@@ -48,7 +52,7 @@ def sdpa(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, group
     B, H, n, h = q.shape
     if name == "flash_attention":
         statistics = [t.tensor((B, H, n), "float32", needs_grad=False), t.tensor((3,), "int64", needs_grad=False)]
-        if structure(h) % FLASH_ALIGNMENT == 0:
+        if choose(_is_aligned, h):
             return fused_sdpa(t, name, (q, k, v), None, statistics)
         wide = (pad_head_dim(t, q), pad_head_dim(t, k), pad_head_dim(t, v))
         return op.narrow(t, fused_sdpa(t, name, wide, None, statistics, of_model=2 * h), h)
@@ -70,24 +74,41 @@ def kernel(t: Tape, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, *, 
     Raises UnsupportedError if the requested kernel does not support these inputs.
     """
     q, k, v = qkv
-    forced, dropout = t.training.attention_kernel, t.training.dropout
-    head_dim, v_dim = structure(q.shape[-1]), structure(v.shape[-1])
-    alike = grouped or q.shape[1] == k.shape[1]
-    if t.device == "cpu":
-        return "math" if not alike or dropout or head_dim != v_dim or forced == "math" else "flash_attention_for_cpu"
-    half, same = alike and q.dtype != "float32", head_dim == v_dim
+    inputs = _Inputs(q.dtype, q.shape[1] == k.shape[1], grouped, bias is not None)
+    return choose(partial(_selected, t.training, t.implementation.attention_kernels, inputs), q.shape[-1], v.shape[-1])
+
+
+class _Inputs(NamedTuple):
+    """What the choice of a kernel depends on, besides the widths of heads."""
+
+    dtype: Dtype
+    equal_heads: bool  # as many key heads as query heads
+    grouped: bool
+    biased: bool
+
+
+def _selected(training: Training, preferred: tuple[str, ...], inputs: _Inputs, head_dim: int, v_dim: int) -> str:
+    forced, dropout = training.attention_kernel, training.dropout
+    alike, same = inputs.grouped or inputs.equal_heads, head_dim == v_dim
+    if training.device == "cpu":
+        return "math" if not alike or dropout or not same or forced == "math" else "flash_attention_for_cpu"
+    half = alike and inputs.dtype != "float32"
     possible = {"math": "math"}
     if half and same and head_dim % CUDNN_ALIGNMENT == 0 and head_dim <= CUDNN_WIDEST_HEAD and (16 * dropout).denominator == 1:
         possible["cudnn"] = "cudnn_attention"
-    if q.shape[1] == k.shape[1] and not any(width * BYTES[q.dtype] % EFFICIENT_ALIGNMENT for width in (head_dim, v_dim)):
+    if inputs.equal_heads and not any(width * BYTES[inputs.dtype] % EFFICIENT_ALIGNMENT for width in (head_dim, v_dim)):
         possible["efficient"] = "efficient_attention"
-    if half and same and bias is None and head_dim <= FLASH_WIDEST_HEAD:
+    if half and same and not inputs.biased and head_dim <= FLASH_WIDEST_HEAD:
         possible["flash"] = "flash_attention"
-    automatic = ("cudnn", "flash", "efficient", "math") if t.training.device == "h100" else ("flash", "efficient", "math")
-    for name in (t.implementation.attention_kernels or automatic) if forced == "auto" else (forced,):
+    automatic = ("cudnn", "flash", "efficient", "math") if training.device == "h100" else ("flash", "efficient", "math")
+    for name in (preferred or automatic) if forced == "auto" else (forced,):
         if name in possible:
             return possible[name]
     raise UnsupportedError(f"the {forced} attention kernel does not support these inputs; choose one of: {', '.join(possible)}")
+
+
+def _is_aligned(head_dim: int) -> bool:
+    return head_dim % FLASH_ALIGNMENT == 0
 
 
 def fused_sdpa(

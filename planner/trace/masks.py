@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import lt
 from typing import Literal
 
 from planner.spec.precision import Dtype
@@ -9,7 +10,7 @@ from planner.spec.records import LatentAttention, Model
 from planner.trace import primitives as op
 from planner.trace import pytorch
 from planner.trace.mixers.operators import exp, softplus
-from planner.trace.sizes import Size, structure
+from planner.trace.sizes import Size, choose
 from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
@@ -25,7 +26,7 @@ def for_fused(t: Tape, B: Size, n: Size, window: Size | None) -> Tensor | None:
     kind = t.modules
     if not kind.fused_attention:
         return for_products(t, B, n, window)
-    if not (kind.explicit_mask or selects_keys(t.model)) and (window is None or structure(n) < structure(window)):
+    if not (kind.explicit_mask or selects_keys(t.model)) and (window is None or choose(lt, n, window)):
         return None
     (mask,) = t.record("causal mask", [], [t.tensor((1, 1, n, n), "bool", needs_grad=False)], by=for_fused)
     return op.expand(t, mask, (B, 1, n, n), 0)
@@ -76,10 +77,14 @@ def buffer(t: Tape, owner: Literal["layer", "model"]) -> Dtype | None:
     return t.precision.weights if t.modules.multiplies_mask else "bool"
 
 
+def _grouped(width: int, v_width: int) -> bool:
+    """Return whether fused attention supports groups for heads of these widths."""
+    return width == v_width and width <= WIDEST_GROUPED_HEAD
+
+
 def heads_for_fused(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return keys and values as fused attention gets them: grouped without a mask, for heads that its kernels support, else repeated."""
-    width = structure(k.shape[-1])
-    if bias is None and width == structure(v.shape[-1]) and width <= WIDEST_GROUPED_HEAD:
+    if bias is None and choose(_grouped, k.shape[-1], v.shape[-1]):
         return k, v
     H = q.shape[1]
     return pytorch.expand_kv(t, k, H), pytorch.expand_kv(t, v, H)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
-from operator import le
-from typing import Any, TypeAlias, overload
+from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
+Made = TypeVar("Made")
 Size: TypeAlias = "int | Expression"
 """An integer, or an expression in place of one. Sizes only add, multiply and floor-divide."""
 
@@ -85,27 +85,51 @@ Monomial: TypeAlias = "tuple[tuple[Factor, int], ...]"
 class Symbol(str):
     """A symbol's name, its value as a hint for choices of structure, and where such choices are noted."""
 
-    __slots__ = ("chosen_by", "hint")
+    __slots__ = ("choices", "hint")
     hint: int | None
-    chosen_by: dict[str, int]
+    choices: list[Choice]
 
 
-def symbol(name: str, hint: int | None = None, chosen_by: dict[str, int] | None = None) -> Size:
-    """Return an unknown size called ``name``. ``structure`` adds it to ``chosen_by``, with the hint, if a choice depends on it."""
+def symbol(name: str, hint: int | None = None, choices: list[Choice] | None = None) -> Size:
+    """Return an unknown size called ``name``. ``choose`` adds to ``choices`` those that depend on it."""
     named = Symbol(name)
-    named.hint, named.chosen_by = hint, {} if chosen_by is None else chosen_by
+    named.hint, named.choices = hint, [] if choices is None else choices
     return Expression({((named, 1),): 1})
 
 
-def structure(size: Size) -> int:
-    """Return the value of a size on which the structure of the trace depends, e.g. head_dim, which selects the attention kernel.
+class Choice(NamedTuple):
+    """A choice of the structure of a trace: a function of sizes, and what it returned."""
+
+    function: Callable[..., object]
+    sizes: tuple[Size, ...]
+    made: object
+
+    def same_for(self, values: Mapping[str, int]) -> bool:
+        """Return whether other values of the symbols lead to the same choice."""
+        return self.function(*(evaluate(size, values) for size in self.sizes)) == self.made
+
+
+def choose(function: Callable[..., Made], *sizes: Size) -> Made:
+    """Return a function of the values of sizes on which the structure of the trace depends, e.g. of head_dim, the attention kernel.
 
     Raises TypeError for a symbol without a hint.
     """
-    for name in symbols(size):
-        if isinstance(name, Symbol) and name.hint is not None:
-            name.chosen_by[name] = name.hint
-    return hinted(size)
+    made = function(*map(hinted, sizes))
+    noted: list[list[Choice]] = []
+    for name in {name for size in sizes for name in symbols(size)}:
+        if isinstance(name, Symbol) and all(name.choices is not known for known in noted):
+            noted.append(name.choices)
+            name.choices.append(Choice(function, sizes, made))
+    return made
+
+
+def structure(size: Size) -> int:
+    """Return the value of a size on which the structure of the trace depends. Raises TypeError for a symbol without a hint."""
+    return choose(_itself, size)
+
+
+def _itself(value: int) -> int:
+    return value
 
 
 def hinted(size: Size) -> int:
@@ -146,7 +170,20 @@ def product(sizes: Iterable[int]) -> int: ...
 def product(sizes: Iterable[Size]) -> Size: ...
 def product(sizes: Iterable[Size]) -> Size:
     """Return the product of the sizes; 1 for none."""
-    return prod(sizes)
+    factors = list(sizes)
+    whole, powers, helpers = 1, dict[Factor, int](), False
+    for size in factors:  # products of products without those between
+        if isinstance(size, int):
+            whole *= size
+        elif len(size.terms) != 1:
+            return prod(factors)
+        else:
+            ((monomial, multiple),) = size.terms.items()
+            whole *= multiple
+            for factor, power in monomial:
+                powers[factor] = powers.get(factor, 0) + power
+                helpers = helpers or not isinstance(factor, str)
+    return Expression({_in_order(powers, helpers=helpers): whole} if whole else {}) if powers else whole
 
 
 def total(sizes: Iterable[Size]) -> Size:
@@ -160,22 +197,6 @@ def total(sizes: Iterable[Size]) -> Size:
         else:
             terms = _add(size.terms.copy(), terms_of(whole))
     return whole if terms is None else Expression(terms)
-
-
-def undominated(sizes: Iterable[Size]) -> list[Size]:
-    """Return the sizes that no other one is shown to reach for all values of the symbols, comparing terms one by one."""
-    given = list(sizes)
-    common = common_part(given)
-    rests = [terms_of(size - common) for size in given]  # sums along a trace have most terms in common
-    monomials = dict.fromkeys(monomial for rest in rests for monomial in rest)
-    numbers: dict[tuple[int, ...], int] = {}  # of the first size with these multiples
-    for number, rest in enumerate(rests):
-        numbers.setdefault(tuple([rest.get(monomial, 0) for monomial in monomials]), number)
-    top: list[tuple[int, ...]] = []
-    for multiples in sorted(numbers, key=sum, reverse=True):  # what reaches a size has no smaller sum
-        if not any(all(map(le, multiples, other)) for other in top):
-            top.append(multiples)
-    return [given[number] for number in sorted(numbers[multiples] for multiples in top)]
 
 
 def common_part(sizes: Sequence[Size]) -> Size:
@@ -298,7 +319,7 @@ def _polynomial(size: Size, product_text: Callable[[Monomial], str], times: str)
     if isinstance(size, int):
         return str(size)
     parts: list[str] = []
-    for monomial, multiple in _in_order(size):
+    for monomial, multiple in _terms_in_order(size):
         product, factor = product_text(monomial), abs(multiple)
         term = product if factor == 1 and product else f"{factor}{times}{product}" if product else str(factor)
         parts.append(f"{'-' if multiple < 0 else '+'} {term}")
@@ -306,7 +327,7 @@ def _polynomial(size: Size, product_text: Callable[[Monomial], str], times: str)
 
 
 @lru_cache(maxsize=4096)  # the same size is written for many models
-def _in_order(size: Expression) -> list[tuple[Monomial, int]]:
+def _terms_in_order(size: Expression) -> list[tuple[Monomial, int]]:
     """Return the terms of a size, those with most factors first."""
     return sorted(size.terms.items(), key=lambda item: (-sum(power for _, power in item[0]), _order(item[0])))
 
@@ -322,9 +343,12 @@ def _multiply(left: Monomial, right: Monomial) -> Monomial:
     powers = dict(left)
     for factor, power in right:
         powers[factor] = power + powers[factor] if factor in powers else power
-    if isinstance(left[-1][0], str) and isinstance(right[-1][0], str):
-        return tuple(sorted(powers.items()))
-    return tuple(sorted(powers.items(), key=lambda item: _place(item[0])))
+    return _in_order(powers, helpers=not (isinstance(left[-1][0], str) and isinstance(right[-1][0], str)))
+
+
+def _in_order(powers: dict[Factor, int], *, helpers: bool) -> Monomial:
+    """Return factors with their powers, in order. ``helpers``: whether some are no symbols."""
+    return tuple(sorted(powers.items(), key=(lambda item: _place(item[0])) if helpers else None))
 
 
 @lru_cache(maxsize=65_536)

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from planner.trace.arrays import Points
 from planner.trace.sizes import (
+    Choice,
     Size,
     ceil_div,
+    choose,
     common_part,
     evaluate,
     exceeds_one,
     maximum,
     minimum,
-    structure,
     symbol,
     symbols,
     text,
-    undominated,
 )
 
 B, n, d = symbol("B"), symbol("n"), symbol("d_model")
@@ -98,13 +98,20 @@ def test_no_operator_can_branch_on_a_symbol() -> None:
 
 def test_structure_depends_only_on_symbols_with_a_fixed_value() -> None:
     head_dim = symbol("head_dim", 20)
-    assert structure(2 * head_dim + 1) == 41
-    assert structure(64) == 64
+    assert choose(lambda size: size, 2 * head_dim + 1) == 41
+    assert choose(max, 64, head_dim) == 64
     with pytest.raises(TypeError, match="structure must not depend on n, which may be any size"):
-        structure(head_dim * n)
+        choose(lambda size: size, head_dim * n)
 
 
-def test_sizes_are_compared_term_by_term() -> None:
-    assert undominated([2 * B * n, 3 * B * n + d]) == [3 * B * n + d]
-    assert undominated([3 * B * n, 2 * B * n + d]) == [3 * B * n, 2 * B * n + d]
+def test_choices_are_noted_and_can_be_the_same_for_other_values() -> None:
+    choices: list[Choice] = []
+    head_dim, v_dim = symbol("head_dim", 64, choices), symbol("v_dim", 128, choices)
+    assert choose(lambda width: width % 8 == 0, head_dim + v_dim)
+    (choice,) = choices
+    assert choice.same_for({"head_dim": 96, "v_dim": 96})
+    assert not choice.same_for({"head_dim": 100, "v_dim": 96})
+
+
+def test_the_common_part_has_the_smallest_multiple_of_each_term() -> None:
     assert common_part([3 * B * n + d, 2 * B * n + 4 * d]) == 2 * B * n + d

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby, zip_longest
-from typing import cast
 
 from planner import devices
 from planner.capacity.explain import FigureFormulas, figure_formulas
 from planner.capacity.figures import COMPONENTS, ByteSum, PhasePeak, Plan
-from planner.capacity.parameters import parameters
 from planner.capacity.symbols import ByStructure, SymbolicModel, symbolize
 from planner.report import units
 from planner.report.curves import Curves
@@ -21,15 +19,14 @@ from planner.report.html.formula_list import FormulaList
 from planner.report.html.markup import row, table, text
 from planner.report.html.picture import Curve, Stack
 from planner.report.planned import BudgetLimit
-from planner.trace.decoder import trace
 from planner.trace.sizes import Size
 from planner.trace.sizes import text as formula
-from planner.trace.unsupported import UnsupportedError
 
 Part = Callable[["Subject"], str]
 _MATTERS = 20  # the other kind of LM head is shown if it changes the total by at least 1/20
 _STATES = ("weights", "master weights", "gradients", "optimizer", "average of weights")
 _IN_ORDER = "Segments appear in table order"
+_TABLE = "model.embed_tokens.weight"
 _HEAD = f"p{COMPONENTS.index('head')}"
 
 
@@ -42,7 +39,7 @@ class Formulas:
     @cached_property
     def sizes(self) -> Mapping[str, Size]:
         """Each metric by its name."""
-        return {one.figure: one.size for one in self.over_symbols.figures}
+        return {one.figure: one.size for group in self.over_symbols.totals.values() for one in group}
 
     @cached_property
     def texts(self) -> dict[str | Size, str]:
@@ -57,7 +54,7 @@ class Formulas:
 
     def peak(self, phase: PhasePeak, values: Mapping[str, int]) -> str:
         """Return the formula of the peak of a phase."""
-        size = self.over_symbols.peak(phase.phase, values, phase.operator.partition(" at ")[0]).size
+        size = self.over_symbols.peak(phase.phase, values, phase.operator).size
         if size not in self.texts:
             self.texts[size] = formula(size)
         return self.texts[size]
@@ -67,7 +64,7 @@ class Formulas:
         """The shapes from token ids to logits in symbols."""
         return _modules(
             _Shape(line.path, line.what, line.tensor.dtype, tuple(map(formula, line.tensor.shape)), formula(line.copies))
-            for line in self.over_symbols.shapes
+            for line in self.over_symbols.forward.shapes
         )
 
 
@@ -93,13 +90,9 @@ class Facts:
     @cached_property
     def other_head(self) -> int | None:
         """The parameters with the other kind of LM head, tied or untied; None if they hardly differ."""
-        model = replace(self.plan.model, tied_head=not self.plan.model.tied_head)
-        try:
-            other = cast("int", parameters(trace(model, self.plan.training)).total)  # of a model of integers
-        except UnsupportedError:
-            return None
         total = self.plan.parameters.total
-        return other if abs(other - total) * _MATTERS >= total else None
+        matrix = next(weight.params for weight in self.plan.parameters.weights if weight.name == _TABLE)  # an untied head is as large
+        return total + (matrix if self.plan.model.tied_head else -matrix) if matrix * _MATTERS >= total else None
 
     @cached_property
     def curves(self) -> Curves:
