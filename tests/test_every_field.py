@@ -77,6 +77,7 @@ BASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"implementation": "megatron", "precision": "bf16-master", "optimizer": "lion", "recompute": "full"},
     ),
     "megatron-core": (DENSE | {"n_layers": 2}, CORE),
+    "float8": (DENSE | {"n_layers": 1}, {"device": "h100"}),
     "experts of megatron-core": (DENSE | {"n_layers": 2, "experts": EXPERTS | {"beside_feed_forward": False}}, CORE),
     "all that attention has": (
         DENSE

@@ -61,6 +61,8 @@ ABOUT_PYTHON = """\
 The functions have the names of the commands and return records. The examples on this page are run by the tests, in a checkout."""
 UNKNOWN = """\
 - The first of several accumulated passes: bytes between the phases are those of the last one of a step, in which all gradients exist.
+- Linears in float8: what they save is read from the sources of torchao and Transformer Engine. Compiled graphs may save 8-bit casts
+  instead.
 - Temporary memory of the updates of torchao's optimizers, whose kernels torch.compile builds.
 - Paged optimizer state of bitsandbytes, which is in unified memory: in the model states, but not in the peak.
 - torchtitan itself. `implementation: torchtitan` equals Llama 3's modules built again from the source of torchtitan 0.2.2 and run on fake

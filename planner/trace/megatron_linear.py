@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planner.spec.records import Norm
+from planner.trace import float8
 from planner.trace import primitives as op
 from planner.trace.sizes import Size, product, structure
 from planner.trace.tape import Buffer, Saved, Tape
@@ -22,6 +23,8 @@ def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | N
 def linear(t: Tape, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
     """Multiply x [.., i] by w [o, i] and add b. A norm that made x runs in the same function (_LayerNormLinear), which saves x too."""
     keep_dummy(t, w.shape)
+    if float8.converted(t, w):
+        return float8_linear(t, x, w, b)
     normed = t.take_back(norm, x) if t.component != "head" else None
     x = op.cast_lower_precision(t, x)
     w = op.cast_lower_precision(t, w)
@@ -32,6 +35,28 @@ def linear(t: Tape, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
     inputs = (*inputs, b) if b else inputs
     name = f"{normed.name} and linear" if normed else "linear"
     return t.record(name, inputs, outputs, saved, flops, views_gradient=True, added=b, accumulated=accumulates(t, w), by=linear)[0]
+
+
+def float8_linear(t: Tape, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+    """Multiply in float8. Saves x transposed in 8 bits, which the norm's kernel makes if it is the norm's result, and caches w twice.
+
+    Backward casts the gradient of the result, in both layouts.
+    """
+    t.buffer("float8_weight", (2, *w.shape), "uint8")
+    alone = t.path.endswith(("qkv_proj", ".mlp.up_proj", ".mlp.gate_up_proj"))  # nothing else reads the norm's result
+    normed = t.take_back(norm, x) if alone else None
+    quantized = t.tensor(x.shape, "uint8", needs_grad=False)
+    made = t.tensor((*x.shape[:-1], w.shape[0]), t.precision.compute)
+    flops = op.products(x, w, 2 * product(x.shape) * w.shape[0], "2 · rows · in · out")
+    saved = [*(normed.saved if normed else ()), Saved(quantized, "input in float8")]
+    inputs = (*normed.inputs, w) if normed else (x, w)
+    inputs = (*inputs, b) if b else inputs
+    outputs = (made, quantized, *(normed.outputs[1:] if normed else ()))
+    name = f"{normed.name} and float8 linear" if normed else "float8 linear"
+    return t.record(
+        name, inputs, outputs, saved, flops, temporary=product(x.shape), backward_temporary=2 * product(made.shape),
+        views_gradient=True, added=b, accumulated=accumulates(t, w), by=float8_linear,
+    )[0]  # fmt: skip
 
 
 def accumulates(t: Tape, w: Tensor) -> Tensor | None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from planner.spec.records import Activation, Norm
+from planner.trace import float8
 from planner.trace import primitives as op
 from planner.trace.implementation import Implementation, Scores, Sublayer
 from planner.trace.kernels import fused_attention
@@ -168,7 +169,7 @@ def masked(t: Tape, scores: Tensor) -> Tensor:
 
 PYTORCH = Implementation(
     norm=norm,
-    linear=op.linear,
+    linear=float8.linear,
     activation=activation,
     gated=gated,
     positions=positions,

@@ -261,9 +261,12 @@ def test_a_script_is_trained_as_it_says() -> None:
     assert imported.training == {
         # 16 GPUs: 128 / (1 · 16) passes; 1,000 samples of 8,192 tokens
         "batch_size": 1, "sequence_length": 8192, "gradient_accumulation": 8, "tokens": 8_192_000, "precision": "bf16-master",
-        "gradient_dtype": "bf16", "optimizer": "adamw", "implementation": "megatron-core",
+        "gradient_dtype": "bf16", "optimizer": "adamw", "implementation": "megatron-core", "float8": True, "device": "h100",
     }  # fmt: skip
-    assert imported.omits == ("fp8_format hybrid: bytes are those without it",)
+    assert imported.omits == ()
+    blockwise = read_config(LLAMA3.replace("--fp8-format hybrid", "--fp8-format hybrid --fp8-recipe blockwise"), "train.sh")
+    assert blockwise.omits == ("fp8_format hybrid: bytes are those without it",)
+    assert "float8" not in blockwise.training
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,20 @@ def test_the_training_half_of_torchtitan_is_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "converter", "right"),
+    [
+        ("llama3", "quantize.linear.float8", {"float8": True, "device": "h100"}),
+        ("llama3", "quantize.linear.mx", {}),
+        ("qwen3", "float8", {}),  # its modules are not modeled
+    ],
+)
+def test_float8_of_torchtitan_is_read(name: str, converter: str, right: dict[str, object]) -> None:
+    imported = torchtitan(name, f'8B"\nconverters = ["{converter}"]\nhf_assets_path = "x')
+    assert {key: imported.training[key] for key in ("float8", "device") if key in imported.training} == right
+    assert any("is not modeled; matrix products" in note for note in imported.notes) == (not right)
+
+
+@pytest.mark.parametrize(
     ("name", "given", "recompute", "noted"),
     [
         ("llama3", "", "full", False),  # by default every second layer

@@ -86,6 +86,8 @@ def test_other_implementations(known: Callable[..., module.Accuracy]) -> None:
         in known({"attention": LLAMA["attention"] | {"window": 8}}, implementation="pytorch").text
     )
     assert known({}, implementation="megatron").text == "not measured: implementation megatron is modeled from its source"
+    assert "float8" in known({}, float8=True, device="h100").text
+    assert "recomputes every layer" in known({}, recompute="full", recompute_every=2).text
     assert "peaks of GPT runs" in known({}, implementation="megatron-core").text
 
 

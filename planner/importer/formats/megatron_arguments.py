@@ -31,7 +31,7 @@ IGNORED: Mapping[str, str] = {
         "fine_grained_offloading_max_inflight_offloads first_last_layers_bf16 flash_attention_version flight_recorder_dump_on_timeout "
         "flight_recorder_dump_path flight_recorder_extra_dump_on_exec flight_recorder_include_only_active "
         "flight_recorder_include_stack_trace flight_recorder_trace_buffer_size fp4_quantizer_factory fp4_recipe fp8_amax_compute_algo "
-        "fp8_amax_history_len fp8_interval fp8_margin fp8_output_proj fp8_quantizer_factory fp8_recipe fp8_wgrad "
+        "fp8_amax_history_len fp8_interval fp8_margin fp8_output_proj fp8_quantizer_factory fp8_wgrad "
         "fsdp_db_use_persist_buf_on_alloc_fail fsdp_double_buffer fsdp_manual_registration fused_residual_rmsnorm gpu_sniff_test_interval "
         "gradient_reduce_div_fusion gtp_expert_remat_nccl_ub gtp_remat_nccl_ub gtp_remat_opt_in_modules "
         "gtp_remat_reduce_scatter_with_fp32_accumulation hierarchical_context_parallel_sizes high_priority_a2a_comm_stream "

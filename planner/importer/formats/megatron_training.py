@@ -45,6 +45,7 @@ _SWITCHES = ("sequence_parallel", "use_distributed_optimizer", "zero_stage")
 _OLDER = ("DDP_impl", "activations_checkpoint_method", "checkpoint_activations", "deepspeed", "deepspeed_config", "zero_stage")
 _FUSES = when(flag("no_gradient_accumulation_fusion"), False, when(flag("gradient_accumulation_fusion", True), None, False))
 _MASKS = when(flag("no_create_attention_mask_in_dataloader"), False, when(flag("create_attention_mask_in_dataloader", True), None, False))
+_FLOAT8 = ("fp8", "fp8_format", "fp8_e4m3", "fp8_hybrid")
 _MODULES = tuple(one.name for one, _ in keys(RecomputeModules))
 _KERNELS = {"auto": None, "flash": "flash", "fused": "cudnn", "unfused": "math", "local": "math"}
 _BACKENDS = {**_KERNELS, **{f"AttnBackend.{name}": kernel for name, kernel in _KERNELS.items()}}
@@ -92,6 +93,13 @@ def _modules(c: Reading) -> dict[str, bool] | None:
         supported = ", ".join(_MODULES) if c["training.implementation"] == "megatron-core" else "core_attn"
         raise c.refusal(f"`recompute_modules: {show(given)}` is not supported; supported: {supported}")
     return {name: name in chosen for name in _MODULES if (name in chosen) != (name == "core_attn")}
+
+
+def _float8(c: Reading) -> bool | None:
+    """Return whether linears multiply in float8, in a recipe that is modeled."""
+    on = any(c.value(name) for name in _FLOAT8) and c.value("fp8_recipe") in (None, "delayed", "tensorwise")
+    planned = on and c["training.implementation"] == "megatron-core" and c["training.precision"] == "bf16-master"
+    return (planned and not c["experts.count"]) or None
 
 
 def _implementation(c: Reading) -> str:
@@ -183,7 +191,7 @@ def _omitted(c: Reading) -> None:
     if layout:
         c.omits.append(f"layout over devices ({', '.join(layout)}): figures are for the whole model on one device")
     for name in _UNPLANNED:
-        if value := c.value(name):
+        if (value := c.value(name)) and not (name in _FLOAT8 and c["training.float8"]):
             c.omits.append(f"{name}{'' if value is True else f' {value}'}: bytes are those without it")
     fused = c.value("attention_backend") in (None, "auto", "flash", "fused", "AttnBackend.auto", "AttnBackend.flash", "AttnBackend.fused")
     if c["training.implementation"] == "megatron" and (fused or c.value("use_flash_attn")) and c["training.recompute"] is None:
@@ -210,6 +218,8 @@ TRAINING: Settings = {
         *_RECOMPUTED,
     ),
     "training.implementation": code(_implementation, "transformer_impl"),
+    "training.float8": code(_float8, *_FLOAT8, "fp8_recipe"),
+    "training.device": when(same("training.float8"), "h100", None),
     "training.recompute_modules": code(_modules, "recompute_modules"),
     **{
         f"training.{name}": when(apply(lambda stack: stack == "megatron-core", same("training.implementation")), source)

@@ -21,17 +21,29 @@ from planner.importer.training import *
 
 _DTYPES = {"bfloat16": "bf16", "float32": "fp32"}
 _FP8 = ("model.converters", "training.enable_fp8_linear", "float8.enable_float8_linear")
+_FLOAT8 = ("float8", "quantize.linear.float8")
 _STORED, _COMPUTED = choice("training.dtype", _DTYPES, "fp32"), choice("training.mixed_precision_param", _DTYPES, "bf16")
 
 
 def _precision(c: Reading) -> str:
     for name in _FP8:
-        if given := c.value(name):
+        if (given := c.value(name)) and not c["training.float8"]:
             c.notes.append(f"`{name}: {show(given)}` is not modeled; matrix products are planned in the precision of the spec")
     return "bf16" if c.of(_STORED) == "bf16" else "bf16-autocast" if c.of(_COMPUTED) == "bf16" else "fp32"
 
 
 _DIGITS = 9  # of a number
+
+
+def _float8(c: Reading) -> bool | None:
+    """Return whether torchao's float8 is the only change of the linears, in the modules and precision that are modeled."""
+    converters = c.value("model.converters") or []
+    others = isinstance(converters, list) and any(one not in _FLOAT8 for one in converters)
+    on = any(c.value(name) for name in _FP8) and not others
+    fits = c.row.settings.get("training.implementation") == "torchtitan" and c.of(_COMPUTED) == "bf16"
+    return (on and fits) or None
+
+
 _MODE, _OPTION = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
 
 
@@ -65,6 +77,7 @@ _TRAINING = row(
     training_tokens("training.steps", "training.global_batch_size"),
     {"training.batch_size": size("training.local_batch_size training.batch_size", 8)},
     {"training.precision": code(_precision, *_FP8, _STORED, _COMPUTED)},
+    {"training.float8": code(_float8, *_FP8, _COMPUTED), "training.device": when(same("training.float8"), "h100", None)},
     {"training.recompute": code(_recompute, _MODE, _OPTION), "training.recompute_every": code(_every, _MODE, _OPTION)},
     optimizer("optimizer.name"),
     {"training.optimizer_kernel": choice("optimizer.implementation", {"fused": None, "foreach": "foreach", "for-loop": "for-loop"}, None)},

@@ -26,6 +26,7 @@ MuonExperts = Literal["adamw", "each"]
 FlopsConvention = Literal["matmul", "matmul-causal", "6nd", "6nd-kaplan", "palm", "hardware"]
 FUSED = ("pytorch", "transformers")  # implementations whose attention is one kernel
 CHOOSES_KERNEL = (*FUSED, "megatron-core")
+_FLOAT8 = "pytorch or pytorch-eager or transformers or transformers-eager or megatron-core or torchtitan"
 _CORE = "implementation: megatron-core"
 PAGEABLE = "adamw-8bit or adamw-32bit or lion-8bit or lion-32bit or ademamix or ademamix-8bit"
 
@@ -71,6 +72,11 @@ class Training:
         "fp16-master (fp16 or fp32); other precisions determine it.",
         default="fp32", derived="fp32, under fp16-master fp16", aliases="grad_dtype gradient_precision",
         values={"bf16": "bfloat16 torch.bfloat16", "fp16": "float16 torch.float16 half", "fp32": "float32 torch.float32 float"})
+    float8: bool = key("Linears in layers multiply in float8 if their sizes are multiples of 16. torchao (pytorch, transformers, "
+        "torchtitan) saves their inputs in 16 bits; Transformer Engine (megatron-core) saves them in 8 bits, and caches two 8-bit copies "
+        "of each weight.",
+        default=False, only=f"device: h100; precision: bf16-autocast or bf16-master or bf16; implementation: {_FLOAT8}", quiet=True,
+        aliases="fp8 fp8_linear float8_linear")
     optimizer: Optimizer = key("Optimizer, which determines the state per parameter. Names with 8bit or 32bit and ademamix are of "
         "bitsandbytes, those with torchao, 4bit or fp8 of torchao; adafactor is PyTorch's, under transformers that of its Trainer.",
         default="adamw", aliases="optim optimiser",
