@@ -133,6 +133,8 @@ def measure(model: Model, training: Training, builder: Builder | None = None) ->
 
 def build(model: Model, training: Training, device: torch.device) -> tuple[nn.Module, Callable[[str], str]]:
     """Return the modules of the implementation, and our names for theirs."""
+    if training.float8:
+        raise UnbuildableError("linears in float8 cannot be built in PyTorch here; remove training.float8 to compare the rest")
     dtype = dtype_of_weights(training)
     if training.implementation.startswith("transformers"):
         return huggingface.build(model, training, device, dtype), lambda name: huggingface.our_name(name, model)
