@@ -25,6 +25,7 @@ from planner.spec.records import (
     GradientDtype,
     Layer,
     Layout,
+    Liger,
     Model,
     Norm,
     Positions,
@@ -311,6 +312,13 @@ def _gradient_dtype(settings: Settings) -> GradientDtype:
     return chosen
 
 
+def _liger(settings: Settings) -> Liger | None:
+    written = settings.written("liger")
+    if written is None or written.value is False:
+        return None
+    return Liger(**{name: settings.get(f"liger.{name}") for name in written.items()})
+
+
 # What rests on other settings: fields of all records that take a key of the layer, and fields of one record.
 OF_LAYER: dict[str, Callable[[Settings], int]] = {
     "n_heads": lambda settings: settings.size("n_heads"),
@@ -323,7 +331,7 @@ RULES: dict[type[Any], dict[str, Callable[[Settings], object]]] = {
     Experts: {"gated": lambda settings: settings.get("experts.type") == "gated"},
     Mamba: {"dt_rank": lambda settings: settings.get("mamba.dt_rank", -(-settings.get("d_model") // 16))},  # modules/mamba_simple.py
     ShortConvolution: {"width": lambda settings: settings.get("short_convolution.width", settings.get("d_model"))},
-    Training: {"gradient_dtype": _gradient_dtype},
+    Training: {"gradient_dtype": _gradient_dtype, "liger": _liger},
 }
 
 

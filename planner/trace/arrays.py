@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.trace.dominance import undominated
-from planner.trace.sizes import HELPERS, Expression, Factor, Monomial, Size, common_part, product, terms_of
+from planner.trace.sizes import HELPERS, Expression, Factor, Monomial, Size, common_part, next_power_of_two, product, terms_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 INT64_MAX = 2**63 - 1
-ON_ARRAYS: dict[str, Callable[..., Any]] = {**HELPERS, "minimum": np.minimum}
+ON_ARRAYS: dict[str, Callable[..., Any]] = {
+    **HELPERS,
+    "minimum": np.minimum,
+    "power_of_two": np.vectorize(next_power_of_two, otypes=[object]),
+}
 
 
 class Points:
@@ -87,4 +91,5 @@ class Points:
         """Return a bound on the absolute value of a factor."""
         if isinstance(factor, str):
             return self.largest[factor]
-        return max(self.bound(argument) for argument in factor[1]) + 1
+        helper, arguments = factor
+        return (max(map(self.bound, arguments)) + 1) * (2 if helper == "power_of_two" else 1)

@@ -10,7 +10,7 @@ from planner.spec.records import Layer, Model, PerLayerEmbedding, Run, Training
 from planner.trace import alternating, blocks
 from planner.trace import primitives as op
 from planner.trace.collectives import enter, gather_vocabulary, leave, own_part, whole_table
-from planner.trace.implementations import IMPLEMENTATIONS
+from planner.trace.implementations import IMPLEMENTATIONS, implementation_of
 from planner.trace.layers import declare, decoder_layer, first_layer, recomputed
 from planner.trace.losses import chunked_cross_entropy, finished, loss
 from planner.trace.positions import PositionTables
@@ -131,7 +131,7 @@ def mask_starts(model: Model, training: Training) -> tuple[int, ...]:
 
 def new_tape(model: Model, training: Training) -> Tape:
     """Return an empty tape."""
-    return Tape(IMPLEMENTATIONS[training.implementation], model, training)
+    return Tape(implementation_of(model, training), model, training)
 
 
 def token_rows(t: Tape, width: Size | None, why: str, *, more: Size = 0, looked_up: bool = False) -> Tensor:
@@ -189,14 +189,15 @@ def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | Non
     with t.at("lm_head", "head"):
         t.show("final hidden states", x)
     with t.at("loss" if kind.startswith("linear") else "lm_head", "head"):
-        chunked = kind == "linear_cross_entropy_chunked"
-        x = x if chunked else enter(t, x)
-        logits = Tensor((*x.shape[:-1], head.shape[0]), t.precision.compute, ()) if chunked else t.implementation.linear(t, x, head, bias)
+        chunked, fused = kind == "linear_cross_entropy_chunked", t.implementation.fused_loss if kind == "default" else None
+        never = chunked or fused
+        x = x if never else enter(t, x)
+        logits = Tensor((*x.shape[:-1], head.shape[0]), t.precision.compute, ()) if never else t.implementation.linear(t, x, head, bias)
         logits = logits if t.loss_parallel else gather_vocabulary(t, logits)
         t.show("logits", logits)
     with t.at("loss", "logits"):
-        if chunked:
-            made = finished(t, chunked_cross_entropy(t, x, head, bias, targets))
+        if never:
+            made = finished(t, fused(t, x, head, targets) if fused else chunked_cross_entropy(t, x, head, bias, targets))
             _end(t)
             return made
         if t.model.logit_softcap:

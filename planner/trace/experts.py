@@ -112,6 +112,11 @@ def routed_rows(kind: Experts, tokens: Size) -> Size:
     return pairs // ((kind.count + kind.empty) * factor.denominator)
 
 
+def active_share(kind: Experts, elements: Size) -> Size:
+    """Return how many elements of all experts' weights one token uses."""
+    return elements * kind.top_k // (kind.count + kind.empty)
+
+
 def clamped(t: Tape, gate: Tensor, up: Tensor) -> Tensor:
     """Return (up + 1) · gate · sigmoid(alpha · gate) of clamped gate and up (models/gpt_oss)."""
     gate, up = op.clamp(t, gate), op.clamp(t, up)
@@ -124,7 +129,7 @@ def projected(t: Tape, kind: Experts, x: Tensor, sorted_by: tuple[Tensor, Tensor
     owners, ends = sorted_by
 
     def weight(name: str, shape: tuple[Size, ...], why: str) -> Tensor:
-        return t.weight(name, shape, why, active=product(shape) * kind.top_k // (kind.count + kind.empty))
+        return t.weight(name, shape, why, active=active_share(kind, product(shape)))
 
     w = weight(name, (kind.count, outputs, x.shape[1]), "experts · out · in")
     if not kind.bias:

@@ -67,6 +67,8 @@ class Implementation:
     modules: ModelClass = AS_LLAMA
     # Whether one projection returns queries, keys and values of each KV head side by side, whatever the checkpoint stores.
     fuses_qkv: bool = False
+    # Apply the LM head to the last hidden states and return the mean cross entropy, in place of the default loss. None: there are logits.
+    fused_loss: Callable[[Tape, Tensor, Tensor, Tensor], Tensor] | None = None
     # Whether recomputation runs whole checkpointed regions before they run backward.
     recomputes_whole: bool = False
     # Whether recomputation stops at the last saved tensor.

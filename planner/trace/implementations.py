@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planner.spec import records
+from planner.trace import liger
 from planner.trace.implementation import Implementation
 from planner.trace.megatron import MEGATRON
 from planner.trace.megatron_core import MEGATRON_CORE
@@ -19,3 +20,8 @@ IMPLEMENTATIONS: dict[records.Implementation, Implementation] = {
     "megatron-core": MEGATRON_CORE,
     "torchtitan": TORCHTITAN,
 }
+
+
+def implementation_of(model: records.Model, training: records.Training) -> Implementation:
+    """Return the training's implementation, with the kernels that replace its own."""
+    return liger.applied(IMPLEMENTATIONS[training.implementation], model, training)

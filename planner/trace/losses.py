@@ -10,6 +10,8 @@ from planner.trace.sizes import exceeds_one, product
 from planner.trace.tape import Flops, Saved, Tape
 from planner.trace.tensor import Tensor
 
+EARLY_GRADIENTS_NOTE = "gradients that a chunked loss computes in the forward pass: in the peak, but not in the activations"
+
 
 def finished(t: Tape, computed: Tensor, *output: Tensor) -> Tensor:
     """Return the loss that the training loop holds until the step ends.
@@ -108,5 +110,5 @@ def chunked_cross_entropy(t: Tape, x: Tensor, w: Tensor, b: Tensor | None, targe
     with t.at("", "head"):
         t.record("linear", [x, w], [], flops=Flops(0, forward, forward, 0, "2 · rows · d · V"), by=chunked_cross_entropy)
     saved = [Saved(gradient, "gradient computed early") for gradient in gradients]
-    t.note("gradients that a chunked loss computes in the forward pass: in the peak, but not in the activations")
+    t.note(EARLY_GRADIENTS_NOTE)
     return t.record("linear_cross_entropy", [*read, targets], [made, *gradients], saved, by=chunked_cross_entropy)[0]

@@ -159,6 +159,16 @@ def maximum(*sizes: Size) -> Size:
     return _extreme("maximum", max, sizes)
 
 
+def power_of_two(size: Size) -> Size:
+    """Return the smallest power of two that is not less than the size."""
+    return next_power_of_two(size) if isinstance(size, int) else _call("power_of_two", size)
+
+
+def next_power_of_two(size: int) -> int:
+    """Return the same for an integer."""
+    return 1 << (int(size) - 1).bit_length()
+
+
 def exceeds_one(size: Size) -> Size:
     """Return 1 for a size of two or more and 0 for one: whether a dimension can prevent merging two others."""
     return minimum(size - 1, 1)
@@ -257,12 +267,15 @@ HELPERS: dict[str, Callable[..., int]] = {
     "floor_divide": lambda a, b: a // b,
     "minimum": min,
     "maximum": max,
+    "power_of_two": next_power_of_two,
 }
+MOST_BITS = 32  # of a power of two in a spreadsheet
 _FUNCTIONS = {
     "ceil_div": "(INT({0}/{1})+1-GESTEP(INT({0}/{1})*{1},{0}))",
     "floor_divide": "(INT({0}/{1})-1+GESTEP({0},INT({0}/{1})*{1}))",
     "minimum": "MIN({all})",
     "maximum": "MAX({all})",
+    "power_of_two": f"(1{''.join(f'+{2**power}*GESTEP({{0}},{2**power + 1})' for power in range(MOST_BITS))})",
 }
 """The helpers as spreadsheet functions.
 

@@ -224,15 +224,21 @@ def parallel(t: Tape, x: Tensor, first: Sublayer, second: Sublayer | None, mix: 
     return made
 
 
+def shifted_labels(t: Tape, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the labels with one more column, and without the first, which is a copy unless B is 1."""
+    B, n = targets.shape
+    with t.at("", "inputs"):
+        (padded,) = t.record("pad", [targets], [t.tensor((B, n + 1), "int64", needs_grad=False)], by=shifted_labels)
+        return padded, op.contiguous(t, padded.view(B, n), exceeds_one(B))
+
+
 def default_loss(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
     """Return ForCausalLMLoss: cross entropy in float32, with labels shifted by one; or of logits and labels as they are."""
     if t.modules.unshifted_loss:
         return cross_entropy(t, logits, targets)
     B, n, V = logits.shape
     wide = op.cast(t, logits.view(B * n, V), "float32")
-    with t.at("", "inputs"):
-        (padded,) = t.record("pad", [targets], [t.tensor((B, n + 1), "int64", needs_grad=False)], by=default_loss)
-        ahead = op.contiguous(t, padded.view(B, n), exceeds_one(B))  # without the first, which is a copy unless B is 1
+    padded, ahead = shifted_labels(t, targets)
     loss = nll_loss(t, log_softmax(t, wide), ahead)
     op.keep_alive(t, wide, logits, padded)
     return loss

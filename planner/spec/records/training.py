@@ -28,6 +28,7 @@ FUSED = ("pytorch", "transformers")  # implementations whose attention is one ke
 CHOOSES_KERNEL = (*FUSED, "megatron-core")
 _FLOAT8 = "pytorch or pytorch-eager or transformers or transformers-eager or megatron-core or torchtitan"
 _CORE = "implementation: megatron-core"
+OF_LIGER = "liger-kernel's for the class"
 PAGEABLE = "adamw-8bit or adamw-32bit or lion-8bit or lion-32bit or ademamix or ademamix-8bit"
 
 
@@ -43,6 +44,22 @@ class RecomputeModules:
     moe: bool = key("Experts with their router.", default=False, only=_CORE, quiet=True)
     shared_experts: bool = key("Shared experts, unless moe recomputes them.", default=False, only=_CORE, quiet=True)
     moe_act: bool = key("The activation of routed experts, unless moe recomputes it.", default=False, only=_CORE, quiet=True)
+
+
+@record
+class Liger:
+    """Switches of liger-kernel, the arguments of its functions apply_liger_kernel_to_..."""
+
+    rope: bool | None = key("Rotation of queries and keys in one kernel, in place.", default=None, derived=OF_LIGER)
+    rms_norm: bool | None = key("RMSNorm in one kernel.", default=None, derived=OF_LIGER)
+    swiglu: bool | None = key("Gated feed-forward with SiLU in one kernel, and routed experts in one function.", default=None,
+        derived=OF_LIGER)
+    geglu: bool | None = key("Gated feed-forward with GELU in one kernel.", default=None, derived=OF_LIGER)
+    relu_squared: bool | None = key("Squared ReLU in one kernel.", default=None, derived=OF_LIGER)
+    cross_entropy: bool | None = key("Cross entropy whose gradients replace the logits in the forward pass.", default=None,
+        derived=OF_LIGER)
+    fused_linear_cross_entropy: bool | None = key("LM head and cross entropy in chunks of tokens, without the full logits. The forward "
+        "pass computes the gradients of both.", default=None, derived=OF_LIGER)
 
 
 @record
@@ -120,6 +137,10 @@ class Training:
         only=_CORE, quiet=True)
     mask_in_data_loader: bool = key("The data loader makes an attention mask [B, 1, n, n], one byte per element, which attention does not "
         "need.", default=True, only=_CORE, quiet=True, aliases="create_attention_mask_in_dataloader")
+    liger: Liger | None = group("Kernels of liger-kernel 0.8: true for the package's defaults for the model's class, or a mapping of its "
+        "switches, in which an omitted switch has that default.", kind=Liger, form="boolean", default=None, derived="false",
+        only="implementation: transformers or transformers-eager",
+        aliases="use_liger_kernel enable_liger_kernel liger_kernel use_liger")
     loss: Loss = key("Loss function: the implementation's own (default); cross entropy of the logits (cross_entropy), cast to "
         "float32 (cross_entropy_float32), or of logits and "
         "labels shifted against each other (cross_entropy_shifted); or the head and cross entropy in one function (linear_cross_entropy), "
