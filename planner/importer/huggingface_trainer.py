@@ -5,8 +5,11 @@ Read from transformers 5.24: training_args.py, trainer_optimizer.py.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from planner.importer.engine import Reading
 from planner.importer.keys import Source, alike, code, positive, size
+from planner.importer.liger import NAMES
 from planner.importer.named import COMPILED, DATA, DEVICES, KERNELS, PARTIAL, RUNS, TUNES, is_on
 from planner.importer.reader import show
 
@@ -25,10 +28,17 @@ _PAGED: dict[str, tuple[str, str | None]] = {
 
 _FUSED = ("auto", "sdpa", "fa2", "flash_attention_2")  # attention without a matrix of scores
 
+# Switches of liger-kernel by the keys of axolotl's plugin (integrations/liger/plugin.py), which turns all others off.
+OF_AXOLOTL = {
+    "liger_rope": ("rope",), "liger_rms_norm": ("rms_norm",), "liger_swiglu": ("swiglu", "geglu"),
+    "liger_glu_activation": ("swiglu", "geglu"), "liger_cross_entropy": ("cross_entropy",),
+    "liger_fused_linear_cross_entropy": ("fused_linear_cross_entropy",),
+}  # fmt: skip
+
 # Keys of TrainingArguments, but for those that are read.
 REFUSED = {PARTIAL: "optim_target_modules", "the batch size is found while it runs": "auto_find_batch_size"}
 OMITTED = {
-    KERNELS: "use_liger_kernel", COMPILED: "torch_compile torch_compile_backend torch_compile_mode",
+    COMPILED: "torch_compile torch_compile_backend torch_compile_mode",
     DEVICES: "deepspeed fsdp fsdp_config parallelism_config accelerator_config",
 }  # fmt: skip
 IGNORED = {
@@ -47,7 +57,7 @@ IGNORED = {
         "hub_always_push hub_revision load_best_model_at_end metric_for_best_model greater_is_better ignore_data_skip "
         "restore_callback_states_from_checkpoint full_determinism seed data_seed tf32 bf16_full_eval fp16_full_eval "
         "ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph ddp_backend ddp_timeout debug "
-        "skip_memory_metrics do_train do_eval do_predict resume_from_checkpoint local_rank liger_kernel_config use_cache "
+        "skip_memory_metrics do_train do_eval do_predict resume_from_checkpoint local_rank use_cache "
         "gradient_checkpointing_kwargs activation_checkpointing_kwargs"
     ),
     TUNES: (
@@ -108,3 +118,27 @@ def attention(name: str, *others: str, eager: object = "eager") -> dict[str, Sou
         return "transformers"
 
     return {"training.implementation": code(chosen, name, *others)}
+
+
+def liger(name: str, config: str | None = "liger_kernel_config") -> dict[str, Source]:
+    """Return liger-kernel's defaults if the key ``name`` is on, or the switches under the key ``config``."""
+
+    def chosen(c: Reading) -> object:
+        if not is_on(c.value(name)):
+            return None
+        given = c.at(config) if config else None
+        if given is not None and not (isinstance(given, Mapping) and all(isinstance(on, bool) for on in given.values())):
+            raise c.refusal(f"`{config}: {show(given)}` is not a mapping of switches")
+        return {switch: on for switch, on in (given or {}).items() if switch in NAMES} or True
+
+    return {"training.liger": code(chosen, name, *([config] if config else []))}
+
+
+def liger_of_axolotl() -> dict[str, Source]:
+    """Return the switches of axolotl's plugin, if any is on."""
+
+    def chosen(c: Reading) -> object:
+        on = {switch for key, switches in OF_AXOLOTL.items() if is_on(c.value(key)) for switch in switches}
+        return {name: name in on for name in NAMES} if on else None
+
+    return {"training.liger": code(chosen, *OF_AXOLOTL)}

@@ -10,6 +10,7 @@ from typing import Any
 from planner.importer.engine import Reading, Row, row, values_of
 from planner.importer.format import Format, Given
 from planner.importer.keys import Source, alike
+from planner.importer.liger import fitting
 from planner.importer.reader import Config, Imported, UnsupportedConfigError, show
 from planner.spec import catalogue
 from planner.spec.nodes import Node
@@ -117,6 +118,9 @@ def _read(one: Program, config: Config) -> Imported:
     if training["implementation"] in FUSED and _is_eager(name):
         training["implementation"] += "-eager"  # no fused kernel of PyTorch soft-caps scores
         without.setdefault(KERNELS, []).append("attention")
+    training, replaced = fitting(training, _class(name))
+    if replaced:
+        without.setdefault(KERNELS, []).append(replaced)
     omits = (*(f"{what} ({', '.join(keys)})" for what, keys in without.items()), *dict.fromkeys(c.omits))
     origins = {setting: tuple(keys) for setting, keys in c.origins.items()}
     notes = ("the file names the model, which is the catalog's; only its training settings are read", *c.notes)
@@ -149,6 +153,12 @@ def _parts(name: str) -> tuple[str, ...]:
     """Return the parts of a published model that its spec in the catalog does not count."""
     written = _base(name).get("omits")
     return tuple(str(part.value) for part in written.elements()) if written else ()
+
+
+def _class(name: str) -> str:
+    """Return the class of a published model, or an empty text."""
+    written = _base(name).items()["model"].get("model_type")
+    return str(written.value) if written else ""
 
 
 def _is_eager(name: str) -> bool:

@@ -64,7 +64,7 @@ def _trained(key: str, value: Any, imported: Imported | None) -> str:  # a spec'
     origin = ", ".join(name for name in imported.origins.get(f"training.{key}", ()) if name != key) if imported else ""
     missing = imported is not None and f"training.{key}" in imported.defaults
     comment = f"  # {origin}" if origin else f"  # {_missing(imported)}" if imported and missing else ""
-    return f"  {key}: {_scalar(value)}{comment}"
+    return f"  {key}: {_flow(value)}{comment}"
 
 
 def _missing(imported: Imported) -> str:

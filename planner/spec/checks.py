@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from planner.spec import layout_checks, part_checks
 from planner.spec.key_checks import key_checks
+from planner.spec.liger import LOSSES, switches_on
 from planner.spec.mixers import names
 from planner.spec.part_checks import attends
 from planner.spec.precision import RECIPES
 from planner.spec.problems import Problem, quote
 from planner.spec.records import Layer, Norm, RecomputeModules, Training
 from planner.spec.records.training import CHOOSES_KERNEL
-from planner.spec.resolve import data_degree, has_feed_forward, head_dim, n_kv_heads, sequence_length, step_tokens
+from planner.spec.resolve import data_degree, has_feed_forward, head_dim, liger_of, n_kv_heads, sequence_length, step_tokens
 from planner.spec.settings import Document, Settings, Unresolved
 
 if TYPE_CHECKING:
@@ -283,6 +284,25 @@ def capped_logits(settings: Settings, document: Document) -> Problems:
         yield settings.problem("loss", "softcap", message, "write loss: cross_entropy")
 
 
+def liger(settings: Settings, document: Document) -> Problems:
+    """The kernels of liger-kernel run on a GPU, in the classes that it supports; its losses replace the model's own."""
+    chosen, kind = liger_of(settings), document.model.written("model_type")
+    if chosen is None:
+        return
+    if settings.get("device") == "cpu":
+        yield settings.problem("liger", "liger", "the kernels of liger-kernel require a GPU", "remove it, or write another device")
+    if kind is None:
+        return
+    try:
+        replaced = switches_on(document.model.get("model_type"), chosen) & LOSSES
+    except ValueError as error:
+        yield settings.problem("liger", "liger", str(error), "change or remove it")
+        return
+    if replaced and settings.get("loss") != "default":
+        message = f"liger.{min(replaced)} replaces the default loss, not {settings.get('loss')}"
+        yield settings.problem("liger", "liger", message, f"write loss: default, or liger.{min(replaced)}: false")
+
+
 def muon_experts(settings: Settings, document: Document) -> Problems:
     """Only where there are experts can their optimizer be chosen."""
     chosen = settings.get("optimizer") == "muon" and settings.get("muon_experts") != "adamw"
@@ -303,4 +323,4 @@ _LAYER = (*key_checks(Layer), gated_d_ff, gate_bias, parallel_placement, rotary_
 _ATTENTION = (heads_divide_width, kv_heads_divide_heads, fused_bias, fused_per_head, *part_checks.ATTENTION)
 _KEYS = (*key_checks(Training), *key_checks(RecomputeModules, "recompute_modules."))
 _TRAINING = (*_KEYS, sequence_in_context, gradient_dtype, optimizer_in_backward)
-_WITH_MODEL = (kernels, capped_scores, capped_logits, muon_experts, count_prediction)
+_WITH_MODEL = (kernels, capped_scores, capped_logits, liger, muon_experts, count_prediction)

@@ -312,7 +312,8 @@ def _gradient_dtype(settings: Settings) -> GradientDtype:
     return chosen
 
 
-def _liger(settings: Settings) -> Liger | None:
+def liger_of(settings: Settings) -> Liger | None:
+    """Return the switches of liger-kernel, None if it is off."""
     written = settings.written("liger")
     if written is None or written.value is False:
         return None
@@ -331,7 +332,7 @@ RULES: dict[type[Any], dict[str, Callable[[Settings], object]]] = {
     Experts: {"gated": lambda settings: settings.get("experts.type") == "gated"},
     Mamba: {"dt_rank": lambda settings: settings.get("mamba.dt_rank", -(-settings.get("d_model") // 16))},  # modules/mamba_simple.py
     ShortConvolution: {"width": lambda settings: settings.get("short_convolution.width", settings.get("d_model"))},
-    Training: {"gradient_dtype": _gradient_dtype, "liger": _liger},
+    Training: {"gradient_dtype": _gradient_dtype, "liger": liger_of},
 }
 
 

@@ -1,6 +1,6 @@
 """The kernels of liger-kernel under ``implementation: transformers``.
 
-Read from liger-kernel 0.8.5: transformers/monkey_patch.py (the classes and switches), ops/rms_norm.py, ops/rope.py, ops/swiglu.py,
+Read from liger-kernel 0.8.5 (planner/spec/liger.py has its classes and switches): ops/rms_norm.py, ops/rope.py, ops/swiglu.py,
 ops/geglu.py, ops/relu_squared.py, ops/cross_entropy.py, ops/fused_linear_cross_entropy.py, ops/fused_moe.py. The modules are replaced before
 the model is built, and the Triton kernels run, as on an A100 or H100.
 """
@@ -8,13 +8,14 @@ the model is built, and the Triton kernels run, as on an A100 or H100.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from planner.spec import records
+from planner.spec.liger import ONLY_EXPERTS, SWITCHES, switches_on
 from planner.spec.precision import BYTES
-from planner.spec.records import Activation, Experts, ModelType, Norm, Training
+from planner.spec.records import Activation, Experts, Norm, Training
 from planner.trace import primitives as op
 from planner.trace import pytorch, transformers
 from planner.trace.classes import modeled_class
@@ -26,56 +27,9 @@ from planner.trace.tape import Flops, Saved, Tape
 from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
 
-VERSION = "0.8.5"
 HEADS = 4  # dimensions of a tensor [B, heads, n, h]
 ROWS_PER_TILE = 64  # of the rows of one expert: BLOCK_M_TOKEN
 MULTIPROCESSORS = {"a100": 108, "h100": 132}
-
-
-@dataclass(frozen=True, slots=True)
-class Switches:
-    """The switches of a class. ``default``: those that are on by default; ``in_place``: its norms overwrite the gradients they get."""
-
-    supported: frozenset[str]
-    default: frozenset[str]
-    in_place: bool = True
-
-
-def _class(*kernels: str, off: str = "cross_entropy", in_place: bool = True) -> Switches:
-    supported = frozenset(kernels) | {"cross_entropy", "fused_linear_cross_entropy"}
-    return Switches(supported, supported - {off}, in_place)
-
-
-AS_LLAMA = _class("rope", "rms_norm", "swiglu")
-SWITCHES: dict[ModelType, Switches] = {
-    **dict.fromkeys(("hunyuan_v1_dense", "llama", "ministral", "mistral", "phi3", "qwen2", "qwen3", "smollm3"), AS_LLAMA),
-    **dict.fromkeys(("hunyuan_v1_moe", "mixtral", "qwen3_moe"), AS_LLAMA),
-    **dict.fromkeys(("deepseek_v2", "deepseek_v3"), _class("rms_norm", "swiglu")),
-    "gemma": _class("rope", "rms_norm", "geglu"),
-    **dict.fromkeys(("gemma2", "gemma3_text"), _class("rope", "rms_norm", "geglu", in_place=False)),
-    "glm4": _class("rms_norm", "swiglu", in_place=False),
-    "gpt_oss": _class("rope", "rms_norm"),
-    "granite": Switches(AS_LLAMA.supported - {"fused_linear_cross_entropy"}, AS_LLAMA.supported - {"fused_linear_cross_entropy"}),
-    "nemotron": _class("relu_squared"),
-    **dict.fromkeys(("exaone4", "olmo2", "olmo3"), _class("rope", "rms_norm", "swiglu", in_place=False)),
-}
-ONLY_EXPERTS: frozenset[ModelType] = frozenset({"hunyuan_v1_moe", "mixtral", "qwen3_moe"})  # not dense and shared feed-forwards
-
-
-def switches(kind: ModelType, chosen: records.Liger) -> frozenset[str]:
-    """Return the kernels that are on. Raises UnsupportedError for a class or a switch without them."""
-    if kind not in SWITCHES:
-        raise UnsupportedError(f"training.liger: the kernels of liger-kernel are not modeled for class {kind}; remove it")
-    has = SWITCHES[kind]
-    on = set(has.default)
-    for name in (field.name for field in fields(chosen)):
-        wanted = getattr(chosen, name)
-        if wanted and name not in has.supported:
-            raise UnsupportedError(f"liger-kernel has no {name} for class {kind}; choose from: {', '.join(sorted(has.supported))}")
-        on = on | {name} if wanted else on - {name} if wanted is False else on
-    if {"cross_entropy", "fused_linear_cross_entropy"} <= on:
-        raise UnsupportedError("liger.cross_entropy requires liger.fused_linear_cross_entropy: false")
-    return frozenset(on)
 
 
 def applied(base: Implementation, model: records.Model, training: Training) -> Implementation:
@@ -83,7 +37,10 @@ def applied(base: Implementation, model: records.Model, training: Training) -> I
     if training.liger is None:
         return base
     kind = modeled_class(model)
-    on = switches(kind, training.liger)
+    try:
+        on = switches_on(kind, training.liger)
+    except ValueError as error:
+        raise UnsupportedError(str(error)) from None
     replaced: dict[str, dict[str, Any]] = {
         "rope": {"rotate_both": rotate_both},
         "rms_norm": {"norm": partial(norm, in_place=SWITCHES[kind].in_place)},

@@ -258,7 +258,13 @@ def test_what_is_refused(text: str, changed: dict[str, Any], reason: str) -> Non
     ("text", "changed", "part"),
     [
         (AXOLOTL, {"fsdp_config": {"x": 1}, "tensor_parallel_size": 2}, "one device without them (fsdp_config, tensor_parallel_size)"),
-        (AXOLOTL, {"liger_rms_norm": True}, "kernels other than the implementation's (liger_rms_norm)"),
+        (AXOLOTL, {"cut_cross_entropy": True}, "kernels other than the implementation's (cut_cross_entropy)"),
+        (AXOLOTL, {"liger_layer_norm": True}, "kernels other than the implementation's (liger_layer_norm)"),
+        (
+            TRL,
+            {"use_liger_kernel": True, "model_name_or_path": "microsoft/phi-2"},
+            "kernels other than the implementation's (those of liger-kernel for class phi)",
+        ),
         (TORCHTUNE, {}, "samples longer than the catalog's sequence length"),
         (TORCHTUNE, {"compile": True}, "compilation (compile)"),
         (TRL, {}, "a loss computed in chunks"),
@@ -274,6 +280,32 @@ def test_what_is_left_out_is_stated(text: str, changed: dict[str, Any], part: st
 def test_switches_that_are_off_are_not_stated() -> None:
     off = {"tensor_parallel_size": 1, "deepspeed": None, "liger_rms_norm": False, "adapter": None, "load_in_8bit": False}
     assert read(AXOLOTL, **off).omits == read(AXOLOTL).omits
+
+
+@pytest.mark.parametrize(
+    ("text", "changed", "liger"),
+    [
+        # Trainer passes liger_kernel_config to the package, which drops switches that the class does not have.
+        (TRL, {"use_liger_kernel": True}, True),
+        (TRL, {"use_liger_kernel": True, "liger_kernel_config": {"rope": False, "geglu": True, "x": True}}, {"rope": False}),
+        (TRL, {"use_liger_kernel": False, "liger_kernel_config": {"rope": False}}, None),
+        (LLAMA_FACTORY, {"enable_liger_kernel": True}, True),
+        # axolotl 0.18, integrations/liger/plugin.py: switches that are not on are off
+        (
+            AXOLOTL,
+            {"liger_rms_norm": True, "liger_glu_activation": True},
+            {"rope": False, "rms_norm": True, "swiglu": True, "cross_entropy": False, "fused_linear_cross_entropy": False},
+        ),
+        (AXOLOTL, {"liger_rms_norm": False}, None),
+    ],
+)
+def test_the_kernels_of_liger_are_read(text: str, changed: dict[str, Any], liger: object) -> None:
+    assert read(text, **changed).training.get("liger") == liger
+
+
+def test_two_losses_of_liger_are_rejected() -> None:
+    both = {"cross_entropy": True, "fused_linear_cross_entropy": True}
+    assert "liger.cross_entropy requires" in refusal(TRL, use_liger_kernel=True, liger_kernel_config=both)
 
 
 def test_accumulation_of_axolotl_can_follow_from_the_whole_batch() -> None:

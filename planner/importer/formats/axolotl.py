@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from planner.importer.engine import Reading
 from planner.importer.format import one_of
-from planner.importer.huggingface_trainer import attention, optimizer, steps
+from planner.importer.huggingface_trainer import attention, liger_of_axolotl, optimizer, steps
 from planner.importer.keys import *
 from planner.importer.named import *
 
@@ -64,6 +64,7 @@ AXOLOTL = program(
     optimizer("optimizer"),
     {"training.recompute": code(_recompute, "gradient_checkpointing", "activation_offloading")},
     attention("attn_implementation", "eager_attention"),
+    liger_of_axolotl(),
     {"notes.packing": code(_packed, "sample_packing")},
     refused={
         ADAPTER: "adapter relora mora hatchery",
@@ -82,8 +83,7 @@ AXOLOTL = program(
     },
     omitted={
         KERNELS: (
-            "liger_rope liger_rms_norm liger_rms_norm_gated liger_layer_norm liger_swiglu liger_glu_activation liger_cross_entropy "
-            "liger_fused_linear_cross_entropy cut_cross_entropy flash_attn_cross_entropy flash_attn_rms_norm flash_attn_fuse_mlp "
+            "liger_rms_norm_gated liger_layer_norm cut_cross_entropy flash_attn_cross_entropy flash_attn_rms_norm flash_attn_fuse_mlp "
             "use_kernels use_scattermoe use_sonicmoe experts_implementation fused_attn_kernel tiled_mlp expert_backend "
             "moe_grouped_backend moe_bnb_fast sage_attention gemma4_hybrid_attn_impl use_dsv4_kernels use_glm_dsa_kernels"
         ),

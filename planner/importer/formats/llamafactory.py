@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from planner.importer.engine import Reading
 from planner.importer.format import one_of
-from planner.importer.huggingface_trainer import IGNORED, OMITTED, REFUSED, attention, batch, optimizer
+from planner.importer.huggingface_trainer import IGNORED, OMITTED, REFUSED, attention, batch, liger, optimizer
 from planner.importer.keys import *
 from planner.importer.named import *
 from planner.importer.reader import show
@@ -57,6 +57,7 @@ LLAMA_FACTORY = program(
     },
     {"training.recompute": code(_recompute, "disable_gradient_checkpointing")},
     attention("flash_attn", eager="disabled"),
+    liger("enable_liger_kernel", None),
     {"notes.packing": code(_packed, "packing", "neat_packing")},
     refused={
         **REFUSED,
@@ -70,7 +71,7 @@ LLAMA_FACTORY = program(
     },
     omitted={
         **OMITTED,
-        KERNELS: f"{OMITTED[KERNELS]} enable_liger_kernel use_unsloth use_v1_kernels shift_attn upcast_lmhead_output",
+        KERNELS: "use_unsloth use_v1_kernels shift_attn upcast_lmhead_output",
         OFFLOADED: "use_unsloth_gc",
         "float8 computation": "fp8",
     },

@@ -6,7 +6,7 @@ Read from TRL 1.10: trainer/sft_config.py, trainer/base_config.py, trainer/model
 from __future__ import annotations
 
 from planner.importer.engine import Reading
-from planner.importer.huggingface_trainer import IGNORED, OMITTED, REFUSED, attention, batch, optimizer
+from planner.importer.huggingface_trainer import IGNORED, OMITTED, REFUSED, attention, batch, liger, optimizer
 from planner.importer.keys import *
 from planner.importer.named import *
 from planner.importer.reader import show
@@ -62,6 +62,7 @@ TRL = program(
     optimizer("optim"),
     {"training.recompute": when(flag("gradient_checkpointing activation_checkpointing", True), "full")},
     attention("attn_implementation"),
+    liger("use_liger_kernel"),
     {"notes.loss": code(_loss, "loss_type"), "notes.packing": code(_packed, "packing", "padding_free")},
     refused={
         **REFUSED, ADAPTER: "use_peft", QUANTIZED: "load_in_8bit load_in_4bit", OBJECTIVE: _ONLY_OTHERS, CHANGED: "model_init_kwargs",
