@@ -62,15 +62,18 @@ class BackwardPass(Visitor):
         self.recomputed = False  # whether the current region is recomputed, so that a saved tensor is freed when an operator has read it
         self.operator = ""
 
-    def run(self, nodes: Sequence[Node], saved: Mapping[Storage, Size]) -> None:
-        """Run the whole pass, from the gradient of the loss, which stays allocated throughout."""
+    def run(self, nodes: Sequence[Node], saved: Mapping[Storage, Size], output: Tensor | None = None) -> None:
+        """Run the whole pass, from the gradient of the loss, which stays allocated throughout.
+
+        ``output`` is that of a pipeline's stage without the loss, whose gradient arrives in a buffer.
+        """
         for operation, _ in operations(nodes):
             for tensor in dict.fromkeys(operation.inputs):
                 if tensor.leaf and operation.outputs:  # one without outputs runs no kernel and gets no gradient
                     self.readers[tensor.origin] = self.readers.get(tensor.origin, 0) + 1
         made = allocated(nodes)
-        loss = _result(nodes)
-        seed = self.gradients[loss.origin] = self.new(loss)
+        start = output or _result(nodes)
+        seed = self.gradients[start.origin] = _Gradient(0) if output else self.new(start)
         seed.references += 1
         with self.within(_reference_counts(nodes), {storage: times for storage, times in saved.items() if storage in made}):
             self.go(reversed(nodes))

@@ -140,6 +140,15 @@ class Memory(Generic[Number]):
 
 
 @dataclass(frozen=True, slots=True)
+class RankPeak(Generic[Number]):
+    """A kind of device: which, the parameters that it stores, and its peak."""
+
+    which: str
+    params: Number
+    peak_bytes: Number
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet(Generic[Number]):
     """Several devices: the one with the largest peak, whose memory is the plan's, what it communicates, and whether its memory suffices."""
 
@@ -149,6 +158,7 @@ class Fleet(Generic[Number]):
     buffers: tuple[tuple[str, Number], ...]  # of communication: what they are, and their bytes
     traffic: tuple[Traffic[Number], ...]
     peak_bytes: Number
+    ranks: tuple[RankPeak[Number], ...]  # every kind of device
 
     @property
     def free_bytes(self) -> Number:

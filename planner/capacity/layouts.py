@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
-from planner.capacity.figures import Fleet, Memory, Weight
+from planner.capacity.figures import Fleet, Memory, RankPeak, Weight
 from planner.capacity.optimizers import MOMENTS
 from planner.capacity.shares import Share
 from planner.capacity.update import in_lists, of_weight
@@ -31,7 +31,7 @@ def refuse_unmodeled(model: Model, training: Training) -> None:
 
 def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str]:
     """Yield the settings that are not modeled with several devices."""
-    degrees = ("pipeline_parallel", "context_parallel", "expert_parallel")
+    degrees = ("context_parallel", "expert_parallel")
     yield from (f"layout.{degree} above 1" for degree in degrees if getattr(layout, degree) > 1)
     kind, kernel, master = layout.data_parallel, training.optimizer_kernel, RECIPES[training.precision].master
     shares_state = kind != "ddp" or layout.tensor_parallel > 1
@@ -45,16 +45,29 @@ def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str
         f"optimizer {training.optimizer} with optimizer_kernel {kernel} and shared weights or state": updates_parts,
     }
     yield from (what for what, is_set in found.items() if is_set)
-    switches = ("optimizer_in_backward", "round_allocations", "paged")
-    yield from (f"training.{switch} with several devices" for switch in switches if getattr(training, switch))
+    yield from (f"training.{name} with several devices" for name in _others(training, _OF_TRAINING))
     if layout.tensor_parallel > 1:
         yield from (f"{what} with tensor_parallel" for what in (*_undivided(model), *_undivided_training(model, training, layout)))
+    elif layout.pipeline_parallel > 1:
+        yield from (f"{what} with pipeline_parallel" for what in (*_undivided(model), *_undivided_training(model, training, layout)))
+    if layout.pipeline_parallel > 1:
+        found = {
+            f"schedule {layout.schedule}": layout.schedule not in ("gpipe", "1f1b"),
+            f"data_parallel {kind}": layout.data_degree > 1,
+            "loss cross_entropy": training.loss == "cross_entropy",
+        }
+        yield from (f"{what} with pipeline_parallel" for what, is_set in found.items() if is_set)
 
 
 # What the models of DTensor's measured plans differ in: plain GPT-2 and Llama.
 _OF_MODEL = (
     "vocab_size", "padded_vocab_size", "context_length", "d_model", "n_layers", "runs", "positions", "norm", "final_norm", "tied_head",
     "model_type",
+)  # fmt: skip
+_OF_TRAINING = (
+    "batch_size", "sequence_length", "gradient_accumulation", "tokens", "precision", "gradient_dtype", "optimizer", "amsgrad", "dropout",
+    "recompute", "implementation", "device", "attention_kernel", "loss", "keep_logits", "kv_cache", "optimizer_kernel", "ema",
+    "reserve_bytes", "flops_convention", "layout",
 )  # fmt: skip
 _OF_LAYER = ("attention", "feed_forward", "norm", "positions")
 _OF_ATTENTION = ("n_heads", "n_kv_heads", "head_dim", "q_bias", "k_bias", "v_bias", "o_bias", "qkv")
@@ -74,7 +87,7 @@ def _undivided(model: Model) -> Iterator[str]:
         yield from [] if layer.positions.type in ("learned", "rope", "none") else [f"positions {layer.positions.type}"]
 
 
-def _others(record: Model | Layer | Attention | FeedForward, known: Sequence[str]) -> Iterator[str]:
+def _others(record: Model | Layer | Attention | FeedForward | Training, known: Sequence[str]) -> Iterator[str]:
     """Yield the settings of a record that differ from their defaults, except known ones."""
     return (one.name for one in fields(record) if one.name not in known and getattr(record, one.name) != one.default)
 
@@ -87,6 +100,8 @@ def _undivided_training(model: Model, training: Training, layout: Layout) -> Ite
         f"precision {training.precision}": RECIPES[training.precision].autocast,
         f"loss {training.loss}": training.loss not in ("cross_entropy", "cross_entropy_float32"),
         "recompute selective": training.recompute == "selective",
+        "keep_logits": training.keep_logits,
+        "kv_cache": training.kv_cache,
         "dropout": training.dropout,
         f"data_parallel {layout.data_parallel}": layout.data_degree > 1 and layout.data_parallel != "fsdp",
         f"optimizer_kernel {training.optimizer_kernel}": in_lists(training),
@@ -103,9 +118,10 @@ def refuse_mixed(weights: Sequence[Weight[Size]], training: Training) -> None:
             raise UnsupportedError(f"{what} with data_parallel {layout.data_parallel} is not modeled yet")
 
 
-def fleet(share: Share, memory: Memory[Size], training: Training) -> Fleet[Size] | None:
-    """Return the devices of a plan, None without a cluster."""
+def fleet(share: Share, memory: Memory[Size], training: Training, ranks: Sequence[tuple[Share, Memory[Size]]]) -> Fleet[Size] | None:
+    """Return the devices of a plan, None without a cluster; ``ranks`` are all kinds of devices."""
     if training.layout is None:
         return None
     params = sum(weight.params for weight in share.stored)
-    return Fleet(training.layout, share.which, params, share.buffers, share.traffic, memory.peak_bytes)
+    kinds = tuple(RankPeak(each.which, sum(weight.params for weight in each.stored), used.peak_bytes) for each, used in ranks)
+    return Fleet(training.layout, share.which, params, share.buffers, share.traffic, memory.peak_bytes, kinds)

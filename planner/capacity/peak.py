@@ -61,6 +61,7 @@ from planner.capacity.backward_pass import BackwardPass, Updates
 from planner.capacity.forward_pass import ForwardPass
 from planner.capacity.timeline import Changes, MemoryTimeline
 from planner.trace.tape import Node
+from planner.trace.tensor import Tensor
 
 
 def trace_memory(
@@ -71,15 +72,16 @@ def trace_memory(
     updates: Updates = MappingProxyType({}),
     released: bool = False,
     changes: Changes = MappingProxyType({}),
+    output: Tensor | None = None,
 ) -> MemoryTimeline:
     """Return the memory timeline of one forward and one backward pass.
 
     ``preallocated``: weights' gradients are allocated from the start; ``released``: and freed with the last addition. Each tensor uses a
     multiple of ``block`` bytes. ``updates`` are those of weights that are updated in the backward pass. ``changes`` are what devices that
-    share weights allocate and free at boundaries.
+    share weights allocate and free at boundaries. ``output`` is that of a stage without the loss.
     """
     timeline, times = MemoryTimeline(block, changes), saved_for_backward(nodes).times
     ForwardPass(timeline, nodes, times, "forward").run(nodes)
     timeline.of_forward = len(timeline.changes)
-    BackwardPass(timeline, preallocated=preallocated, released=released, updates=updates).run(nodes, times)
+    BackwardPass(timeline, preallocated=preallocated, released=released, updates=updates).run(nodes, times, output)
     return timeline

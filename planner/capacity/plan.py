@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from math import log
-from typing import cast
+from typing import TypeAlias, cast
 
 from planner.capacity.activations import OWN_LINES, SavedEntry, saved_for_backward
 from planner.capacity.figures import COMPONENTS, Memory, Plan, Prediction, SavedStorage, ShapeLine
@@ -14,9 +14,10 @@ from planner.capacity.layouts import NOT_COUNTED, fleet, refuse_mixed, refuse_un
 from planner.capacity.parameters import parameters
 from planner.capacity.shares import Share, share
 from planner.capacity.step import not_counted, peaks, step
-from planner.spec.records import MultiTokenPrediction, Scenario, Spec, Training
+from planner.spec.records import Model, MultiTokenPrediction, Scenario, Spec, Training
 from planner.trace.decoder import Trace, trace
 from planner.trace.sizes import Size, hinted, maximum, total
+from planner.trace.stages import stages
 from planner.trace.unsupported import UnsupportedError
 
 PADDED_TOKENS = "padding of batches: each of the B × n tokens is assumed to be a real one"
@@ -41,16 +42,11 @@ def _figures(spec: Spec, scenario: Scenario) -> Plan[Size]:
         refuse_unmodeled(model, training)
         forward = trace(model, replace(training, layout=None))  # of the whole model
         counted = parameters(forward)
-        mine, stored = forward, counted.weights
-        if training.layout and training.layout.cluster.devices > 1:
-            mine = trace(model, training)
-            stored = parameters(mine).weights
-            refuse_mixed(stored, training)
-        held = share(mine, stored, training)
+        ranks = _ranks(model, training) if training.layout and training.layout.cluster.devices > 1 else [_rank(forward, training)]
     except UnsupportedError as error:
         raise UnsupportedError(f"{spec.path}: error[not-modelled]: scenario {scenario.name} of {spec.name}: {error}") from None
     several = NOT_COUNTED if training.layout and training.layout.cluster.devices > 1 else ()
-    used = memory(mine, held, training)
+    mine, held, used = max(ranks, key=lambda rank: hinted(rank[2].peak_bytes)) if len(ranks) > 1 else ranks[0]
     return Plan(
         name=spec.name,
         scenario=scenario.name,
@@ -65,8 +61,25 @@ def _figures(spec: Spec, scenario: Scenario) -> Plan[Size]:
         train_tokens=training.tokens,
         not_counted=(*spec.omits, *mine.not_counted, *not_counted(training), *several, PADDED_TOKENS),
         omits=spec.omits,
-        fleet=fleet(held, used, training),
+        fleet=fleet(held, used, training, [(held, used) for _, held, used in ranks]),
     )
+
+
+Rank: TypeAlias = tuple[Trace, Share, Memory[Size]]
+
+
+def _ranks(model: Model, training: Training) -> list[Rank]:
+    """Return what each kind of device runs and holds: one, or each stage of a pipeline."""
+    layout = training.layout
+    parts = stages(model, layout.pipeline_parallel) if layout and layout.pipeline_parallel > 1 else (None,)
+    return [_rank(trace(model, training, part), training) for part in parts]
+
+
+def _rank(forward: Trace, training: Training) -> Rank:
+    weights = parameters(forward).weights
+    refuse_mixed(weights, training)
+    held = share(forward, weights, training)
+    return forward, held, memory(forward, held, training)
 
 
 def prediction(kind: MultiTokenPrediction, full: Plan[Size], main: Plan[Size], *, counted: bool) -> Prediction[Size]:
@@ -97,7 +110,7 @@ def plans(spec: Spec) -> tuple[Plan, ...]:
 def memory(forward: Trace, held: Share, training: Training) -> Memory[Size]:
     """Return the bytes of a training step on a device that holds this share of the model."""
     model_states = held.states
-    entries = saved_for_backward(forward.nodes).entries
+    entries = [replace(entry, copies=entry.copies * held.in_flight) for entry in saved_for_backward(forward.nodes).entries]
     by_component = sum_by_component(entries)
     a_step = step(forward, held, training)
     phases, first_phases = peaks(a_step)

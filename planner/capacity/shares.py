@@ -14,12 +14,13 @@ from types import MappingProxyType
 from planner.capacity import fully_shard
 from planner.capacity.figures import Traffic, Weight
 from planner.capacity.optimizers import ElementBytes
+from planner.capacity.pipeline import in_flight
 from planner.capacity.states import States, states
 from planner.capacity.timeline import Changes
 from planner.capacity.traffic import traffic
 from planner.spec.precision import separate_gradients
 from planner.spec.records import Layout, Training
-from planner.trace.decoder import Trace
+from planner.trace.decoder import Piped, Trace
 from planner.trace.sizes import Size, maximum, product
 from planner.trace.tape import operations
 
@@ -44,6 +45,7 @@ class Share:
     traffic: tuple[Traffic[Size], ...] = ()
     which: str = "any of the equal devices"
     updating: Size = 0
+    in_flight: int = 1  # microbatches of a pipeline's stage
 
 
 def share(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, number: int | None = None) -> Share:
@@ -72,7 +74,19 @@ def alone(forward: Trace, weights: tuple[Weight[Size], ...], training: Training)
         whole = replace(whole, lines=lines, gradients=whole.gradients + more)
     parts = elements * sum(product(stored.tensor.shape) * stored.copies for stored in tables)
     held, sent = whole.gradients if preallocated else 0, traffic(forward.nodes, training)
-    return Share(weights, whole, held, preallocated, stored=weights, traffic=sent, updating=parts + _sums(forward))
+    mine = Share(weights, whole, held, preallocated, stored=weights, traffic=sent, updating=parts + _sums(forward))
+    return _piped(forward.piped, mine, training) if forward.piped else mine
+
+
+def _piped(piped: Piped, share: Share, training: Training) -> Share:
+    """Return the share of a stage of a pipeline, which receives every microbatch in buffers of its own. No gradients exist before."""
+    layout, stage, microbatches = training.layout, piped.stage, training.gradient_accumulation
+    assert layout is not None  # noqa: S101 - a stage has one
+    flying, buffers = in_flight(layout, stage, microbatches), stage.buffers(microbatches, piped.passed)
+    which = f"stage {stage.number} of {stage.of}, with {flying} microbatch{'es' * (flying > 1)} in flight"
+    return replace(
+        share, held=buffers, buffers=(("buffers that receive microbatches and gradients", buffers),), which=which, in_flight=flying
+    )
 
 
 def _sums(forward: Trace) -> Size:

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
+from planner.capacity import pipeline
 from planner.capacity.backward_pass import Update, Updates
 from planner.capacity.figures import LiveBytes, Phase, PhasePeak, Weight
 from planner.capacity.peak import trace_memory
 from planner.capacity.shares import Share
 from planner.capacity.states import tensors_of
-from planner.capacity.timeline import MemoryTimeline
+from planner.capacity.timeline import PASSES, MemoryTimeline
 from planner.capacity.update import alone, not_modeled, update_temporaries
 from planner.spec.precision import AVERAGES, BYTES, RECIPES
 from planner.spec.records import Training
@@ -60,7 +61,11 @@ def step(forward: Trace, share: Share, training: Training) -> Step:
         optimizer, stateless = optimizer + of_optimizer, stateless + of_the_rest
     start = stateless + optimizer
     walk = partial(trace_memory, forward.nodes, preallocated=preallocated, released=share.released, block=block, changes=share.changes)
-    walked = first = walk(updates=_updates_in_backward(forward, weights, training, creating=False))
+    if forward.piped:
+        passes, flying = partial(walk, output=forward.piped.output), share.in_flight
+        walked = first = pipeline.step(passes, forward.piped, flying, training.gradient_accumulation, states.gradients)
+    else:
+        walked = first = walk(updates=_updates_in_backward(forward, weights, training, creating=False))
     if training.optimizer_in_backward:
         first = walk(updates=_updates_in_backward(forward, weights, training, creating=True))
     average = _average_temporary(weights, training)
@@ -102,7 +107,8 @@ def peaks(a_step: Step) -> tuple[Peaks, Peaks]:
 
 
 def _peaks(highest: Iterable[tuple[Phase, str, Size]], throughout: Size, update: str, in_update: Size) -> Peaks:
-    passes = (PhasePeak(phase, operator, throughout + size) for phase, operator, size in highest)
+    tops = {phase: PhasePeak(phase, operator, throughout + size) for phase, operator, size in highest}
+    passes = (tops.get(phase, PhasePeak(phase, "", 0)) for phase in PASSES)
     return (*passes, PhasePeak("optimizer", update, in_update))
 
 

@@ -140,7 +140,8 @@ class MemoryTimeline:
 
     def highest(self) -> list[tuple[Phase, str, Size]]:
         """Return the operator and the bytes of the highest sample of each phase; no operator if that depends on symbols."""
-        samples: dict[Phase, list[MemorySample]] = {phase: [sample for sample in self.samples if sample.phase == phase] for phase in PASSES}
+        of_phases = ((phase, [sample for sample in self.samples if sample.phase == phase]) for phase in PASSES)
+        samples: dict[Phase, list[MemorySample]] = {phase: some for phase, some in of_phases if some}  # some stages have no loss
         further = {id(size): size for sample in self.samples for size in sample.further}
         if not all(isinstance(size, int) for size in (*self.changes, *further.values())):
             return [(phase, "", largest(self.sizes(found))) for phase, found in self._undominated(samples, further)]

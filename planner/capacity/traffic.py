@@ -13,11 +13,12 @@ from planner.trace.tape import Checkpoint, Node, Operation, Repeat
 
 def traffic(nodes: Iterable[Node], training: Training) -> tuple[Traffic[Size], ...]:
     """Return the collectives of all microbatches; recomputed regions run those of their forward pass again."""
-    spans = training.layout.tensor_parallel if training.layout else 1
+    layout = training.layout
+    tensor, stage = (layout.tensor_parallel, layout.cluster.devices // layout.pipeline_parallel) if layout else (1, 1)
     each, once = _sent(nodes, ("forward", "backward")), _sent(nodes, ("step",))
     passes = training.gradient_accumulation
     total = {name: each.get(name, 0) * passes + once.get(name, 0) for name in (*each, *once)}
-    return tuple(Traffic(name, size, spans) for name, size in total.items())
+    return tuple(Traffic(name, size, 2 * stage if name in ("send", "receive") else tensor) for name, size in total.items())
 
 
 def _sent(nodes: Iterable[Node], when: tuple[str, ...]) -> Mapping[str, Size]:

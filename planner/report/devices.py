@@ -51,4 +51,13 @@ def traffic(plan: Plan) -> Section:
     return Section(name, ("collective", "bytes of whole tensors", "", "link"), "lrrl", tuple(rows))
 
 
-SECTIONS = (memory, traffic)
+def ranks(plan: Plan) -> Section:
+    """Show every kind of device if there are several: its parameters and its peak."""
+    name, fleet = "Devices", plan.fleet
+    if fleet is None or len(fleet.ranks) == 1:
+        return Section(name)
+    rows = tuple((one.which, units.exact(one.params), units.exact(one.peak_bytes), units.memory(one.peak_bytes)) for one in fleet.ranks)
+    return Section(name, ("device", "parameters", "peak bytes", ""), "lrrr", rows)
+
+
+SECTIONS = (memory, ranks, traffic)

@@ -18,12 +18,22 @@ from planner.trace.prediction import predict
 from planner.trace.prompts import embedded, learned_bias, without_prompts
 from planner.trace.prompts import prompts as prompts_of
 from planner.trace.sizes import Size, product, structure
+from planner.trace.stages import Stage, received, sent
 from planner.trace.tape import Buffer, Node, Parameter, Shape, Tape, Unit
 from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
 
 WHOLE, EMBEDDING, HEAD = "model", "embed_tokens", "norm and lm_head"
 """The units besides layers: the whole model with its head, the token embedding, and what follows the layers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piped:
+    """A stage, the bytes that stages pass on for a microbatch, and the output of one that does not compute the loss."""
+
+    stage: Stage
+    passed: Size
+    output: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +46,9 @@ class Trace:
     units: tuple[Unit, ...]  # the token embedding, layers and what follows them, in order
     buffers: tuple[Buffer, ...]
     shapes: tuple[Shape, ...]
-    inputs_bytes: Size  # token ids and targets
+    inputs_bytes: Size  # token ids and targets, of all microbatches of a pipeline
     not_counted: tuple[str, ...]
+    piped: Piped | None = None  # if it is a stage of a pipeline
 
     @property
     def buffers_bytes(self) -> Size:
@@ -50,9 +61,14 @@ class Trace:
         return sum(product(buffer.shape) * buffer.copies for buffer in self.buffers if buffer.component == "router")
 
 
-def trace(model: Model, training: Training) -> Trace:
-    """Trace the forward pass and the loss of B sequences of n tokens, with prediction layers if the training counts them."""
+def trace(model: Model, training: Training, stage: Stage | None = None) -> Trace:
+    """Trace the forward pass and the loss of B sequences of n tokens, with prediction layers if the training counts them.
+
+    ``stage``: only of one stage of a pipeline.
+    """
     t = new_tape(model, training)
+    if stage and not (stage.first and stage.last):
+        return _trace_of_stage(t, model, stage)
     B, n = training.batch_size, training.sequence_length
     with t.at("", "inputs"):
         ids = t.show("token ids", t.tensor((B, n), "int64", needs_grad=False))
@@ -73,11 +89,7 @@ def trace(model: Model, training: Training) -> Trace:
             positions.per_layer = per_layer_inputs(t, model, model.per_layer_embedding, ids, x)
         alternates, dtype = alternating.alternates(t, model), x.dtype
         x = alternating.expanded(t, x) if alternates else x
-        first, runs = 0, tuple(of_device(t, run) for run in apart(model.runs)) if t.divided else model.runs
-        for run in runs:
-            uniform = len(runs) == 1 and len(run.layers) == 1
-            x = _run(t, run, positions, x, first=None if uniform else first)
-            first = first + run.count * len(run.layers)
+        x = _layers(t, model.runs, positions, x)
         t.declared = declared
         x = alternating.merged(t, x, dtype) if alternates else x
         last = len(t.parameters)
@@ -102,6 +114,45 @@ def trace(model: Model, training: Training) -> Trace:
         predict(t, model.prediction, positions, x, (ids, targets), loss, embed, score)
     recorded = tuple(t.nodes), tuple(t.parameters), tuple(t.stacks), tuple(t.units), tuple(t.buffers), tuple(t.shapes)
     return Trace(*recorded, ids.bytes + targets.bytes, (*t.implementation.not_counted, *t.notes))
+
+
+def _layers(t: Tape, runs: tuple[Run, ...], positions: PositionTables, x: Tensor, first: Size = 0) -> Tensor:
+    """Run layers, ``first`` being the number of the first one."""
+    runs = tuple(of_device(t, run) for run in apart(runs)) if t.divided else runs
+    for run in runs:
+        uniform = len(runs) == 1 and len(run.layers) == 1
+        x = _run(t, run, positions, x, first=None if uniform else first)
+        first = first + run.count * len(run.layers)
+    return x
+
+
+def _trace_of_stage(t: Tape, model: Model, stage: Stage) -> Trace:
+    """Trace a stage: plain layers, with the embedding before the first ones, with final norm, head and loss after the last ones."""
+    B, n = t.training.batch_size, t.training.sequence_length
+    with t.at("", "inputs"):
+        ids, targets = (t.tensor((B, n), "int64", needs_grad=False) for _ in range(2))
+    with t.at("model"):
+        if stage.first:
+            table, project_in = _tables(t, model, 0)
+            x = _embedded(t, model, _look_up(t, table, project_in, ids), [])
+        else:
+            x = received(t)
+        size = x.bytes
+        positions = PositionTables(t, model, B, n)
+        x = _layers(t, stage.runs, positions, x, stage.first_layer)
+        if stage.last and model.final_norm:
+            x = blocks.norm(t, model.norm, x, "norm")
+        op.keep_alive(t, *positions.all)
+    if stage.last:
+        with t.at("lm_head", "head"):
+            head = token_rows(t, model.d_model, "LM head: V · width")
+        _score(t, None, head, None, x, targets)
+    else:
+        sent(t, x)
+    recorded = tuple(t.nodes), tuple(t.parameters), tuple(t.stacks), tuple(t.units), tuple(t.buffers), tuple(t.shapes)
+    inputs = t.training.gradient_accumulation * (ids.bytes + targets.bytes)
+    piped = Piped(stage, size, None if stage.last else x)
+    return Trace(*recorded, inputs, (*t.implementation.not_counted, *t.notes), piped)
 
 
 def apart(runs: tuple[Run, ...]) -> tuple[Run, ...]:

@@ -353,6 +353,11 @@ class Tape:
         return self.training.layout is not None and self.training.layout.sequence_parallel
 
     @property
+    def piped(self) -> bool:
+        """Whether devices have the layers in turn."""
+        return self.training.layout is not None and self.training.layout.pipeline_parallel > 1
+
+    @property
     def recomputes_attention(self) -> bool:
         """Whether the inside of attention is recomputed alone."""
         return self.recomputes("core_attn") and not self.implementation.saved_outputs

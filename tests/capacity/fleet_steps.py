@@ -16,18 +16,24 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from planner.capacity.activations import saved_for_backward
 from planner.capacity.figures import Memory
 from planner.capacity.parameters import parameters
 from planner.capacity.plan import memory
 from planner.capacity.shares import Share, share
 from planner.spec.records import Cluster, Layout, Model, Training
-from planner.trace.decoder import trace
+from planner.trace.decoder import Piped, Trace, trace
 from planner.trace.sizes import Size, maximum
+from planner.trace.stages import stages
 from tests.capacity import training_steps
 
 TABLE = Path(__file__).parent.parent / "data" / "fleet_steps.csv"
+# ``pp`` stages, ``sched`` and ``inflight``: pipelining, with ``micro`` microbatches.
 PRECISIONS = {"fp32": "fp32", "bf16": "bf16", "mp": "bf16-master"}
 RESHARD = {"auto": "auto", "true": "always", "false": "never"}
+SCHEDULES = {"GPipe": "gpipe", "1F1B": "1f1b"}
+COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "send", "recv")
+NAMES = {"receive": "recv"}
 WIDTH = 4  # bytes of float32
 OUTSIDE = {"sdpa_backend": "", "dropout": "0", "loss": "ce", "keep_logits": "False", "attn": "", "tied": "False"}
 
@@ -40,12 +46,14 @@ def cases() -> list[dict[str, str]]:
 
 def layout(case: dict[str, str]) -> Layout:
     """Return the layout of a case."""
-    cluster = Cluster("device", 80 << 30, int(case["dp"]) * int(case["tp"]))
+    cluster = Cluster("device", 80 << 30, int(case["dp"]) * int(case["tp"]) * int(case["pp"]))
     return Layout(
         cluster,
         tensor_parallel=int(case["tp"]),
         sequence_parallel=case["tp"] != "1" and case["sp"] == "True",
         loss_parallel=case["loss_parallel"] == "True",
+        pipeline_parallel=int(case["pp"]),
+        schedule=SCHEDULES[case["sched"]],  # type: ignore[arg-type]
         data_parallel="ddp" if case["data"] == "none" else case["data"],  # type: ignore[arg-type]  # the spec language has these names
         shard_degree=int(case["shard"] or 1),
         shard_group=case["group"],  # type: ignore[arg-type]
@@ -72,11 +80,33 @@ def setting(case: dict[str, str]) -> tuple[Model, Training]:
 def figures(case: dict[str, str]) -> dict[str, Size]:
     """Return the planned values of the table's columns."""
     model, training = setting(case)
-    forward = trace(model, training)
+    pp, each = int(case["pp"]), int(case["tp"])
+    forward = trace(model, training, stages(model, pp)[int(case["rank"]) // each] if pp > 1 else None)
     weights = parameters(forward).weights
-    held = share(forward, weights, training, int(case["rank"]) // int(case["tp"]))
+    held = share(forward, weights, training, int(case["rank"]) // each)
     used = memory(forward, held, training)
-    return _held(case, held, used, sum(weight.params for weight in weights)) | _allocated(used) | _sent(held)
+    found = _held(case, held, used, sum(weight.params for weight in weights)) | _allocated(used) | _sent(held)
+    return found | _of_stage(case, forward, held, used, forward.piped) if forward.piped else found
+
+
+def _of_stage(case: dict[str, str], forward: Trace, held: Share, used: Memory[Size], piped: Piped) -> dict[str, Size]:
+    """Return the figures of a stage of a pipeline, of which the table has one peak and no bytes after the forward pass.
+
+    Its saved bytes are the largest of the step, read after a microbatch's forward pass before its loss. Ids and targets count for all
+    microbatches, and so do buffers that received them, if the stage saves their content.
+    """
+    counted, B, n, microbatches = used.activations_by_component, int(case["B"]), int(case["n"]), int(case["micro"])
+    of_loss = (counted["logits"] + counted["loss"]) // held.in_flight + counted["inputs"]
+    received = any(entry.storage.bytes == 0 for entry in saved_for_backward(forward.nodes).entries)
+    caller = 8 * B * n * (piped.stage.first + piped.stage.last)
+    return {
+        "saved_bytes": used.activations_bytes - of_loss + microbatches * (caller + received * piped.passed),
+        "start_bytes": used.live.start,
+        "inflight": held.in_flight,
+        "after_bwd_bytes": used.live.after_backward,
+        "peak_opt": used.phases[-1].peak_bytes,
+        "peak_bwd": used.peak_bytes,
+    }
 
 
 def _held(case: dict[str, str], held: Share, used: Memory[Size], params: Size) -> dict[str, Size]:
@@ -106,9 +136,9 @@ def _allocated(used: Memory[Size]) -> dict[str, Size]:
 
 
 def _sent(held: Share) -> dict[str, Size]:
-    sent: dict[str, Size] = {f"{kind}_bytes": 0 for kind in ("all_gather", "reduce_scatter", "all_reduce", "broadcast")}
+    sent: dict[str, Size] = {f"{kind}_bytes": 0 for kind in COLLECTIVES}
     for one in held.traffic:
-        name = f"{one.collective.replace('-', '_')}_bytes"
+        name = f"{NAMES.get(one.collective, one.collective).replace('-', '_')}_bytes"
         sent[name] = sent[name] + one.bytes
     return sent
 

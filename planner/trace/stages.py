@@ -1,0 +1,81 @@
+"""Stages of a pipeline: the layers of each, what it receives and what it sends.
+
+torch.distributed.pipelining (PyTorch 2.13, stage.py): a stage receives each microbatch in a buffer of its own, and the gradient of its
+output in another; it holds its output until the microbatch has run backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from planner.spec.records import Model, Run
+from planner.trace import primitives as op
+from planner.trace.sizes import Size
+from planner.trace.tape import Sent, Tape
+from planner.trace.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage, by its number, of several; its layers, and the number of the first one."""
+
+    number: int
+    of: int
+    runs: tuple[Run, ...]
+    first_layer: int
+
+    @property
+    def first(self) -> bool:
+        """Whether it has the token embedding."""
+        return self.number == 0
+
+    @property
+    def last(self) -> bool:
+        """Whether it has the head and computes the loss."""
+        return self.number == self.of - 1
+
+    def buffers(self, microbatches: Size, one: Size) -> Size:
+        """Return the bytes of the buffers in which it receives activations and gradients of ``one`` size."""
+        return microbatches * one * ((not self.first) + (not self.last))
+
+
+def stages(model: Model, count: int) -> tuple[Stage, ...]:
+    """Return the stages of a model, each with as many layers."""
+    each = model.n_layers // count
+    return tuple(Stage(number, count, tuple(_cut(model.runs, number * each, each)), number * each) for number in range(count))
+
+
+def _cut(runs: tuple[Run, ...], first: int, count: int) -> Iterator[Run]:
+    """Yield ``count`` layers from the first one on, in groups of equal ones."""
+    before, end = 0, first + count
+    for run in runs:
+        size = len(run.layers)
+        start, stop = max(first, before) - before, min(end, before + run.count * size) - before
+        before = before + run.count * size
+        while start < stop:
+            inside, whole = start % size, (stop - start) // size
+            if inside == 0 and whole:
+                yield replace(run, count=whole)
+                start += whole * size
+            else:
+                part = run.layers[inside : min(size, inside + stop - start)]
+                yield Run(1, part)
+                start += len(part)
+
+
+def received(t: Tape) -> Tensor:
+    """Return a microbatch [B, n, d_model] in its buffer, which is allocated throughout. Its gradient is sent."""
+    n = t.training.sequence_length // t.degree if t.sequence_parallel else t.training.sequence_length
+    x = t.tensor((t.training.batch_size, n, t.model.d_model), t.precision.weights)
+    x.storage.bytes = 0
+    sends = [Sent("receive", x.bytes, "forward"), Sent("send", x.bytes, "backward")]
+    t.record("receive", [], [], sends=sends, by=received)
+    return x
+
+
+def sent(t: Tape, x: Tensor) -> Tensor:
+    """Send the output of a stage, which holds it, and receive its gradient."""
+    t.record("send", [], [], sends=[Sent("send", x.bytes, "forward"), Sent("receive", x.bytes, "backward")], by=sent)
+    op.keep_alive_until_step_end(x)
+    return x
