@@ -13,11 +13,12 @@ from planner.spec import records
 from planner.trace import primitives as op
 from planner.trace import pytorch
 from planner.trace.blocks import linear, norm
+from planner.trace.mixers.channel_delta_rule import channel_delta_rule
 from planner.trace.mixers.delta_rule import chunked_delta_rule
 from planner.trace.mixers.operators import convolution, exp, scan, softplus
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import exceeds_one
-from planner.trace.tape import Tape
+from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
 
 RMS = records.Norm("rmsnorm", bias=False)
@@ -114,15 +115,46 @@ def kimi_delta_attention(t: Tape, kind: records.KimiDeltaAttention, x: Tensor) -
     """KDA: q, k, v, convolution, low-rank forget and output gates, delta rule, gated norm, out."""
     B, n, d = x.shape
     H, h = kind.n_heads, kind.head_dim
+    plain = t.implementation.plain_mixers
     with t.at("self_attn", "ssm"):
         qkv = op.cat(t, *(linear(t, x, H * h, name, bias=False) for name in ("q_proj", "k_proj", "v_proj")))
         qkv = convolution(t, qkv, kind.d_conv, bias=False)
         with t.at("forget_gate"):
             decay = linear(t, linear(t, x, h, "f_a_proj", bias=False), H * h, "f_b_proj", bias=False)
-            shift = t.weight("dt_bias", (H * h,), "dt_bias: heads · head_dim")
+            shift = t.weight("dt_bias", (H * h,), "dt_bias: heads · head_dim", dtype="float32" if plain else None)
             a = t.weight("A_log", (H,), "A_log: heads")
+            decay = channel_decay(t, decay, shift, a).view(B, n, H, h) if plain else decay
         beta = linear(t, x, H, "b_proj", bias=False)
-        gate = linear(t, linear(t, x, h, "g_a_proj", bias=False), H * h, "g_b_proj", bias=False)
-        y = scan(t, "chunk_kda", [qkv, decay, beta, shift, a], (B, n, H, h))
-        y = op.multiply(t, norm(t, RMS, y, "o_norm"), sigmoid(t, gate.view(B, n, H, h)))
+        if plain:
+            beta = sigmoid(t, beta)
+            with t.inside_scan():
+                q, k, v = op.split(t, qkv, *[(B, n, H, h)] * 3)
+                y = channel_delta_rule(t, q, k, v, decay, beta)
+            op.keep_alive(t, qkv, decay, beta)
+        gate = linear(t, linear(t, x, h, "g_a_proj", bias=False), H * h, "g_b_proj", bias=False).view(B, n, H, h)
+        if plain:
+            y = gated_norm_in_float32(t, y, gate)
+        else:
+            y = scan(t, "chunk_kda", [qkv, decay, beta, shift, a], (B, n, H, h))
+            y = op.multiply(t, norm(t, RMS, y, "o_norm"), sigmoid(t, gate))
         return linear(t, y.view(B, n, H * h), d, "o_proj", bias=False)
+
+
+def channel_decay(t: Tape, x: Tensor, shift: Tensor, rate: Tensor) -> Tensor:
+    """Return the log decays -exp(rate) · softplus(x + shift) in float32. The softplus is written out, and x itself where it is large."""
+    B, n, width = x.shape
+    H = rate.shape[0]
+    x = op.add(t, op.cast(t, x, "float32"), shift)
+    decay = op.neg(t, exp(t, op.cast(t, rate, "float32")))
+    (large,) = t.record("gt", [x], [t.tensor(x.shape, "bool", needs_grad=False)], by=channel_decay)
+    small = op.pointwise(t, "log", op.add_scalar(t, exp(t, x)))
+    (made,) = t.record("where", [large, x, small], [op.like(t, x)], [Saved(large, "condition")], by=channel_decay)
+    return op.multiply(t, decay.view(1, 1, H, 1), made.view(B, n, H, width // H)).view(B, n, width)
+
+
+def gated_norm_in_float32(t: Tape, x: Tensor, gate: Tensor) -> Tensor:
+    """Return RMSNorm of x, scaled by its weight, times the sigmoid of the gate, all in float32 (KimiLinearRMSNormGated)."""
+    with t.at("o_norm", "norm"):
+        weight = op.cast(t, t.weight("weight", (x.shape[-1],), "scale of a norm"), "float32")
+        _, normed = pytorch.divided_by_rms(t, x)
+        return op.cast(t, op.multiply(t, op.multiply(t, weight, normed), sigmoid(t, op.cast(t, gate, "float32"))), x.dtype)
