@@ -60,12 +60,14 @@ def l2_norm(t: Tape, x: Tensor) -> Tensor:
 def solve_triangular(t: Tape, system: Tensor, right: Tensor) -> Tensor:
     """Solve a triangular system [.., m, m] for [.., m, p], which no FLOPs convention counts. Saves the system and the solution.
 
-    Backward, the gradient of the system is a product: 2 · batch · m · m · p FLOPs.
+    Backward, the gradient of the system is a product, of which there is a copy: 2 · batch · m · m · p FLOPs.
     """
     made = op.like(t, right)
     saved = [Saved(system, "triangular system"), Saved(made, "solution")]
     flops = Flops(backward=2 * product(system.shape) * right.shape[-1])
-    return t.record("solve_triangular", [system, right], [made], saved, flops, by=solve_triangular)[0]
+    return t.record(
+        "solve_triangular", [system, right], [made], saved, flops, backward_temporary=system.bytes, by=solve_triangular
+    )[0]
 
 
 def scores_of_pairs(t: Tape, k: Tensor, pairs: Tensor, moved: Size, x: Tensor) -> Tensor:
