@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from planner.capacity.activations import allocated, saved_for_backward
 from planner.capacity.forward_pass import ForwardPass
 from planner.capacity.timeline import MemoryTimeline, Place
-from planner.trace.sizes import Size
+from planner.trace.sizes import Size, maximum
 from planner.trace.tape import Boundary, Checkpoint, Node, Operation, Repeat, Visitor, operations
 from planner.trace.tensor import Storage, Tensor
 
@@ -37,6 +37,7 @@ class Update(NamedTuple):
 
 
 Updates = Mapping[Tensor, Update]  # by weight
+References: TypeAlias = dict[Storage, dict[Size, int]]
 
 
 class BackwardPass(Visitor):
@@ -52,7 +53,7 @@ class BackwardPass(Visitor):
         self.timeline, self.preallocated, self.released, self.updates = timeline, preallocated, released, updates
         self.gradients: dict[Tensor, _Gradient] = {}
         self.readers: dict[Tensor, int] = {}  # of weights: a gradient is final after the last one
-        self.references: dict[Storage, int] = {}
+        self.references: References = {}
         self.saved: Mapping[Storage, Size] = {}
         # Storages from outside equal layers that only their copies save. The copy that runs last frees them, at the samples in ``freed``.
         self.shared_by_copies: set[Storage] = set()
@@ -80,7 +81,7 @@ class BackwardPass(Visitor):
         self.free_gradient(seed)
 
     @contextmanager
-    def within(self, references: dict[Storage, int], saved: Mapping[Storage, Size]) -> Iterator[None]:
+    def within(self, references: References, saved: Mapping[Storage, Size]) -> Iterator[None]:
         """Visit a region with its own reference counts and saved storages."""
         outer = self.references, self.saved
         self.references, self.saved = references, saved
@@ -176,13 +177,14 @@ class BackwardPass(Visitor):
 
     def free_saved(self, tensors: Iterable[Tensor]) -> None:
         """Remove one reference to each saved storage; free it with the last."""
-        for storage in dict.fromkeys(storage for tensor in tensors for storage, _ in tensor.parts):
+        for storage, times in _storages(tensors).items():
             if storage not in self.saved or storage not in self.references:
                 continue
-            self.references[storage] -= 1
-            if self.references[storage]:
+            before = _needed(self.references[storage])
+            _remove(self.references[storage], times)
+            size = self.timeline.size(storage.bytes) * (before - _needed(self.references[storage]))
+            if size == 0:
                 continue
-            size = self.timeline.size(storage.bytes) * self.saved[storage]
             if storage in self.shared_by_copies:
                 self.freed.append((len(self.timeline.samples), size))
             else:
@@ -225,10 +227,12 @@ class BackwardPass(Visitor):
         waiting, self.waits_from = self.gradients.copy(), {}
         own = allocated((node,)) - {carry.last.storage}
         inside = _reference_counts(node.body)
-        for storage in inside.keys() - own:
-            self.references[storage] -= 1
-        self.saved_outside = carry.inside.storage if self.references.get(carry.first.storage) else None
-        self.shared_by_copies, self.freed = {storage for storage in inside.keys() - own if not self.references[storage]}, []
+        for storage, times in _storages(node.saved_tensors).items():
+            if storage not in own:
+                _remove(self.references[storage], times)
+        self.saved_outside = carry.inside.storage if _needed(self.references.get(carry.first.storage, {})) != 0 else None
+        self.shared_by_copies = {storage for storage in inside.keys() - own if _needed(self.references[storage]) == 0}
+        self.freed = []
         with self.within({s: count for s, count in inside.items() if s in own or s in self.shared_by_copies}, self.saved):
             self.go(reversed(node.body))
         if carry.first.needs_grad:
@@ -249,10 +253,32 @@ def _result(nodes: Sequence[Node]) -> Tensor:
     return next(node for node in reversed(nodes) if node.outputs).outputs[0]
 
 
-def _reference_counts(nodes: Iterable[Node]) -> dict[Storage, int]:
-    """Return how many nodes save each storage; equal layers count as one."""
-    references: dict[Storage, int] = {}
+def _storages(tensors: Iterable[Tensor]) -> dict[Storage, Size]:
+    """Return the storages in which the tensors may be, and 1 or 0 (a size): whether one of them is."""
+    found: dict[Storage, Size] = {}
+    for tensor in tensors:
+        for storage, times in tensor.parts:
+            found[storage] = times if storage not in found else maximum(found[storage], times)
+    return found
+
+
+def _needed(readers: dict[Size, int]) -> Size:
+    """Return 1 or 0 (a size): whether any of the readers reads the storage."""
+    return 1 if 1 in readers else maximum(*readers) if readers else 0
+
+
+def _remove(readers: dict[Size, int], times: Size) -> None:
+    """Remove one reader."""
+    readers[times] -= 1
+    if not readers[times]:
+        del readers[times]
+
+
+def _reference_counts(nodes: Iterable[Node]) -> References:
+    """Return how many nodes save each storage, by 1 or 0 (a size): whether they save this one. Equal layers count as one."""
+    references: References = {}
     for node in nodes:
-        for storage in {storage for tensor in node.saved_tensors for storage, _ in tensor.parts}:
-            references[storage] = references.get(storage, 0) + 1
+        for storage, times in _storages(node.saved_tensors).items():
+            readers = references.setdefault(storage, {})
+            readers[times] = readers.get(times, 0) + 1
     return references

@@ -15,7 +15,7 @@ CASES = cases()
 # state: their graph is freed before the forward pass ends, so that the allocated bytes are equal.
 # Ours less measured. A smaller or larger difference fails too: correct or remove its line then.
 DIFFERENCES: dict[str, dict[str, int]] = {
-    "M jamba n64": {"flops_bwd": -841_408_512, "peak_bytes": 131_072, "peak1_bytes": 131_072},
+    "M jamba n64": {"flops_bwd": -841_408_512},
     "M lfm2 n64": {"flops_bwd": -155_105_280},
     "nano drop h100 .1": {"saved_bytes": 16, "after_fwd_bytes": 16, "peak_bytes": 16},
     "M qwen3_next n64": {
