@@ -24,6 +24,8 @@ ATTENTION: dict[str, Implementation] = {"sdpa": "transformers", "eager": "transf
 PRECISIONS: tuple[Precision, ...] = ("bf16", "bf16-autocast", "fp32")
 LABELS = {"params": "parameters", "saved": "saved bytes", "allocated": "allocated bytes", "flops": "FLOPs", "peak": "peak"}
 
+OF_CONVOLUTIONS = "torch.utils.flop_counter ignores the groups of a convolution's backward pass, so it counts more than hardware FLOPs"
+
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
@@ -68,6 +70,11 @@ def has_windows(model: Model, n: float) -> bool:
     return any(layer.attention is not None and (layer.attention.window or n) < n for run in model.runs for layer in run.layers)
 
 
+def convolves(model: Model) -> bool:
+    """Whether a mixer of the model has a convolution."""
+    return any(hasattr(mixer, "d_conv") for run in model.runs for layer in run.layers for mixer in layer.mixers)
+
+
 def _of_class(model: Model, training: Training) -> Accuracy:
     if model.model_type is None and beyond_plain_modules(model):
         return Accuracy("not measured: model.model_type is not set", equal=False)
@@ -87,7 +94,8 @@ def _of_class(model: Model, training: Training) -> Accuracy:
     setting = ", ".join(parts)
     if row["reason"]:
         return Accuracy(f"{named} was not measured with {setting}; {row['reason']}", equal=False)
-    return Accuracy(f"a small model of {named} was measured on a simulated A100 ({setting}): {in_words(row)}", equal=is_equal(row))
+    counted = f"; {OF_CONVOLUTIONS}" if convolves(model) else ""
+    return Accuracy(f"a small model of {named} was measured on a simulated A100 ({setting}): {in_words(row)}{counted}", equal=is_equal(row))
 
 
 def is_equal(row: Mapping[str, str]) -> bool:

@@ -95,3 +95,9 @@ def test_short_outputs_list_the_models_that_differ(plan_model: PlanModel) -> Non
     plans = [plan_model(LLAMA, implementation=name, precision="bf16") for name in ("pytorch", "megatron")]
     assert omitted.of_plans(plans) == (f"Accuracy of {plans[1].name}: not measured: implementation megatron is modeled from its source.",)
     assert breakdown.accuracy(plans[0]).notes[0].startswith("models of these plain PyTorch modules were measured")
+
+
+def test_a_model_with_convolutions_says_why_pytorch_counts_more_flops(known: Callable[..., module.Accuracy]) -> None:
+    # 9,535,488 FLOPs instead of 196,608: tests/trace/test_mixers.py
+    text = known({"model_type": "llama", "mixer": "short_convolution", "positions": "none"}).text
+    assert text.endswith("FLOPs and peak equal; " + module.OF_CONVOLUTIONS)
