@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 
@@ -22,6 +22,8 @@ GROUPS = ("params", "saved", "allocated", "flops", "peak")
 COLUMNS = ("model_type", "attention", "precision", "recompute", "window", *GROUPS, "reason")
 ATTENTION: dict[str, Implementation] = {"sdpa": "transformers", "eager": "transformers-eager"}
 PRECISIONS: tuple[Precision, ...] = ("bf16", "bf16-autocast", "fp32")
+# Settings that measured steps vary or do not depend on.
+VARIED = {"batch_size", "sequence_length", "precision", "recompute", "implementation", "tokens", "flops_convention", "reserve_bytes"}
 LABELS = {"params": "parameters", "saved": "saved bytes", "allocated": "allocated bytes", "flops": "FLOPs", "peak": "peak"}
 
 OF_CONVOLUTIONS = "torch.utils.flop_counter ignores the groups of a convolution's backward pass, so it counts more than hardware FLOPs"
@@ -87,6 +89,7 @@ def _of_class(model: Model, training: Training) -> Accuracy:
         row for row in rows_of(kind) if (row["attention"], row["precision"], row["recompute"]) == (attention, precision, training.recompute)
     ]
     row = next((row for row in rows if row["window"] == window), rows[0] if rows else None)
+    beyond = [*not_measured(training), *(["windows shorter than the sequence"] if row and window and not row["window"] else [])]
     if row is None:
         extent = "measured only in other settings" if rows_of(kind) else "not measured"
         return Accuracy(f"{named} was {extent}", equal=False)
@@ -95,7 +98,18 @@ def _of_class(model: Model, training: Training) -> Accuracy:
     if row["reason"]:
         return Accuracy(f"{named} was not measured with {setting}; {row['reason']}", equal=False)
     counted = f"; {OF_CONVOLUTIONS}" if convolves(model) else ""
-    return Accuracy(f"a small model of {named} was measured on a simulated A100 ({setting}): {in_words(row)}{counted}", equal=is_equal(row))
+    text = f"a small model of {named} was measured on a simulated A100 ({setting}): {in_words(row)}{counted}"
+    if beyond:
+        return Accuracy(f"{text}; not measured with {', '.join(beyond)}", equal=False)
+    return Accuracy(text, equal=is_equal(row))
+
+
+def not_measured(training: Training) -> list[str]:
+    """Return the names of settings that differ from those of all measured steps of classes."""
+    precision = _measured_as(training.precision)
+    small = Training(1, 1, gradient_dtype="bf16" if precision == "bf16" else "fp32")
+    differing = [one.name for one in fields(Training) if one.name not in VARIED and getattr(training, one.name) != getattr(small, one.name)]
+    return [*(["precision"] if precision != training.precision else []), *differing]
 
 
 def is_equal(row: Mapping[str, str]) -> bool:

@@ -79,6 +79,16 @@ def test_classes_and_settings_that_were_not_measured(known: Callable[..., module
     assert "which stands for a model without model.model_type" in known({}).text
 
 
+def test_settings_that_no_class_was_measured_with(known: Callable[..., module.Accuracy]) -> None:
+    ours = known({"model_type": "llama"}, dropout=0.1, optimizer="sgd", batch_size=3)
+    assert not ours.equal
+    assert ours.text.endswith("FLOPs and peak equal; not measured with optimizer, dropout")
+    assert known({"model_type": "llama"}, precision="fp16-autocast").text.endswith("was measured only in other settings")
+    assert known({"model_type": "llama"}, device="h100").text.endswith("; not measured with device")
+    windows = known({"model_type": "llama", "attention": LLAMA["attention"] | {"window": 8}}, sequence_length=16)
+    assert windows.text.endswith("; not measured with windows shorter than the sequence")
+
+
 def test_other_implementations(known: Callable[..., module.Accuracy]) -> None:
     assert known({}, implementation="pytorch").equal
     assert (
