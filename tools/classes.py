@@ -15,7 +15,9 @@ ABOUT = """\
 `make measure` trains a small model of each class for two steps of {batch_size} sequences of {sequence_length} tokens, with PyTorch {torch}
 and transformers {transformers} on fake tensors of a simulated A100, in up to 12 settings: sdpa or eager attention; bf16, bf16 autocast or
 fp32; with and without recomputation of each block. Classes with windows are measured with a window of 16 tokens as well. Classes without
-sdpa run eager attention in its place. Every plan with `implementation: transformers` reports the row of its class and setting."""
+sdpa run eager attention in its place. Language models that transformers only builds inside a composite model of images or sound are
+measured as the decoder and the LM head of a small composite, on text alone. Every plan with `implementation: transformers` reports the
+row of its class and setting, and names settings that no row has, such as dropout or another optimizer."""
 COLUMNS = {"saved": "saved bytes", "allocated": "allocated bytes", "flops": "FLOPs", "peak": "peak"}
 HEADINGS = ("class", "attention", "steps", "equal", *(f"{one}, largest difference" for one in COLUMNS.values()))
 

@@ -47,6 +47,7 @@ Steps = dict[str, list[int] | str]
 
 TRUTH = ROOT / "tests" / "data" / "class_steps.jsonl"
 TWINS = ROOT / "tests" / "data" / "twins.jsonl"
+COMPOSITES = TWINS.parent / "composites.jsonl"
 FIGURES = ("params", "saved", "start", "after_forward", "after_backward", "flops_forward", "flops_backward", "peak")
 # The columns of the table of differences, each the largest difference of these figures.
 GROUPS = {"params": FIGURES[:1], "saved": FIGURES[1:2], "allocated": FIGURES[2:5], "flops": FIGURES[5:7], "peak": FIGURES[7:]}
@@ -54,6 +55,10 @@ SHAPE = {"batch_size": 2, "sequence_length": 33}  # odd, so that what kernels pa
 WINDOW = 16  # shorter than the sequence
 # Widths that kernels require to be multiples of 8, as those of published models are.
 WIDTH = re.compile(r"q_lora_rank|kv_lora_rank|(.*_)?head_dim|.*intermediate_size(_mlp)?|(expert_)?ffn_hidden_size|n_inner")
+NOT_ON_TEXT = {  # why the language model of a composite is not measured on text alone
+    "mllama_text_model": "its layers with cross-attention do not run on text alone",
+    "ernie4_5_vl_moe_text": "its experts for images do not run on text alone",
+}
 LONGEST = 120  # characters of a reason
 BATCH = 10  # steps between two writes of the file
 EMPTY = Model(1, 1, 1, 1, 0, ())
@@ -76,19 +81,48 @@ def configs() -> tuple[Config, ...]:
 
 
 def _configs() -> Iterator[Config]:
-    """Yield the first small config of each type of the tests, and one with a short window of each type with a window in its layers."""
+    """Yield the first small config of each type of the tests, and one with a short window of each type with a window in its layers.
+
+    Types that transformers only builds inside a composite model have a config of one.
+    """
     known = set[str]()
-    for line in TWINS.read_text(encoding="utf-8").splitlines():
-        config = json.loads(line)
-        if config["model_type"] in known:
+    for config in map(json.loads, (line for file in (TWINS, COMPOSITES) for line in file.read_text(encoding="utf-8").splitlines())):
+        kind = type_of(config)
+        if kind is None or kind in known:
             continue
-        known.add(config["model_type"])
-        config = {key: -(-value // 8) * 8 if WIDTH.fullmatch(key) and isinstance(value, int) else value for key, value in config.items()}
+        known.add(kind)
+        part = text_part(config)
+        part |= {key: rounded(value) for key, value in part.items() if WIDTH.fullmatch(key)}
         yield config
+        if part is not config:
+            continue
         windowed = config | {"sliding_window": WINDOW}
         model, n = spec_of(config).model, SHAPE["sequence_length"]
         if has_windows(model, math.inf) and not has_windows(model, n) and has_windows(spec_of(windowed).model, n):
             yield windowed
+
+
+def rounded(width: Any) -> Any:  # noqa: ANN401 - a value of a config
+    """Return a width, or each of a list, as a multiple of 8; none is None."""
+    if isinstance(width, list):
+        return [rounded(one) for one in width]
+    return -(-width // 8) * 8 if isinstance(width, int) else width
+
+
+def type_of(config: Config) -> str | None:
+    """Return the type of the language model that a config describes; None if the planner refuses it."""
+    if text_part(config) is config and "vision_config" not in config:
+        return str(config["model_type"])
+    try:
+        return spec_of(config).model.model_type
+    except UnsupportedConfigError:
+        return None
+
+
+def text_part(config: Config) -> Config:
+    """Return the text part of a config, or the config itself."""
+    part: Config = config.get("text_config", config)
+    return part
 
 
 def spec_of(config: Config, training: Mapping[str, Any] | None = None) -> Spec:
@@ -103,9 +137,10 @@ def make(config: Config, _: Model, training: Training, device: torch.device) -> 
     from planner.verify.step import dtype_of_weights
 
     its, build = from_config.read(copied(config))
-    for key, value in vars(its).items():
-        if "drop" in key and isinstance(value, float):
-            setattr(its, key, 0.0)
+    for part in (its, its.get_text_config()):
+        for key, value in vars(part).items():
+            if "drop" in key and isinstance(value, float):
+                setattr(part, key, 0.0)
     return huggingface.module_of(its, build, training, device, dtype_of_weights(training)), str
 
 
@@ -152,6 +187,8 @@ def step(config: Config, training: Mapping[str, Any]) -> list[int] | str:
     """Measure a step of a config, or return the reason why transformers does not run it."""
     from planner.verify.step import measure
 
+    if (kind := type_of(config)) in NOT_ON_TEXT:
+        return NOT_ON_TEXT[kind]
     # The model only matters to optimizers other than AdamW; a model that the planner refuses is measured too.
     kept = Training(**training, gradient_dtype="bf16" if training["precision"] == "bf16" else "fp32")
     try:
@@ -200,7 +237,7 @@ def differences(steps: Mapping[str, Steps]) -> Iterator[tuple[str, ...]]:
         for name, its in by_setting.items():
             training = SETTINGS[name]
             attention = name.partition(" ")[0]
-            key = (config["model_type"], attention, training["precision"], training["recompute"], window)
+            key = (type_of(config) or "", attention, training["precision"], training["recompute"], window)
             if isinstance(its, str):
                 yield (*key, *[""] * len(GROUPS), f"transformers: {its}")
                 continue
@@ -242,7 +279,7 @@ def main(arguments: Iterable[str]) -> int:
     steps = [
         (config, name)
         for name, config in product(SETTINGS, configs())
-        if "--all" in wanted or config["model_type"] in names or (not names and name not in done.get(json.dumps(config), {}))
+        if "--all" in wanted or type_of(config) in names or (not names and name not in done.get(json.dumps(config), {}))
     ]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         ordered = [] if "--compare" in wanted else sorted(steps, key=is_slow)

@@ -43,6 +43,7 @@ class ModelClass:
     unshifted_loss: bool = False  # the loss reads the logits in their dtype, and labels that are not shifted
     divides_input: bool = False  # RMSNorm multiplies its input by the float32 root, not the input's float32 copy
     scale_buffer: bool = True  # the scale of the embedding is a buffer
+    passes_selection: bool = False  # a layer gets the keys that the indexer of the previous layer selected
     scale_dtype: Dtype | None = None  # the embedding is multiplied by a tensor of this dtype, cast to its own; otherwise by a constant
     scales_head_input: bool = False  # multiplies the last hidden states by a constant before the head
     more_sinusoids: int = 0  # rows of the buffer of sinusoidal positions besides those of the context
@@ -107,8 +108,8 @@ class ModelClass:
 
 AS_LLAMA: tuple[ModelType, ...] = (
     "arcee", "axk1", "bitnet", "cwm", "deepseek_v3", "deepseek_v32", "diffllama", "exaone", "exaone4", "exaone_moe", "gemma", "gemma2",
-    "glm4_moe_lite", "glm_moe_dsa", "granite", "hyperclovax", "internlm3", "iquestcoder", "jais2", "llama", "ministral", "mistral",
-    "mixtral", "qwen2", "sarvam_mla", "smollm3", "solar_open", "youtu",
+    "glm4_moe_lite", "granite", "hyperclovax", "internlm3", "iquestcoder", "jais2", "llama", "ministral", "mistral", "mixtral", "qwen2",
+    "sarvam_mla", "smollm3", "solar_open", "youtu",
 )  # fmt: skip
 AS_QWEN3: tuple[ModelType, ...] = ("dots1", "olmoe", "qwen3", "qwen3_moe")
 
@@ -201,6 +202,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     "glm": ModelClass(joins_rotated=True, tables_per_layer=True, fused_gate_up=True),
     "glm4": ModelClass(joins_rotated=True, tables_per_layer=True, fused_gate_up=True),
     "glm4_moe": ModelClass(joins_rotated=True),
+    "glm_moe_dsa": ModelClass(passes_selection=True),
     "gpt2": ModelClass(residual_dropout=True, position_ids=False, softmax_in_float32=False),
     "gpt_bigcode": ModelClass(residual_dropout=True, position_ids=False, mask_buffer="model"),
     "gpt_neo": ModelClass(residual_dropout=True, position_ids=False, fused_attention=False, scores_in_float32=True, mask_buffer="layer"),
@@ -281,6 +283,15 @@ CLASSES: dict[ModelType, ModelClass] = {
         runs_all_experts=True,
     ),
     "minimax_m2": ModelClass(joins_rotated=True, normalizes_each=True, router="compute"),
+    **dict.fromkeys(("qwen2_vl_text", "qwen2_5_vl_text", "qwen2_5_omni_text"), ModelClass(tables_per_sequence=True, position_ids=False)),
+    **dict.fromkeys(
+        ("qwen3_vl_text", "qwen3_vl_moe_text", "qwen3_omni_moe_text"), ModelClass(tables_per_sequence=True, normalizes_each=True)
+    ),
+    **dict.fromkeys(
+        ("glm4v_text", "glm_ocr_text"), ModelClass(tables_per_sequence=True, position_ids=False, joins_rotated=True, fused_gate_up=True)
+    ),
+    "glm4v_moe_text": ModelClass(tables_per_sequence=True, joins_rotated=True),
+    "phi4_multimodal": ModelClass(joins_rotated=True, fused_gate_up=True),
     "mistral4": ModelClass(query_scale="rotated", router="uncast", gathers_scores=True, scales="weights"),
     "lfm2_moe": ModelClass(router="uncast", normalization="apart", correction_in_float32=True, normalizes_each=True),
     "minicpm3": ModelClass(scale_dtype="int64", scales_head_input=True),

@@ -326,14 +326,16 @@ def _run(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, first: Size
             label = "N" if first is None else _label(first + number, count, len(run.layers))
             layer_of = first_layer if of_model and number == 0 else decoder_layer
             with t.at(f"layers.{label}", "other"), t.unit(f"layers.{label}"):
-                x = recomputed(t, partial(layer_of, t, layer, positions), x, *positions.of(layer))
+                passed = positions.selection(t)
+                x = recomputed(t, partial(layer_of, t, layer, positions), x, *positions.of(layer), *passed)
+                op.keep_alive(t, *passed)
                 t.show("residual stream", x)
         return x
 
     if t.training.recompute == "full" and t.training.recompute_every > 1:
         return _recomputed_in_part(t, run, positions, x, start=structure(first or 0))
     count = run.count
-    if first in {None, 0} and (t.modules.residual_in_float32 or t.modules.norm_in_first_layer):
+    if first in {None, 0} and (t.modules.residual_in_float32 or t.modules.norm_in_first_layer or t.modules.passes_selection):
         x = t.repeat(1, partial(stack, 1, 0, of_model=True), x)
         count, first = count - 1, None if first is None else len(run.layers)
         if count == 0:

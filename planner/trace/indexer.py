@@ -7,6 +7,8 @@ are detached from the model, and it has its own loss.
 
 from __future__ import annotations
 
+from functools import partial
+
 from planner.spec.records import Indexer, Norm
 from planner.trace import blocks, pytorch
 from planner.trace import primitives as op
@@ -26,8 +28,12 @@ def indexer(t: Tape, kind: Indexer, x: Tensor, source: Tensor, tables: tuple[Ten
         q = blocks.linear(t, source, kind.n_heads * kind.head_dim, "wq_b", bias=False).view(B, n, kind.n_heads, kind.head_dim)
         k = blocks.norm(t, Norm(), blocks.linear(t, x, kind.head_dim, "wk", bias=False), "k_norm").view(B, n, 1, kind.head_dim)
         if plain:
-            q, k = rotated(t, q, tables), rotated(t, k, tables)
-            return plain_choice(t, kind, q, k, x, mask)
+            turned = [rotated(t, part, tables) for part in (q, k)] if tables else []
+            rest = [op.narrow(t, part, kind.head_dim - one.shape[-1]) for one, part in zip(turned, (q, k), strict=False)]
+            queries, keys = map(partial(op.cat, t), turned, rest) if tables else (q, k)
+            made = plain_choice(t, kind, queries, keys, x, mask)
+            op.keep_alive(t, q, k, *turned)
+            return made
         weights = blocks.linear(t, x, kind.n_heads, "weights_proj", bias=False)
         t.note("memory of the indexer of sparse attention while it scores, and the FLOPs and memory of the loss that trains it")
         return choose(t, kind, q, k, weights)
@@ -46,26 +52,23 @@ def choose(t: Tape, kind: Indexer, q: Tensor, k: Tensor, weights: Tensor) -> Ten
     return t.record("index scores", [q, k, weights], [indices], flops=flops, by=choose)[0]
 
 
-def rotated(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor] | None) -> Tensor:
-    """Rotate the first channels of x [B, n, heads, h], joined with the rest."""
-    if tables is None:
-        return x
+def rotated(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
+    """Return the first channels of x [B, n, heads, h], as many as the tables have, rotated."""
     rotary_dim = tables[0].shape[-1]
     cos, sin = (table.view(x.shape[1], 1, rotary_dim // 2) for table in tables)
     even, odd = op.narrow(t, x, rotary_dim // 2), op.narrow(t, x, rotary_dim // 2)
-    turned = pytorch.rotate_halves(t, even, odd, (cos, sin))
-    made = op.cat(t, turned, op.narrow(t, x, x.shape[-1] - rotary_dim))
-    op.keep_alive(t, x, turned)
-    return made
+    return pytorch.rotate_halves(t, even, odd, (cos, sin))
 
 
 def plain_choice(t: Tape, kind: Indexer, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
     """Choose as ``choose`` does, operator by operator, in float32; the sum over heads is a matrix product."""
     B, n, heads, h = q.shape
     wide = op.cast(t, q, "float32")
-    keys = op.cast_lower_precision(t, op.cast(t, k, "float32"))
-    keys = op.expand(t, keys, (B, n, h, n), exceeds_one(B))  # of all queries
-    scores = op.relu(t, op.mul_scalar(t, op.matmul(t, wide, keys, pairs=True)))
+    keys = op.cast(t, k, "float32")
+    every = op.expand(t, op.cast_lower_precision(t, keys), (B, n, h, n), exceeds_one(B))  # the keys of each query
+    scores = op.matmul(t, wide, every, pairs=True)
+    op.keep_alive(t, keys, every)
+    scores = op.relu(t, op.mul_scalar(t, scores))
     weights = op.cast(t, blocks.linear(t, x, kind.n_heads, "weights_proj", bias=False), "float32")
     with t.inside_scan():
         summed = op.matmul(t, op.mul_scalar(t, weights).view(B, n, 1, heads), scores, pairs=False).view(B, n, n)

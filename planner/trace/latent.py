@@ -48,7 +48,7 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, positions: Po
         queries.by_head = keys.by_head = True
         terms = positions.scores(layer)
         if kind.indexer:
-            positions.selected = indexer(t, kind.indexer, x, source, tables, terms.bias)
+            positions.selected, positions.selects = indexer(t, kind.indexer, x, source, tables, terms.bias), True
         seen = kind.indexer.top_k if kind.indexer else kind.selected_keys
         if seen is not None and terms.bias and positions.selected:
             terms = replace(terms, bias=limited_to_chosen(t, terms.bias, positions.selected))

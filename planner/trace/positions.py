@@ -37,6 +37,7 @@ class PositionTables:
             self.scale = position_scale(t, n, "float32") if shared else None  # of queries without rotation
         self.keys_and_values: dict[tuple[Size | None, ...], tuple[Tensor, Tensor]] = {}
         self.selected: Tensor | None = None  # the keys that the latest indexer selected
+        self.selects = False  # whether that was the indexer of the latest layer
         self.per_layer: Tensor | None = None
         self.learned: Tensor | None = None  # a bias of scores
         tables = (table for tables in self.tables.values() for table in tables)
@@ -52,6 +53,16 @@ class PositionTables:
             return tables
         cos, sin = (t.record("repeat_interleave", [table], [op.like(t, table)], by=PositionTables.rotary)[0] for table in tables)
         return cos, sin
+
+    def selection(self, t: Tape) -> tuple[Tensor, ...]:
+        """Return the selected keys that the previous layer passes on, if any: each indexer's in a tensor of its own."""
+        if self.selected is None or not t.modules.passes_selection:
+            return ()
+        if self.selects:
+            made = t.tensor(self.selected.shape, self.selected.dtype, needs_grad=False)
+            (self.selected,) = t.record("selected keys", [], [made], by=PositionTables.selection)
+        self.selects = False
+        return (self.selected,)
 
     def window(self, layer: Layer) -> Size | None:
         """Return the window of the layer's mask; layers of one window share it."""

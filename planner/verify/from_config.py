@@ -23,23 +23,44 @@ def read(config: dict[str, Any]) -> tuple[Any, Callable[[Any], nn.Module]]:
         import transformers
     except ModuleNotFoundError as error:
         raise CannotMeasureError(f"{error.name} is not installed") from error
-    kind = str(config["model_type"])
-    automatic: Any = transformers.AutoModelForCausalLM
-    return transformers.AutoConfig.for_model(**config), getattr(transformers, CLASSES[kind]) if kind in CLASSES else automatic.from_config
+    its = transformers.AutoConfig.for_model(**config)
+    build: Callable[[Any], nn.Module] = _architecture(its)._from_config  # noqa: SLF001 - what from_config of AutoModelForCausalLM calls
+    if is_composite(its):
+        from planner.verify.language_part import builder
+
+        return its, builder(build)
+    return its, build
 
 
-def supports_sdpa(config: Any) -> bool:  # noqa: ANN401 - a configuration of transformers, which has no types here
+def is_composite(config: Any) -> bool:  # noqa: ANN401 - a configuration of transformers, which has no types here
+    """Return whether a configuration describes a model of images or sound besides text."""
+    return not {"text_config", "vision_config"}.isdisjoint(type(config).sub_configs)
+
+
+def supports_sdpa(config: Any) -> bool:  # noqa: ANN401 - the same
     """Whether the class of transformers' configuration implements attention by sdpa; its default is eager attention otherwise."""
+    return bool(_architecture(config)._supports_sdpa)  # noqa: SLF001 - no public name
+
+
+def _architecture(config: Any) -> Any:  # noqa: ANN401 - a configuration and a class
+    """Return the class that transformers builds from a configuration."""
     import transformers
 
-    kind = config.model_type
-    by_config: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING
-    architecture: Any = getattr(transformers, CLASSES[kind]) if kind in CLASSES else by_config[type(config)]
-    return bool(architecture._supports_sdpa)  # noqa: SLF001 - no public name
+    if config.model_type in CLASSES:
+        return getattr(transformers, CLASSES[config.model_type])
+    names = ("IMAGE_TEXT_TO_TEXT", "MULTIMODAL_LM", "CAUSAL_LM") if is_composite(config) else ("CAUSAL_LM",)
+    mappings: Any = [getattr(transformers, f"MODEL_FOR_{name}_MAPPING") for name in names]
+    found = next((mapping[type(config)] for mapping in mappings if type(config) in mapping), None)
+    if found is None:
+        raise CannotMeasureError(f"it has no language model for a config.json of type {config.model_type}")
+    return found
 
 
 def parameters(path: Path) -> tuple[str, int]:
-    """Return the class's name and its number of parameters, a tied one once. Raises CannotMeasureError if transformers cannot build it."""
+    """Return the class's name and its number of parameters, a tied one once; of a composite model, those of its language model.
+
+    Raises CannotMeasureError if transformers cannot build it.
+    """
     try:
         import torch
     except ModuleNotFoundError as error:
@@ -51,4 +72,4 @@ def parameters(path: Path) -> tuple[str, int]:
             model = build(config)
     except Exception as error:
         raise CannotMeasureError(f"transformers cannot build {path.name}: {error}") from error
-    return type(model).__name__, sum(parameter.numel() for parameter in model.parameters())
+    return str(getattr(model, "title", type(model).__name__)), sum(parameter.numel() for parameter in model.parameters())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,7 +140,8 @@ def test_a_real_step_needs_a_gpu(tiny: Path, capsys: pytest.CaptureFixture[str],
     assert "finds no GPU" in capsys.readouterr().err
 
 
-CONFIGS = {  # small odd sizes: experts with latent attention, a hybrid of attention and a gated delta rule, a state-space model
+# Small odd sizes: experts with latent attention, a hybrid of attention and a gated delta rule, a state-space model.
+CONFIGS: dict[str, dict[str, Any]] = {
     "deepseek_v3": {
         "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 80, "moe_intermediate_size": 20,
         "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1,
@@ -153,6 +155,12 @@ CONFIGS = {  # small odd sizes: experts with latent attention, a hybrid of atten
     },
     "mamba2": {
         "hidden_size": 48, "num_hidden_layers": 3, "num_heads": 6, "head_dim": 16, "state_size": 11, "n_groups": 3, "vocab_size": 97,
+    },
+    "qwen3_vl": {  # the language model inside one of images
+        "text_config": {
+            "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 80,
+            "head_dim": 10, "vocab_size": 97,
+        },
     },
 }  # fmt: skip
 

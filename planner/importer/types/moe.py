@@ -295,7 +295,7 @@ ROWS: Mapping[str, Row] = {
         {"attention.bias": bias(flag("qkv_bias", True)), "_sparse": sparse_steps(layer_numbers("mlp_only_layers", []))}, own_kv_heads=True,
     ),
     "qwen3_moe": QWEN3_MOE,
-    "qwen3_vl_moe_text": QWEN3_MOE,
+    "qwen3_vl_moe_text": row(QWEN3_MOE, {"experts.normalize": True}, ignored={UNREAD: "norm_topk_prob"}),
     # GLM-4.5's block with all of a head rotated
     "sarvam_moe": decoder(
         131072, GATED, deepseek(1), prediction(), qk_norm("use_qk_norm", "head_dim", True),

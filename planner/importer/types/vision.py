@@ -210,7 +210,7 @@ ROWS: Mapping[str, Row] = {
         only={"head_dim": same("head_dim"), "intermediate_size": (), "num_key_value_heads": ()},
     ),
     "qwen2_5_omni_text": row(QWEN2, tied(True)),
-    "qwen3_omni_moe_text": QWEN3_MOE,
+    "qwen3_omni_moe_text": row(QWEN3_MOE, {"experts.normalize": normalized(True)}),
     "step3p5": decoder(
         128000, GATED, HEAD_NORM, MLP_BIAS, windowed(kinds(FULL), window(None)),
         experts(
