@@ -107,6 +107,8 @@ def heads(
         else:
             q = t.implementation.rotate(t, q, tables)
             k = k if kind.shared_kv else t.implementation.rotate(t, k, tables)
+        if t.modules.rotates_in_float32 or t.modules.tables_in_float32:
+            q, k = op.cast(t, q, unrotated[0].dtype), op.cast(t, k, unrotated[1].dtype)
         op.keep_alive(t, *unrotated)
     q, k = rescaled(t, layer, kind, qk_norm, (q, k), positions.query_scale(layer))
     if kind.shared_kv:

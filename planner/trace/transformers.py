@@ -105,7 +105,7 @@ def rotate_both(t: Tape, q: Tensor, k: Tensor, tables: tuple[Tensor, Tensor]) ->
         return rotate(t, q, tables), rotate(t, k, tables)
     parts = [sliced(t, x, tables) for x in (q, k)]
     turned = [turn(t, x, part, tables) for x, (part, _) in zip((q, k), parts, strict=True)]
-    made_q, made_k = (joined(t, x, part, rest) for x, part, (_, rest) in zip((q, k), turned, parts, strict=True))
+    made_q, made_k = (joined(t, part, rest) for part, (_, rest) in zip(turned, parts, strict=True))
     return made_q, made_k
 
 
@@ -121,7 +121,7 @@ def rotate(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
         cos, sin = tables
         tables = repeated(t, cos), repeated(t, sin)
     part, rest = sliced(t, x, tables) if joins(t, x, tables) else (widened(t, x), None)
-    return joined(t, x, turn(t, x, part, tables), rest)
+    return joined(t, turn(t, x, part, tables), rest)
 
 
 def joins(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> bool:
@@ -150,10 +150,9 @@ def turn(t: Tape, x: Tensor, part: Tensor, tables: tuple[Tensor, Tensor]) -> Ten
     return op.add(t, made, op.multiply(t, swapped, tables[1]))
 
 
-def joined(t: Tape, x: Tensor, turned: Tensor, rest: Tensor | None) -> Tensor:
-    """Return rotated channels, concatenated with the rest if there is one, which makes heads contiguous, in x's dtype."""
+def joined(t: Tape, turned: Tensor, rest: Tensor | None) -> Tensor:
+    """Return rotated channels, concatenated with the rest if there is one, which makes heads contiguous."""
     made = op.cat(t, turned, rest) if rest else turned
-    made = op.cast(t, made, x.dtype) if t.modules.rotates_in_float32 or t.modules.tables_in_float32 else made
     made.by_head = rest is not None and not t.modules.stored_tables
     return made
 
