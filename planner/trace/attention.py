@@ -27,6 +27,7 @@ def attention(t: Tape, kind: Attention, layer: Layer, positions: PositionTables,
     alike = kind.q_bias == kind.k_bias == kind.v_bias and not (kind.shared_kv or kind.keys_as_values)
     if t.implementation.fuses_qkv and alike:
         kind = replace(kind, qkv="fused_per_head")
+    t.parts = []
     with t.at("self_attn", "attention"):
         x = enter(t, x, readers=3 if kind.qkv == "separate" else 1)
         B, n, d_model = x.shape
@@ -53,7 +54,7 @@ def attention(t: Tape, kind: Attention, layer: Layer, positions: PositionTables,
             mixed = gated(t, kind, gate or gate_scores(t, kind, x), mixed)
         out = leave(t, linear(t, t.show("heads joined", mixed), d_model, "o_proj", bias=kind.o_bias))
         out = t.implementation.drop(t, out)
-        op.keep_alive(t, x, q, k, v, mixed)
+        op.keep_alive(t, x, q, k, v, mixed, *t.parts)
         return out
 
 

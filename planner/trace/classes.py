@@ -62,6 +62,8 @@ class ModelClass:
     tables_in_attention: bool = False  # every attention makes its own cosines and sines, in the dtype of its values
     unused_frequencies: bool = False  # the model stores frequencies once more, and computes nothing from them
     tables_of_whole_heads: bool = False  # cosines and sines of all channels of a head, also of those that are not rotated
+    keeps_parts: bool = False  # the heads' parts with and without rotation stay alive until attention ends
+    keeps_attention: bool = False  # the input and the output of attention stay alive until the layer ends
     rotates_in_float32: bool = False  # casts queries and keys to float32 and back
     half_tables: bool = False  # rotary cosines and sines of half the channels, by which each half is multiplied
     # Its dtype; by scoring: float32 with a sigmoid, else compute; cast: stored in compute, and cast to float32 for its logits; uncast:
@@ -219,7 +221,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     ),
     "biogpt": ModelClass(residual_dropout=True, softmax_in_float32=False, scale_buffer=False),
     "codegen": ModelClass(residual_dropout=True, scores_in_float32=True, stored_tables=True, tables_in_float32=True),
-    "gpt_neox_japanese": ModelClass(residual_dropout=True, fused_attention=False, softmax_in_float32=False),
+    "gpt_neox_japanese": ModelClass(residual_dropout=True, fused_attention=False, softmax_in_float32=False, keeps_parts=True),
     "xglm": ModelClass(
         residual_dropout=True,
         position_ids=False,
@@ -302,13 +304,14 @@ CLASSES: dict[ModelType, ModelClass] = {
     "olmo2": ModelClass(scales_in_float32=True, tables_in_float32=True, normalizes_each=True),
     "olmo3": ModelClass(scales_in_float32=True, tables_in_float32=True, tables_per_window=True, normalizes_each=True),
     "opt": ModelClass(residual_dropout=True, positions_per_sequence=True),
-    "phi": ModelClass(residual_dropout=True, joins_rotated=True),
+    "persimmon": ModelClass(residual_dropout=True, joins_rotated=True, keeps_parts=True),
+    "phi": ModelClass(residual_dropout=True, joins_rotated=True, keeps_parts=True),
     "phimoe": ModelClass(router="uncast", sparse_mixer=True),
     "phi3": ModelClass(joins_rotated=True, fused_gate_up=True),
     "qwen2_moe": ModelClass(shared_first=True),
     "sarvam_moe": ModelClass(joins_rotated=True),
     "seed_oss": ModelClass(residual_dropout=True),
-    "stablelm": ModelClass(residual_dropout=True, joins_rotated=True),
+    "stablelm": ModelClass(residual_dropout=True, joins_rotated=True, keeps_attention=True, keeps_parts=True),
     "starcoder2": ModelClass(residual_dropout=True),
     "falcon_h1": ModelClass(scales_mixers=True),
     "falcon_mamba": ModelClass(position_ids=False, residual_in_float32=True, normalizes_selected=True),

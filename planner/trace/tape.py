@@ -309,6 +309,7 @@ class Tape:
     grad: bool = True  # False under torch.no_grad
     trains: bool = True  # whether the weights of the current module are trained
     returned: list[Tensor] = field(default_factory=list)  # tensors that the current layer keeps alive until it ends
+    parts: list[Tensor] = field(default_factory=list)  # of heads, that the current attention keeps alive until it ends
     declared: dict[str, Extra] = field(default_factory=dict)  # by path: tensors that the spec declares and no operator has read yet
     precision: Recipe = field(init=False)
     modules: ModelClass = field(init=False)  # what differs from Llama's modules

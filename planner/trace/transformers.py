@@ -105,6 +105,7 @@ def rotate_both(t: Tape, q: Tensor, k: Tensor, tables: tuple[Tensor, Tensor]) ->
         return rotate(t, q, tables), rotate(t, k, tables)
     parts = [sliced(t, x, tables) for x in (q, k)]
     turned = [turn(t, x, part, tables) for x, (part, _) in zip((q, k), parts, strict=True)]
+    t.parts += [q, k, *turned] if its.keeps_parts else []
     made_q, made_k = (joined(t, part, rest) for part, (_, rest) in zip(turned, parts, strict=True))
     return made_q, made_k
 
