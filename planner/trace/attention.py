@@ -101,22 +101,27 @@ def heads(
     if kind.qkv != "separate":
         k, v = t.implementation.split_kv(t, k, v, H)
     if layer.positions.type == "rope":
-        unrotated = q, k
-        tables = positions.rotary(t, layer)
-        if t.implementation.rotate_both and not kind.shared_kv:
-            q, k = t.implementation.rotate_both(t, q, k, tables)
-        else:
-            q = t.implementation.rotate(t, q, tables)
-            k = k if kind.shared_kv else t.implementation.rotate(t, k, tables)
-        if t.modules.rotates_in_float32 or t.modules.tables_in_float32:
-            q, k = op.cast(t, q, unrotated[0].dtype), op.cast(t, k, unrotated[1].dtype)
-        op.keep_alive(t, *unrotated)
+        q, k = rotated(t, q, None if kind.shared_kv else k, positions.rotary(t, layer))
     q, k = rescaled(t, layer, kind, qk_norm, (q, k), positions.query_scale(layer))
     if kind.shared_kv:
         k, v = positions.earlier(kind)
     else:
         positions.provide(kind, k, v)
     return q, k, v
+
+
+def rotated(t: Tape, q: Tensor, k: Tensor | None, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return queries and keys rotated, in their dtypes if the class casts them back. Without keys, queries are a placeholder for them."""
+    if k is None:
+        turned = [t.implementation.rotate(t, q, tables)]
+    elif t.implementation.rotate_both:
+        turned = [*t.implementation.rotate_both(t, q, k, tables)]
+    else:
+        turned = [t.implementation.rotate(t, q, tables), t.implementation.rotate(t, k, tables)]
+    if t.modules.rotates_in_float32 or t.modules.tables_in_float32:
+        turned = [op.cast(t, made, q.dtype) for made in turned]
+    op.keep_alive(t, q, *([k] if k else []))
+    return turned[0], turned[-1]
 
 
 def rescaled(

@@ -33,6 +33,7 @@ class ModelClass:
     subtracts_largest: bool = False  # eager attention subtracts each row's largest score
     sinks_in_float32: bool = False  # sinks are stored in float32 for any dtype of the model
     scales_by_sinks: bool = False  # eager attention multiplies its output by sigmoid(logsumexp of the scores - sink)
+    both_masks: bool = False  # masks with and without a window are made, even if all layers read the same one
     boolean_mask: bool = False  # eager attention fills scores by a Boolean mask that layers share
     mask_buffer: Literal["none", "layer", "model"] = "none"  # who stores a Boolean causal mask of context_length² elements
     multiplies_mask: bool = False  # eager attention multiplies scores by a stored mask in the weights' dtype, and there is no other mask
@@ -109,16 +110,19 @@ class ModelClass:
 
 
 AS_LLAMA: tuple[ModelType, ...] = (
-    "arcee", "axk1", "bitnet", "cwm", "deepseek_v3", "deepseek_v32", "diffllama", "exaone", "exaone4", "exaone_moe", "gemma", "gemma2",
-    "glm4_moe_lite", "granite", "hyperclovax", "internlm3", "iquestcoder", "jais2", "llama", "ministral", "mistral", "mixtral", "qwen2",
-    "sarvam_mla", "smollm3", "solar_open", "youtu",
+    "arcee", "axk1", "bitnet", "deepseek_v3", "deepseek_v32", "diffllama", "exaone", "exaone4", "exaone_moe", "gemma", "glm4_moe_lite",
+    "granite", "hyperclovax", "internlm3", "iquestcoder", "jais2", "llama", "mistral", "mixtral", "qwen2", "sarvam_mla", "smollm3",
+    "solar_open", "youtu",
 )  # fmt: skip
+AS_GEMMA2: tuple[ModelType, ...] = ("cwm", "gemma2", "ministral", "vaultgemma")
 AS_QWEN3: tuple[ModelType, ...] = ("dots1", "olmoe", "qwen3", "qwen3_moe")
 
 CLASSES: dict[ModelType, ModelClass] = {
     **dict.fromkeys(AS_LLAMA, ModelClass()),
+    **dict.fromkeys(AS_GEMMA2, ModelClass(both_masks=True)),
     **dict.fromkeys(AS_QWEN3, ModelClass(normalizes_each=True)),
     "afmoe": ModelClass(
+        both_masks=True,
         scales_in_float32=True,
         router="compute",
         normalization="apart",
@@ -142,8 +146,10 @@ CLASSES: dict[ModelType, ModelClass] = {
         residual_dropout=True, position_ids=False, fused_attention=False, gelu_backward_in_parts=True, alibi="row_per_sequence"
     ),
     "cohere": ModelClass(layer_norm="by_parts", rotates_in_float32=True),
-    "cohere2": ModelClass(layer_norm="by_parts", rotates_in_float32=True),
-    "cohere2_moe": ModelClass(layer_norm="by_parts", rotates_in_float32=True, router="compute", scores_chosen="chosen_in_float32"),
+    "cohere2": ModelClass(both_masks=True, layer_norm="by_parts", rotates_in_float32=True),
+    "cohere2_moe": ModelClass(
+        both_masks=True, layer_norm="by_parts", rotates_in_float32=True, router="compute", scores_chosen="chosen_in_float32"
+    ),
     "doge": ModelClass(residual_dropout=True, explicit_mask=True, normalizes_each=True, dynamic_mask=True),
     "ernie4_5": ModelClass(tables_in_float32=True, tables_per_layer=True, rotates_in_float32=True, swaps_before_cast=True),
     "ernie4_5_moe": ModelClass(
@@ -172,6 +178,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     "deepseek_v2": ModelClass(router="float32", complex_tables=True),
     "falcon": ModelClass(explicit_mask=True, grouped_heads=False, indexed_kv=True, softmax_in_float32=False, alibi="square_per_sequence"),
     "flint": ModelClass(
+        both_masks=True,
         fused_attention=False,
         softmax_in_float32=False,
         scores_in_float32=True,
@@ -183,8 +190,9 @@ CLASSES: dict[ModelType, ModelClass] = {
         normalizes_each=True,
     ),
     "flex_olmo": ModelClass(scales_in_float32=True, tables_in_float32=True, normalizes_each=True),
-    "gemma3_text": ModelClass(tables_per_window=True),
+    "gemma3_text": ModelClass(both_masks=True, tables_per_window=True),
     "gemma3n_text": ModelClass(
+        both_masks=True,
         scales_in_float32=True,
         casts_norm_weight=True,
         root_by_power=True,
@@ -193,6 +201,7 @@ CLASSES: dict[ModelType, ModelClass] = {
         replaces_ids=True,
     ),
     "gemma4_text": ModelClass(
+        both_masks=True,
         scales_in_float32=True,
         casts_norm_weight=True,
         root_by_power=True,
@@ -210,6 +219,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     "gpt_neo": ModelClass(residual_dropout=True, position_ids=False, fused_attention=False, scores_in_float32=True, mask_buffer="layer"),
     "gpt_neox": ModelClass(residual_dropout=True, joins_rotated=True),
     "gpt_oss": ModelClass(
+        both_masks=True,
         fused_attention=False,
         appends_sinks=True,
         subtracts_largest=True,
@@ -240,9 +250,9 @@ CLASSES: dict[ModelType, ModelClass] = {
         delta_projections="joined",
     ),
     "lfm3": ModelClass(tables_in_float32=True, tables_per_window=True, tables_of_whole_heads=True, normalizes_each=True),
-    "granite_swa": ModelClass(fused_attention=False, scales_by_sinks=True, unused_frequencies=True),
+    "granite_swa": ModelClass(both_masks=True, fused_attention=False, scales_by_sinks=True, unused_frequencies=True),
     "granitemoe_swa": ModelClass(
-        fused_attention=False, scales_by_sinks=True, unused_frequencies=True, scores_chosen="float32", fused_gate_up=True
+        both_masks=True, fused_attention=False, scales_by_sinks=True, unused_frequencies=True, scores_chosen="float32", fused_gate_up=True
     ),
     "hy_v3": ModelClass(normalization="apart"),
     "laguna": ModelClass(
@@ -255,7 +265,7 @@ CLASSES: dict[ModelType, ModelClass] = {
         shared_first=True,
         softplus_gate=True,
     ),
-    "kolibri1": ModelClass(router="cast", scores_chosen="gathered"),
+    "kolibri1": ModelClass(both_masks=True, router="cast", scores_chosen="gathered"),
     "mimo_v2_flash": ModelClass(
         fused_attention=False, appends_sinks=True, subtracts_largest=True, softmax_in_float32=False, tables_per_window=True
     ),
@@ -302,13 +312,13 @@ CLASSES: dict[ModelType, ModelClass] = {
     "nemotron": ModelClass(layer_norm="weight_plus_one", joins_rotated=True),
     "olmo": ModelClass(layer_norm="input_in_float32", tables_in_float32=True),
     "olmo2": ModelClass(scales_in_float32=True, tables_in_float32=True, normalizes_each=True),
-    "olmo3": ModelClass(scales_in_float32=True, tables_in_float32=True, tables_per_window=True, normalizes_each=True),
+    "olmo3": ModelClass(both_masks=True, scales_in_float32=True, tables_in_float32=True, tables_per_window=True, normalizes_each=True),
     "opt": ModelClass(residual_dropout=True, positions_per_sequence=True),
     "persimmon": ModelClass(residual_dropout=True, joins_rotated=True, keeps_parts=True),
     "phi": ModelClass(residual_dropout=True, joins_rotated=True, keeps_parts=True),
     "phimoe": ModelClass(router="uncast", sparse_mixer=True),
     "phi3": ModelClass(joins_rotated=True, fused_gate_up=True),
-    "qwen2_moe": ModelClass(shared_first=True),
+    "qwen2_moe": ModelClass(both_masks=True, shared_first=True),
     "sarvam_moe": ModelClass(joins_rotated=True),
     "seed_oss": ModelClass(residual_dropout=True),
     "stablelm": ModelClass(residual_dropout=True, joins_rotated=True, keeps_attention=True, keeps_parts=True),

@@ -33,6 +33,7 @@ class PositionTables:
             self.alibi_in_rows = t.modules.alibi.startswith("row")
             self.biases = {H: alibi(t, B, n, H) for H in heads}
             self.masks = {window: t.implementation.mask(t, B, n, window) for window in windows}
+            spare = t.implementation.mask(t, B, n, None) if t.modules.both_masks and len(windows) == 1 else None
             shared = t.modules.query_scale == "shared" and any(layer.positions.type == "none" for layer in layers)
             self.scale = position_scale(t, n, "float32") if shared else None  # of queries without rotation
         self.keys_and_values: dict[tuple[Size | None, ...], tuple[Tensor, Tensor]] = {}
@@ -42,7 +43,7 @@ class PositionTables:
         self.learned: Tensor | None = None  # a bias of scores
         tables = (table for tables in self.tables.values() for table in tables)
         self.shared = (*tables, *([ids] if ids else []), *self.biases.values())
-        self.all = (*self.shared, *(tensor for tensor in (*self.masks.values(), self.scale) if tensor))
+        self.all = (*self.shared, *(tensor for tensor in (*self.masks.values(), spare, self.scale) if tensor))
 
     def rotary(self, t: Tape, layer: Layer) -> tuple[Tensor, Tensor]:
         """Return a layer's cosines and sines: its own, the shared ones, or copies of their first halves with each element twice."""
