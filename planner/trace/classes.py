@@ -115,7 +115,7 @@ AS_LLAMA: tuple[ModelType, ...] = (
     "solar_open", "youtu",
 )  # fmt: skip
 AS_GEMMA2: tuple[ModelType, ...] = ("cwm", "gemma2", "ministral", "vaultgemma")
-AS_QWEN3: tuple[ModelType, ...] = ("dots1", "olmoe", "qwen3", "qwen3_moe")
+AS_QWEN3: tuple[ModelType, ...] = ("dots1", "mellum", "olmoe", "qwen3", "qwen3_moe")
 
 CLASSES: dict[ModelType, ModelClass] = {
     **dict.fromkeys(AS_LLAMA, ModelClass()),
