@@ -332,9 +332,9 @@ CLASSES: dict[ModelType, ModelClass] = {
     "olmo_hybrid": ModelClass(scales_in_float32=True, tables_in_float32=True, normalizes_each=True, delta_projections="separate"),
     **dict.fromkeys(
         ("qwen3_5_text", "qwen3_5_moe_text"),
-        ModelClass(gate_in_queries=True, normalizes_each=True, delta_projections="joined", tables_per_sequence=True),
+        ModelClass(gate_in_queries=True, normalizes_each=True, delta_projections="joined", tables_per_sequence=True, shared_first=True),
     ),
-    "qwen3_next": ModelClass(gate_in_queries=True, normalizes_each=True),
+    "qwen3_next": ModelClass(gate_in_queries=True, normalizes_each=True, shared_first=True),
     "recurrent_gemma": ModelClass(scale_dtype="bfloat16", tables_in_attention=True),
     "xlstm": ModelClass(position_ids=False, softcaps_in_float32=True),
     "rwkv": ModelClass(position_ids=False, norm_in_first_layer=True),

@@ -33,7 +33,7 @@ def experts(t: Tape, kind: Experts, x: Tensor) -> Tensor:
         routed = routed.view(B, n, d)
     if kind.shared_d_ff is not None and not made:
         made = [shared(t, kind, kind.shared_d_ff, x)]
-    summed = op.add(t, routed, made[0]) if made else routed
+    summed = op.add(t, routed, gated(t, kind, x, made[0])) if made else routed
     with t.at("mlp"):
         return blocks.norm(t, Norm("rmsnorm", bias=False), summed, "post_mlp_layernorm") if kind.output_norm else summed
 
@@ -53,15 +53,15 @@ def all_of_them(t: Tape, kind: Experts, x: Tensor) -> Tensor:
             scores = op.cast(t, routing.sigmoid(t, op.cast(t, scores, "float32")), logits.dtype)
         with t.at("experts"):
             repeated = op.expand(t, flat, (every * tokens, d), 1)
-            weighted = op.multiply(t, repeated, op.contiguous(t, scores, 1).view(every * tokens, 1))
-            hidden = batched(t, kind, weighted.view(every, tokens, d), "gate_up_proj", 2 * kind.d_ff)
+            scored = op.multiply(t, repeated, op.contiguous(t, scores, 1).view(every * tokens, 1))
+            hidden = batched(t, kind, scored.view(every, tokens, d), "gate_up_proj", 2 * kind.d_ff)
             gate, up = op.split(t, hidden, *[(every, tokens, kind.d_ff)] * 2)
             hidden = op.multiply(t, up, t.implementation.activation(t, kind.activation, gate))
             routed = batched(t, kind, hidden, "down_proj", d)
-    made = shared(t, kind, kind.shared_d_ff, x) if kind.shared_d_ff is not None else None
+    made = gated(t, kind, x, shared(t, kind, kind.shared_d_ff, x)) if kind.shared_d_ff is not None else None
     with t.at("mlp", "experts"):
         summed = routing.sum_of_experts(t, routed).view(B, n, d)
-        op.keep_alive(t, logits, scores, weighted, routed)
+        op.keep_alive(t, logits, scores, scored, routed)
         return op.add_in_place(t, made, summed) if made else summed
 
 
@@ -139,15 +139,20 @@ def projected(t: Tape, kind: Experts, x: Tensor, sorted_by: tuple[Tensor, Tensor
 
 
 def shared(t: Tape, kind: Experts, d_ff: int, x: Tensor) -> Tensor:
-    """Return the output of the shared experts, weighted by their gate if they have one."""
+    """Return the output of the shared experts."""
     ff = FeedForward(d_ff, kind.gated, kind.activation, gate_bias=False, up_bias=False, down_bias=False)
     with t.at("mlp", "shared_experts"):
         own_dropout = not t.implementation.experts  # else on the sum with routed experts
         run = partial(blocks.feed_forward, t, ff, name="shared_experts", component="shared_experts", drops=own_dropout)
         again = t.recomputes("shared_experts") and not t.recomputes("moe")
-        made = t.checkpoint(run, x, whole=True) if again else run(x)
-        if kind.shared_gate:
-            with t.at("", "router"):
-                gate = routing.sigmoid(t, blocks.linear(t, x, 1, "shared_expert_gate", bias=False))
-            made = op.multiply(t, gate, made)
+        return t.checkpoint(run, x, whole=True) if again else run(x)
+
+
+def gated(t: Tape, kind: Experts, x: Tensor, made: Tensor) -> Tensor:
+    """Return the output of the shared experts, weighted by their gate if they have one."""
+    if not kind.shared_gate:
         return made
+    with t.at("mlp", "shared_experts"):
+        with t.at("", "router"):
+            gate = routing.sigmoid(t, blocks.linear(t, x, 1, "shared_expert_gate", bias=False))
+        return op.multiply(t, gate, made)
