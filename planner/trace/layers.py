@@ -7,7 +7,7 @@ from functools import partial, reduce
 
 from planner.spec import records
 from planner.spec.records import Extra, LatentAttention, Layer
-from planner.trace import alternating
+from planner.trace import alternating, beside
 from planner.trace import primitives as op
 from planner.trace.attention import attention
 from planner.trace.blocks import feed_forward, linear, norm
@@ -60,6 +60,7 @@ def decoder_layer(t: Tape, layer: Layer, positions: PositionTables, x: Tensor) -
         if layer.attention or layer.mixers:
             x = residual(t, layer, x, mix, *around_mix)
         if layer.feed_forward or layer.experts:
+            feed = partial(beside.block, t, layer, x) if beside.declared(t, layer) else feed
             x = residual(t, layer, x, feed, *around_feed, checkpointed=again)
     else:
         before_mix = partial(norm, t, layer.norm, name="input_layernorm")
