@@ -225,7 +225,7 @@ def diff(folder: str) -> Line:
 def main() -> int:
     """Print a table of measurements; return 1 if a limit is exceeded, else 0."""
     slow = 0
-    page, workbook = report_of_all("html", "the page of all specs", 2.6), report_of_all("xlsx", "the workbook of all specs", 6.5)
+    page, workbook = report_of_all("html", "the page of all specs", 2), report_of_all("xlsx", "the workbook of all specs", 4)
     for measure in (one_validation, one_run, deep_model, many_specs, page, workbook, grid, sweep, published_configs, diff):
         with tempfile.TemporaryDirectory() as folder:
             line = measure(folder)

@@ -91,12 +91,15 @@ class _Cells:
 
     def write(self, sheet: Worksheet, at: tuple[int, int], size: Size | None, value: int | None) -> None:
         """Write a metric as a formula with its value, a constant as a number, and nothing for None."""
+        from xlsxwriter.utility import xl_rowcol_to_cell
+
         if size is None or value is None:
             return
         if isinstance(size, int):
             sheet.write_number(*at, size, self.book.formats["number"])
         else:
             sheet.write_formula(*at, f"={self.formula(size)}", self.book.formats["number"], value)
+            self.cells.setdefault(size, f"{sheet.get_name()}!{xl_rowcol_to_cell(*at, row_abs=True, col_abs=True)}")
 
     def formula(self, size: Size) -> str:
         """Return a size as a formula over cells; helpers and the parts of a long formula get cells of their own in Workings."""
@@ -184,8 +187,8 @@ def _fill(book: _Book, models: Sequence[Planned]) -> None:
     component_row, budget_row = 1, 1
     for row in rows:
         cells = _Cells(book, row, _write_inputs(book, row, names), dict(row.formulas.values.items()))
-        _write_capacity(cells)
         component_row = _write_components(cells, component_row)
+        _write_capacity(cells)  # after the peaks of phases, which the peak refers to
         budget_row = _write_budgets(book, row, budget_row)
     left_out = omitted.of_plans([plan for model in models for plan in model.plans])
     _write_columns(book.sheets["Columns"], names, (*_NOTES, *left_out))
