@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from planner.spec.records import LatentAttention, Layer, Model, Training
-from planner.trace.classes import first_alike
+from planner.spec.records import LatentAttention, Layer, Model, ModelType, Training
+from planner.trace.classes import first_alike, modeled_class
 from planner.trace.sizes import Choice, symbol
 from planner.trace.unsupported import UnsupportedError
 
@@ -96,9 +96,16 @@ def symbolize(model: Model, training: Training) -> SymbolicModel:
         n_layers=n_layers,
         runs=runs,
         positions=replace(model.positions, rotary_dim=0),  # the layers have it
-        model_type=first_alike(model) if training.implementation.startswith("transformers") else None,
+        model_type=_class(model, training),
     )
     return SymbolicModel(model, training, names.values, names.choices)
+
+
+def _class(model: Model, training: Training) -> ModelType | None:
+    """Return one class for all whose modules are the same, unless the switches of liger-kernel depend on the class's name."""
+    if not training.implementation.startswith("transformers"):
+        return None
+    return modeled_class(model) if training.liger else first_alike(model)
 
 
 def with_symbols_for_step(training: Training, n: int) -> Training:

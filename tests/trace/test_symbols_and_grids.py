@@ -52,6 +52,16 @@ def test_formulas_of_every_optimizer(optimizer: str, setting: str) -> None:
         assert_formulas_equal_the_metrics(spec)
 
 
+@pytest.mark.parametrize("implementation", ["transformers", "transformers-eager"])
+@pytest.mark.parametrize("name", ["qwen2/mimo-7b-base", "qwen3/qwen3-0.6b"])
+def test_formulas_of_a_class_whose_kernels_liger_replaces(name: str, implementation: str) -> None:
+    """Classes share formulas if their modules are the same, but the switches of liger-kernel differ by their names."""
+    overrides = [f"training.{one}" for one in ("precision=bf16", f"implementation={implementation}", "liger=true")]
+    (spec,), problems = spec_package.read([str(CATALOG / f"{name}.yaml")], overrides)
+    assert not problems
+    assert_formulas_equal_the_metrics(spec)
+
+
 def assert_swept_as_planned(spec: Spec) -> None:
     """Compare every metric of a sweep with the plan at each of its points; None if the plan has no value."""
     training = spec.scenarios[0].training
