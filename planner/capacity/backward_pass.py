@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from planner.capacity.activations import allocated, saved_for_backward
+from planner.capacity.activations import allocated, offloaded, saved_for_backward
 from planner.capacity.forward_pass import ForwardPass
 from planner.capacity.timeline import MemoryTimeline, Place
-from planner.trace.sizes import Size, maximum
+from planner.trace.sizes import Size, maximum, total
 from planner.trace.tape import Boundary, Checkpoint, Node, Operation, Repeat, Visitor, operations
 from planner.trace.tensor import Storage, Tensor
 
@@ -49,8 +49,9 @@ class BackwardPass(Visitor):
     or 0 (a size): whether they are saved at all.
     """
 
-    def __init__(self, timeline: MemoryTimeline, *, preallocated: bool, released: bool, updates: Updates) -> None:
+    def __init__(self, timeline: MemoryTimeline, *, preallocated: bool, released: bool, updates: Updates, offload: bool) -> None:
         self.timeline, self.preallocated, self.released, self.updates = timeline, preallocated, released, updates
+        self.offload = offload  # whether the saved tensors of the current region are on the host
         self.gradients: dict[Tensor, _Gradient] = {}
         self.readers: dict[Tensor, int] = {}  # of weights: a gradient is final after the last one
         self.references: References = {}
@@ -92,6 +93,7 @@ class BackwardPass(Visitor):
         """Allocate the gradients of an operator's inputs, and free those of its outputs and its saved tensors."""
         self.operator = f"{node.name} backward at {node.path}"
         incoming = [self.gradients.pop(tensor.origin) for tensor in node.outputs if tensor.origin in self.gradients]
+        fetched = self.fetch(node) if incoming else 0
         targets = self.targets(node) if incoming else []
         gradients = []
         for tensor in targets:
@@ -103,6 +105,7 @@ class BackwardPass(Visitor):
                 gradients.append(self.new(node.outputs[0] if node.elementwise else tensor, view=node.views_gradient))
         if incoming:
             self.timeline.sample("backward", self.operator, node.backward_temporary)
+        self.timeline.add(-fetched)
         if self.recomputed:
             self.free_saved(node.saved_tensors)
         for number, tensor in enumerate(targets):
@@ -114,6 +117,12 @@ class BackwardPass(Visitor):
             self.free_saved(node.saved_tensors)
         for tensor, gradient in zip(targets, gradients, strict=True):
             self.add(tensor, gradient)
+
+    def fetch(self, node: Operation | Checkpoint) -> Size:
+        """Copy the node's saved tensors from the host, and return their bytes."""
+        size: Size = total(self.timeline.size(tensor.bytes) for tensor in offloaded(node)) if self.offload else 0
+        self.timeline.add(size)
+        return size
 
     def targets(self, node: Operation) -> list[Tensor]:
         """Return the inputs that get a gradient, without the weight to whose preallocated one the kernel adds it."""
@@ -209,10 +218,14 @@ class BackwardPass(Visitor):
         references = _reference_counts(node.body)
         with self.within(references, inside):
             self.go(reversed(node.body[end:]))
+            fetched, offload = self.fetch(node), self.offload
+            self.offload = False
             ForwardPass(self.timeline, node.body, inside, "backward").run_again(node.again, node.outputs_saved)
             self.recomputed = not node.whole
             self.go(reversed(node.body[first:end]))
             self.recomputed = False
+        self.offload = offload
+        self.timeline.add(-fetched)
         for variable in variables:
             self.free_gradient(variable)
         self.free_saved(node.inputs)

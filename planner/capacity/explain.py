@@ -76,7 +76,7 @@ class FigureFormulas:
     @cached_property
     def saved(self) -> list[SavedEntry]:
         """What is saved for backward."""
-        return saved_for_backward(self.forward.nodes).entries
+        return saved_for_backward(self.forward.nodes, offload=self.training.offload_activations).entries
 
     @cached_property
     def totals(self) -> dict[str, tuple[Figure, ...]]:

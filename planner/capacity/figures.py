@@ -137,6 +137,7 @@ class Memory(Generic[Number]):
     average_bytes: Number  # EMA weights
     step_counters_bytes: Number  # four bytes per tensor, in no part of the model states
     buffers_bytes: Number  # tensors of the model that are not parameters
+    host_bytes: Number  # saved tensors that activation offloading copies to the host
 
 
 @dataclass(frozen=True, slots=True)

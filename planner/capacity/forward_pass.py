@@ -127,7 +127,8 @@ class ForwardPass(Visitor):
         saved_by_copies = saved_for_backward(node.body).times if left_outside else {}
         left = self.timeline.since(first_change)
         for storage in left_outside:
-            left = left - self.storages[storage] + self.timeline.size(storage.bytes) * saved_by_copies.get(storage, 0)
+            times = saved_by_copies.get(storage, 0) if storage in self.saved else 0  # not if it is copied to the host
+            left = left - self.storages[storage] + self.timeline.size(storage.bytes) * times
         copies = len(self.timeline.samples) - first_sample
         self.timeline.add_other_copies(left, first_sample, node.count)
         self.timeline.free_in_last_copy(self.freed, copies, node.count)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import log
 from typing import TypeAlias, cast
 
-from planner.capacity.activations import OWN_LINES, SavedEntry, saved_for_backward
+from planner.capacity.activations import OWN_LINES, SavedEntry, host_bytes, saved_for_backward
 from planner.capacity.figures import COMPONENTS, Memory, Plan, Prediction, SavedStorage, ShapeLine
 from planner.capacity.flops import flops
 from planner.capacity.layouts import NOT_COUNTED, fleet, refuse_mixed, refuse_unmodeled
@@ -110,7 +110,8 @@ def plans(spec: Spec) -> tuple[Plan, ...]:
 def memory(forward: Trace, held: Share, training: Training) -> Memory[Size]:
     """Return the bytes of a training step on a device that holds this share of the model."""
     model_states = held.states
-    entries = [replace(entry, copies=entry.copies * held.in_flight) for entry in saved_for_backward(forward.nodes).entries]
+    saved = saved_for_backward(forward.nodes, offload=training.offload_activations)
+    entries = [replace(entry, copies=entry.copies * held.in_flight) for entry in saved.entries]
     by_component = sum_by_component(entries)
     a_step = step(forward, held, training)
     phases, first_phases = peaks(a_step)
@@ -133,6 +134,7 @@ def memory(forward: Trace, held: Share, training: Training) -> Memory[Size]:
         average_bytes=model_states.average,
         step_counters_bytes=model_states.step_counters,
         buffers_bytes=forward.buffers_bytes,
+        host_bytes=host_bytes(forward.nodes) if training.offload_activations else 0,
     )
 
 

@@ -61,6 +61,7 @@ def step(forward: Trace, share: Share, training: Training) -> Step:
         optimizer, stateless = optimizer + of_optimizer, stateless + of_the_rest
     start = stateless + optimizer
     walk = partial(trace_memory, forward.nodes, preallocated=preallocated, released=share.released, block=block, changes=share.changes)
+    walk = partial(walk, offload=training.offload_activations)
     if forward.piped:
         passes, flying = partial(walk, output=forward.piped.output), share.in_flight
         walked = first = pipeline.step(passes, forward.piped, flying, training.gradient_accumulation, states.gradients)
@@ -76,8 +77,9 @@ def step(forward: Trace, share: Share, training: Training) -> Step:
 
 def not_counted(training: Training) -> tuple[str, ...]:
     """Return what the peak omits."""
+    streams = "the last tensors copied to the host, which programs with streams hold until the copy has ended (torchtune: at most 5)"
     paged = "paged optimizer state: in unified memory, outside PyTorch's allocator"
-    return (*([paged] if training.paged else []), *not_modeled(training))
+    return (*([paged] if training.paged else []), *([streams] if training.offload_activations else []), *not_modeled(training))
 
 
 def rounded_up(weights: tuple[Weight[Size], ...], training: Training, block: int, *, with_gradients: bool) -> tuple[Size, Size]:

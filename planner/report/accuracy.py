@@ -42,9 +42,9 @@ def accuracy(model: Model, training: Training) -> Accuracy:
     if training.float8:
         return Accuracy("not measured: linears in float8 are modeled from the sources of torchao and Transformer Engine", equal=False)
     if training.implementation.startswith("transformers"):
-        if training.recompute_every > 1:
-            return Accuracy("not measured: transformers itself recomputes every layer", equal=False)
-        return _of_class(model, training)
+        unmeasured = {"recompute_every": training.recompute_every > 1, "offload_activations": training.offload_activations}
+        names = ", ".join(name for name, on in unmeasured.items() if on)
+        return Accuracy(f"not measured with {names}", equal=False) if names else _of_class(model, training)
     if training.implementation == "megatron-core":
         runs = "peaks of GPT runs that Megatron-LM's tests record on A100 and H100 are equal"
         return Accuracy(f"not measured for this model: implementation megatron-core is modeled from its source; {runs}", equal=False)

@@ -118,6 +118,7 @@ def peak(plan: Plan) -> Section:
         f"Allocated{which}: {start} before forward, {forward} after it, {backward} after backward.",
         *([] if plan.fleet else [f"First step: {units.memory(memory.first_step_peak_bytes)} (optimizer state is allocated last)."]),
         *(f"Includes {units.exact(size)} bytes of {what}." for what, size in beside.items() if size),
+        *([f"Saved tensors on the host: {units.memory(memory.host_bytes)}."] if memory.host_bytes else []),
     )
     return Section(
         "Peak memory of a training step",

@@ -131,7 +131,13 @@ def routed(t: Tape, kind: Experts, x: Tensor, weights: Tensor, indices: Tensor) 
         for w, inputs, outputs in ((w1, d, 2 * d_ff), (w2, d_ff, d)):
             flops = op.products(x, w, 2 * rows * inputs * outputs, "2 · rows · in · out")
             t.record("grouped_mm", [x, w], [], flops=flops, by=routed)
-        saved = [Saved(x, "input"), Saved(w1, "weight"), Saved(w2, "weight"), Saved(before, "gates and ups"), Saved(weights, "routing weights")]
+        saved = [
+            Saved(x, "input"),
+            Saved(w1, "weight"),
+            Saved(w2, "weight"),
+            Saved(before, "gates and ups"),
+            Saved(weights, "routing weights"),
+        ]
         saved += [Saved(place, "places of rows") for place in places]
         a_row = (d_ff + d) * BYTES[x.dtype]
         return t.record(
@@ -157,9 +163,7 @@ def cross_entropy(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
         made = t.tensor((), "float32")
     temporary = 13 * B * n + 8 - made.bytes  # the loss is summed last
     saved = [Saved(wide, "gradients of the logits")]
-    t.record(
-        "cross_entropy", [wide, ahead], [made], saved, temporary=temporary, backward_temporary=4 - wide.bytes, by=cross_entropy
-    )
+    t.record("cross_entropy", [wide, ahead], [made], saved, temporary=temporary, backward_temporary=4 - wide.bytes, by=cross_entropy)
     op.keep_alive(t, wide, logits, padded)
     return made
 

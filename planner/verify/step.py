@@ -22,6 +22,7 @@ from planner.verify.allocations import AllocationTracker, dtype_name
 from planner.verify.engine import backward
 from planner.verify.losses import loss_of
 from planner.verify.measured import CHECKPOINT, Measured, Phase, SavedStorage
+from planner.verify.offload import offloading
 from planner.verify.optimizers import Trainer, muon_names
 from planner.verify.parts import UnbuildableError
 
@@ -159,7 +160,8 @@ class Step:
     def forward(self) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return the loss, and the tensors that the program keeps until the step ends."""
         with autocast(self.training, self.device.type):
-            loss, output = self.loss(self.module, self.ids, self.targets)
+            with offloading(self.module) if self.training.offload_activations else nullcontext():
+                loss, output = self.loss(self.module, self.ids, self.targets)
             if self.training.gradient_accumulation > 1:
                 loss = loss / self.training.gradient_accumulation
         for module, name, tensor in self.states():

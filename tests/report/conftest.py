@@ -97,6 +97,7 @@ def plan() -> Plan:
             step_counters_bytes=0,
             average_bytes=0,
             buffers_bytes=0,
+            host_bytes=0,
         ),
         flops=Flops(MATMUL, (MATMUL, SIX_ND), {"attention": 20_000, "feed_forward": 10_000, "head": 2896}),
         shapes=(ShapeLine("ids", "token ids", (2, 8), "int64", 1), ShapeLine("logits", "logits", (2, 8, 104), "float32", 1)),

@@ -120,6 +120,10 @@ class Training:
         "none": "false no off"})
     recompute_every: int = key("Recompute only every n-th layer, as torchtitan's selective_ac_option.", "layers", default=1,
         only="recompute: full", quiet=True)
+    offload_activations: bool = key("Tensors of at least 1024 bytes that the model saves, without the LM head, are copied to the host "
+        "until the backward pass reads them; the result has their bytes on the host.", default=False, only="recompute: full; "
+        "implementation: pytorch or pytorch-eager or transformers or transformers-eager or torchtitan", quiet=True,
+        aliases="activation_offloading enable_activation_offloading activations_offloading")
     recompute_modules: RecomputeModules = group(kind=RecomputeModules, default=RecomputeModules())
     implementation: Implementation = key("Modeled implementation: PyTorch modules with fused attention (pytorch) or with matmul, softmax, "
         "matmul (pytorch-eager); the modules of Hugging Face transformers 5 with either (transformers, transformers-eager); the fused "

@@ -65,9 +65,7 @@ def solve_triangular(t: Tape, system: Tensor, right: Tensor) -> Tensor:
     made = op.like(t, right)
     saved = [Saved(system, "triangular system"), Saved(made, "solution")]
     flops = Flops(backward=2 * product(system.shape) * right.shape[-1])
-    return t.record(
-        "solve_triangular", [system, right], [made], saved, flops, backward_temporary=system.bytes, by=solve_triangular
-    )[0]
+    return t.record("solve_triangular", [system, right], [made], saved, flops, backward_temporary=system.bytes, by=solve_triangular)[0]
 
 
 def scores_of_pairs(t: Tape, k: Tensor, pairs: Tensor, moved: Size, x: Tensor) -> Tensor:
