@@ -73,6 +73,7 @@ def _settings(plans: Sequence[Plan]) -> Iterator[Line]:
     every = [
         {f"model.{key}": value for key, value in settings.model(plan.model).items()}
         | {f"training.{key}": value for key, value in settings.training(plan.training).items()}
+        | {f"{part}.{key}": value for part, values in settings.layout(plan.training).items() for key, value in values.items()}
         for plan in plans
     ]
     for key in dict.fromkeys(key for one in every for key in one):

@@ -46,6 +46,9 @@ def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check] = ("paramete
     if "config" in wanted and config:
         name, theirs = from_config.parameters(config)
         yield _rows(plan, "transformers", "params")(f"total, {name}", plan.parameters.total, theirs)
+    layout = scenario.training.layout
+    if layout and layout.cluster.devices > 1 and wanted - {"parameters", "transformers", "config"}:
+        raise CannotMeasureError("a step on several devices is not measured; remove cluster and layout to compare that of one device")
     if "device" in wanted:
         yield from compare_gpu(spec, scenario)
     yield from _compare_steps(plan, wanted, lambda: _small(spec, scenario))
