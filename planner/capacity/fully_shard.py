@@ -19,7 +19,7 @@ from planner.capacity.figures import ByteSum, Traffic, Weight
 from planner.capacity.optimizers import ElementBytes
 from planner.capacity.timeline import Change, Changes, Place
 from planner.spec.records import Layout, Training
-from planner.trace.decoder import HEAD, WHOLE, Trace
+from planner.trace.decoder import EMBEDDING, HEAD, WHOLE, Trace
 from planner.trace.sizes import Size, ceil_div, maximum, minimum
 from planner.trace.unsupported import UnsupportedError
 
@@ -88,7 +88,8 @@ def groups(forward: Trace, weights: Sequence[Weight[Size]], training: Training, 
     layout, each = training.layout, ElementBytes.by_recipe(training)
     assert layout is not None  # noqa: S101 - the weights are shared
     always, never = (layout.reshard_after_forward == kind for kind in ("always", "never"))
-    chosen = {"none": (), "titan": forward.units}.get(layout.shard_group, forward.units[1:-1])
+    layers = tuple(unit for unit in forward.units if unit.name not in (EMBEDDING, HEAD))
+    chosen = {"none": (), "titan": forward.units}.get(layout.shard_group, layers)
     inside = {number for unit in chosen for number in range(unit.first, unit.end)}
     every = [(weight, stored.gradient) for weight, stored in zip(weights, forward.parameters, strict=True)]
     rest = [one for number, one in enumerate(every) if number not in inside]
@@ -110,7 +111,7 @@ def groups(forward: Trace, weights: Sequence[Weight[Size]], training: Training, 
 
 def _group(weights: Sequence[tuple[Weight[Size], Size]], each: ElementBytes, shards: Size) -> Group:
     """Return the bytes of a group of weights, each with the elements of its gradient."""
-    elements, made = sum(weight.params for weight, _ in weights), sum(gradient * weight.copies for weight, gradient in weights)
+    made = sum(gradient * weight.copies for weight, gradient in weights)
     padded = sum(part(weight, shards, None).params for weight, _ in weights)
     low, stored = each.weight, each.master or each.weight
     reduced = each.gradient if each.master else low
@@ -118,7 +119,7 @@ def _group(weights: Sequence[tuple[Weight[Size], Size]], each: ElementBytes, sha
         copy=padded * low * (low != stored),
         gathered=padded * shards * low,
         gradients=made * low,
-        accumulated=made * low if low == reduced else elements * reduced,
+        accumulated=made * reduced,
         scatter=padded * shards * reduced,
         reduced=padded * reduced,
         shard=padded * stored,
@@ -163,6 +164,33 @@ def changes(groups: Groups, *, several: bool, replicas: bool) -> Changes:
     }
 
 
+def changes_of_microbatch(groups: Groups, *, first: bool) -> Changes:
+    """Return what happens in the backward pass of a pipeline's microbatch: no gradient is reduced.
+
+    If the dtype of reduction is another one, gradients are cast, or added to those of the ``first`` microbatch, and freed.
+    """
+    if groups.adds_in_place:
+        return {}
+    every = [(WHOLE, groups.root), *((unit.name, unit.group) for unit in groups.units)]
+    return {
+        Place(name, True, forward=False): [Change(group.accumulated if first else 0, "accumulate"), Change(-group.gradients, "accumulate")]
+        for name, group in every
+        if group
+    }
+
+
+def reduction(groups: Groups) -> list[Change]:
+    """Return what happens after the last microbatch of a pipeline: the weights are freed and the gradients reduced, the root's first."""
+    found: list[Change] = []
+    before: Size = 0
+    for group, copies in groups.counted:
+        found += _scatter(groups, group, before, several=True, keeps=False, added_last=False)
+        freed = group.gathered + group.accumulated - group.shard  # by each further copy
+        found.append(Change(-freed * (copies - 1), "reduce-scatter"))
+        before = group.scatter
+    return [*found, Change(-before, "reduce-scatter")]
+
+
 def _gather(group: Group, before: Size = 0) -> list[Change]:
     """Fill a group's buffer, free the one before, and copy the weights from the buffer."""
     why = "all-gather"
@@ -179,11 +207,11 @@ def _unshard(group: Group) -> list[Change]:
     return [Change(group.gathered, "unshard"), Change(-group.gathered, "unshard")]
 
 
-def _scatter(groups: Groups, group: Group, before: Size, *, several: bool, keeps: bool) -> list[Change]:
-    """Free the weights and the buffer scattered before, and reduce and scatter the gradients."""
+def _scatter(groups: Groups, group: Group, before: Size, *, several: bool, keeps: bool, added_last: bool = True) -> list[Change]:
+    """Free the weights and the buffer scattered before, and reduce and scatter the gradients, the last ones if they are not added yet."""
     why = "reduce-scatter"
     accumulated = group.accumulated if several else group.gradients
-    added = -group.gradients if several and not groups.adds_in_place else 0
+    added = -group.gradients if several and added_last and not groups.adds_in_place else 0
     cast = [Change(group.shard, why), Change(0 if keeps else -group.reduced, why)] if groups.casts else []
     freed, made = Change(added - group.gathered - before, "reshard"), Change(group.scatter, why)
     return [freed, made, Change(-accumulated, why), Change(group.reduced, why), *cast]

@@ -53,7 +53,8 @@ def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str
     if layout.pipeline_parallel > 1:
         found = {
             f"schedule {layout.schedule}": layout.schedule not in ("gpipe", "1f1b"),
-            f"data_parallel {kind}": layout.data_degree > 1,
+            f"data_parallel {kind}": layout.data_degree > 1 and kind != "fsdp",
+            f"reshard_after_forward {layout.reshard_after_forward}": layout.data_degree > 1 and layout.reshard_after_forward != "never",
             "loss cross_entropy": training.loss == "cross_entropy",
         }
         yield from (f"{what} with pipeline_parallel" for what, is_set in found.items() if is_set)

@@ -7,8 +7,6 @@ schedules.py): GPipe runs all microbatches forward first; 1F1B as many as there 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from planner.capacity.timeline import MemoryTimeline
 from planner.spec.records import Layout
 from planner.trace.decoder import Piped
@@ -23,15 +21,16 @@ def in_flight(layout: Layout, stage: Stage, microbatches: int) -> int:
     return microbatches if layout.schedule == "gpipe" else min(microbatches, stage.of - stage.number)
 
 
-def step(walk: Callable[..., MemoryTimeline], piped: Piped, flying: int, microbatches: int, gradients: Size) -> MemoryTimeline:
+def step(
+    first: MemoryTimeline, again: MemoryTimeline, piped: Piped, flying: int, microbatches: int, gradients: Size, weights: Size = 0
+) -> MemoryTimeline:
     """Return the timeline of a step of ``microbatches``, with the samples that may be its peak.
 
-    ``walk`` runs one microbatch, adding to gradients that exist or not. The gradient that a stage sends last lives until it sends the next,
-    and the losses of microbatches until the step ends.
+    ``first`` and ``again`` are those of one microbatch without gradients and with them. ``weights`` are gathered through the step. The
+    gradient that a stage sends last lives until it sends the next, and the losses of microbatches until the step ends.
     """
-    first, again = walk(preallocated=False), walk(preallocated=True)
     each = first.after_forward
-    others = (flying - 1) * each
+    others = (flying - 1) * each + weights
     whole = MemoryTimeline(changes=[others, *first.changes], of_forward=1 + first.of_forward)
     whole.samples = [sample._replace(changes=1 + sample.changes) for sample in first.samples]
     forward = [sample for sample in whole.samples if sample.phase != "backward"]

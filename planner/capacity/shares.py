@@ -6,7 +6,7 @@ torch/csrc/distributed/c10d/reducer.cpp (DDP), torch/distributed/optim/zero_redu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapreplace
 from types import MappingProxyType
@@ -16,13 +16,27 @@ from planner.capacity.figures import Traffic, Weight
 from planner.capacity.optimizers import ElementBytes
 from planner.capacity.pipeline import in_flight
 from planner.capacity.states import States, states
-from planner.capacity.timeline import Changes
+from planner.capacity.timeline import Change, Changes
 from planner.capacity.traffic import traffic
 from planner.spec.precision import separate_gradients
 from planner.spec.records import Layout, Training
 from planner.trace.decoder import Piped, Trace
 from planner.trace.sizes import Size, maximum, product
 from planner.trace.tape import operations
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The whole weights and gradients of a stage, from its first microbatch until the last one has run, and their reduction then.
+
+    ``first``: what happens in the backward pass of the first microbatch. ``adds_in_place``: gradients accumulate in its dtype.
+    """
+
+    weights: Size
+    gradients: Size
+    first: Changes
+    adds_in_place: bool
+    reduction: Sequence[Change]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +60,7 @@ class Share:
     which: str = "any of the equal devices"
     updating: Size = 0
     in_flight: int = 1  # microbatches of a pipeline's stage
+    gathered: Gathered | None = None  # if a pipeline's stage shares its weights
 
 
 def share(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, number: int | None = None) -> Share:
@@ -171,6 +186,9 @@ def fully_sharded(forward: Trace, weights: tuple[Weight[Size], ...], training: T
     )
     several = training.gradient_accumulation > 1
     groups = fully_shard.groups(forward, weights, training, shards)
+    if forward.piped:
+        sent = (*fully_shard.traffic(groups, 1, layout), *traffic(forward.nodes, training))
+        return _piped(forward.piped, _sharded_stage(groups, Share(own, mine, 0, False, stored=padded, traffic=sent)), training)
     changes = fully_shard.changes(groups, several=several, replicas=replicas)
     inside = traffic(forward.nodes, training)
     held = sum(group.accumulated * copies for group, copies in groups.counted) if several else 0
@@ -178,3 +196,11 @@ def fully_sharded(forward: Trace, weights: tuple[Weight[Size], ...], training: T
     sent = fully_shard.traffic(groups, training.gradient_accumulation, layout)
     which = f"shard {number % shards} of {shards}: the first ones have the most rows of uneven weights"
     return Share(own, mine, held, several and groups.adds_in_place, False, changes, padded, buffers, (*sent, *inside), which)
+
+
+def _sharded_stage(groups: fully_shard.Groups, share: Share) -> Share:
+    """Return the share of a stage under FSDP2, which keeps weights and gradients whole while microbatches run."""
+    weights, gradients = (sum(getattr(group, size) * copies for group, copies in groups.counted) for size in ("gathered", "accumulated"))
+    first, later = (fully_shard.changes_of_microbatch(groups, first=is_first) for is_first in (True, False))
+    whole = Gathered(weights, gradients, first, groups.adds_in_place, fully_shard.reduction(groups))
+    return replace(share, changes=later, gathered=whole, buffers=(("gathered weights", weights), ("whole gradients", gradients)))

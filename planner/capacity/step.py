@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,7 +16,7 @@ from planner.capacity.timeline import PASSES, MemoryTimeline
 from planner.capacity.update import alone, not_modeled, update_temporaries
 from planner.spec.precision import AVERAGES, BYTES, RECIPES
 from planner.spec.records import Training
-from planner.trace.decoder import Trace
+from planner.trace.decoder import Piped, Trace
 from planner.trace.sizes import Size, ceil_div, maximum, product
 
 ALLOCATION_BLOCK = 512  # bytes: kMinBlockSize of PyTorch's c10/cuda/CUDACachingAllocator
@@ -63,8 +63,7 @@ def step(forward: Trace, share: Share, training: Training) -> Step:
     walk = partial(trace_memory, forward.nodes, preallocated=preallocated, released=share.released, block=block, changes=share.changes)
     walk = partial(walk, offload=training.offload_activations)
     if forward.piped:
-        passes, flying = partial(walk, output=forward.piped.output), share.in_flight
-        walked = first = pipeline.step(passes, forward.piped, flying, training.gradient_accumulation, states.gradients)
+        walked = first = _of_stage(walk, forward.piped, share, training.gradient_accumulation)
     else:
         walked = first = walk(updates=_updates_in_backward(forward, weights, training, creating=False))
     if training.optimizer_in_backward:
@@ -73,6 +72,22 @@ def step(forward: Trace, share: Share, training: Training) -> Step:
     later, earliest = update_temporaries(forward.stacks, weights, training, states.optimizer - states.paged + states.step_counters)
     temporaries = share.updating + maximum(later, average), share.updating + maximum(earliest, average)
     return Step(walked, first, start, stateless, f"{training.optimizer} step", temporaries)
+
+
+def _of_stage(walk: Callable[..., MemoryTimeline], piped: Piped, share: Share, microbatches: int) -> MemoryTimeline:
+    """Return the timeline of the step of a pipeline's stage."""
+    whole = share.gathered
+    if whole is None:
+        first, again = (walk(preallocated=exist, output=piped.output) for exist in (False, True))
+        return pipeline.step(first, again, piped, share.in_flight, microbatches, share.states.gradients)
+    first = walk(preallocated=False, output=piped.output, changes=whole.first)
+    again = walk(preallocated=whole.adds_in_place, output=piped.output)
+    made = pipeline.step(first, again, piped, share.in_flight, microbatches, whole.gradients, whole.weights)
+    made.add(whole.weights)
+    for change in whole.reduction:
+        made.add(change.bytes)
+        made.sample("backward", change.why)
+    return made
 
 
 def not_counted(training: Training) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from planner.capacity.figures import Traffic
+from planner.capacity.optimizers import ElementBytes
 from planner.spec.records import Training
 from planner.trace.sizes import Size
 from planner.trace.tape import Checkpoint, Node, Operation, Repeat
@@ -16,8 +17,9 @@ def traffic(nodes: Iterable[Node], training: Training) -> tuple[Traffic[Size], .
     layout = training.layout
     tensor, stage = (layout.tensor_parallel, layout.cluster.devices // layout.pipeline_parallel) if layout else (1, 1)
     each, once = _sent(nodes, ("forward", "backward")), _sent(nodes, ("step",))
-    passes = training.gradient_accumulation
-    total = {name: each.get(name, 0) * passes + once.get(name, 0) for name in (*each, *once)}
+    passes, of = training.gradient_accumulation, ElementBytes.by_recipe(training)
+    wider = of.gradient // of.weight if of.master and passes > 1 else 1  # passes add up in the dtype of reduction
+    total = {name: each.get(name, 0) * passes + once.get(name, 0) * wider for name in (*each, *once)}
     return tuple(Traffic(name, size, 2 * stage if name in ("send", "receive") else tensor) for name, size in total.items())
 
 

@@ -132,6 +132,7 @@ def _trace_of_stage(t: Tape, model: Model, stage: Stage) -> Trace:
     with t.at("", "inputs"):
         ids, targets = (t.tensor((B, n), "int64", needs_grad=False) for _ in range(2))
     with t.at("model"):
+        t.boundary(WHOLE, starts=True)
         if stage.first:
             table, project_in = _tables(t, model, 0)
             x = _embedded(t, model, _look_up(t, table, project_in, ids), [])

@@ -81,7 +81,7 @@ def figures(case: dict[str, str]) -> dict[str, Size]:
     """Return the planned values of the table's columns."""
     model, training = setting(case)
     pp, each = int(case["pp"]), int(case["tp"])
-    forward = trace(model, training, stages(model, pp)[int(case["rank"]) // each] if pp > 1 else None)
+    forward = trace(model, training, stages(model, pp)[int(case["rank"]) // (each * int(case["dp"]))] if pp > 1 else None)
     weights = parameters(forward).weights
     held = share(forward, weights, training, int(case["rank"]) // each)
     used = memory(forward, held, training)
