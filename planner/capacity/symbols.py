@@ -83,6 +83,7 @@ def symbolize(model: Model, training: Training) -> SymbolicModel:
     vocab_size = names.name("V", model.vocab_size)
     runs = tuple(replace(run, layers=tuple(_layer(layer, names) for layer in run.layers)) for run in model.runs)
     n_layers = names.name("n_layers", model.n_layers)
+    rotates = any(layer.positions.type == "rope" for run in model.runs for layer in run.layers) or model.positions.type != "rope"
     if len(runs) == 1 and len(runs[0].layers) == 1:
         runs = (replace(runs[0], count=n_layers),)
     else:
@@ -95,7 +96,7 @@ def symbolize(model: Model, training: Training) -> SymbolicModel:
         d_model=names.name("d_model", model.d_model),
         n_layers=n_layers,
         runs=runs,
-        positions=replace(model.positions, rotary_dim=0),  # the layers have it
+        positions=replace(model.positions, rotary_dim=0 if rotates else names.name("rotary_dim", model.positions.rotary_dim)),
         model_type=_class(model, training),
     )
     return SymbolicModel(model, training, names.values, names.choices)

@@ -213,9 +213,10 @@ def _layer_positions(settings: Settings) -> Positions:
 
 
 def _embedded_positions(settings: Settings) -> Positions:
-    """Return the positions as the embedding sees them, to which rotary_dim is nothing."""
+    """Return the positions of the model: rotary ones also if no layer has attention, since the model still makes cosines and sines."""
     try:
-        return _layer_positions(settings)
+        made = _layer_positions(settings)
+        return positions(settings) if made.type == "none" and settings.get("positions.type") == "rope" else made
     except Unresolved:  # rope whose heads only the runs describe
         return Positions(settings.get("positions.type"))
 

@@ -20,6 +20,8 @@ class PositionTables:
     def __init__(self, t: Tape, model: Model, B: Size, n: Size) -> None:
         layers = [layer for run in model.runs for layer in run.layers]
         rotary = dict.fromkeys(frequencies(t, layer) for layer in layers if layer.positions.type == "rope")
+        if not rotary and model.positions.type == "rope" and t.implementation.constant_buffers:
+            rotary = {(model.positions.rotary_dim, False): None}
         heads = dict.fromkeys(layer.attention.n_heads for layer in layers if layer.attention and layer.positions.type == "alibi")
         self.one_mask = t.modules.mask_buffer == "layer"  # the buffers have the windows
         windows = dict.fromkeys(self.window(layer) for layer in layers if attends(layer))
