@@ -55,6 +55,8 @@ MIXERS: dict[str, dict[str, Any]] = {
 TRAINING = {"batch_size": 3, "sequence_length": 16, "tokens": 4800, "dropout": 0.1}
 EAGER = {"implementation": "pytorch-eager"}
 CORE = {"implementation": "megatron-core", "precision": "bf16-master", "recompute": "selective"}
+GATED = {"norm": {"type": "rmsnorm"}, "feed_forward": {"type": "gated", "activation": "silu", "bias": False}}
+LIGER = {"implementation": "transformers"}
 # Models and training settings that together use every part.
 BASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "GPT-2": (DENSE | {"n_layers": 2, "positions": {"type": "learned", "offset": 2}}, {}),
@@ -99,6 +101,22 @@ BASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "experts": (DENSE | {"n_layers": 2, "experts": EXPERTS}, {"optimizer": "muon"}),
     "Adafactor of transformers": (DENSE | ROPE | {"n_layers": 1}, {"implementation": "transformers", "optimizer": "adafactor"}),
     "paged": (DENSE | {"n_layers": 1, "extra": [{"name": "a", "shape": [100_000]}]}, {"optimizer": "ademamix"}),
+    "liger": (
+        DENSE | ROPE | GATED | {"n_layers": 1, "model_type": "llama"},
+        LIGER | {"liger": {"rope": True, "rms_norm": True, "swiglu": True, "fused_linear_cross_entropy": True}},
+    ),
+    "liger with logits": (
+        DENSE | ROPE | GATED | {"n_layers": 1, "model_type": "llama"},
+        LIGER | {"liger": {"cross_entropy": True, "fused_linear_cross_entropy": False}},
+    ),
+    "liger, GeGLU": (
+        DENSE | ROPE | GATED | {"n_layers": 1, "model_type": "gemma", "feed_forward": {"type": "gated", "activation": "gelu_tanh"}},
+        LIGER | {"liger": {"geglu": True}},
+    ),
+    "liger, squared ReLU": (
+        DENSE | ROPE | {"n_layers": 1, "model_type": "nemotron", "feed_forward": {"activation": "relu_squared"}},
+        LIGER | {"liger": {"relu_squared": True}},
+    ),
     "latent attention": (DENSE | ROPE | {"n_layers": 2, "mixer": "latent_attention", "latent_attention": LATENT}, {}),
     "latent attention without positions": (
         DENSE

@@ -27,8 +27,9 @@ from unittest import mock
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # the package of this checkout
 
+from planner.spec.liger import SWITCHES  # noqa: E402
 from planner.spec.records import Training  # noqa: E402
-from planner.trace.liger import MULTIPROCESSORS, SWITCHES  # noqa: E402
+from planner.trace.liger import MULTIPROCESSORS  # noqa: E402
 from tools import measure  # noqa: E402
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def simulated() -> Iterator[Any]:
 
     def balanced(chosen: torch.Tensor, experts: int) -> tuple[torch.Tensor, ...]:
         """Return the places of rows with tiles of a balanced load, which are data."""
-        tiles = experts * -(-(-(-chosen.numel() // experts)) // fused_moe.BLOCK_M_TOKEN)
+        rows = -(-chosen.numel() // experts)
+        tiles = experts * -(-rows // fused_moe.BLOCK_M_TOKEN)
         return (*route(chosen, experts)[:-2], *(torch.empty(tiles, dtype=torch.int32, device=chosen.device) for _ in range(2)))
 
     def addmm(_: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *__: object, **___: object) -> int:

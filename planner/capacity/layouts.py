@@ -39,6 +39,7 @@ def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str
     found = {
         "layout.data_parallel zero2": kind == "zero2",
         f"layout.offload {layout.offload}": layout.offload != "none",
+        "training.liger with several devices": training.liger is not None,
         f"implementation {training.implementation} with several devices": training.implementation in ("megatron", "megatron-core"),
         "model.prediction with several devices": model.prediction,
         f"precision {training.precision} with data_parallel {kind}": master and kind not in ("fsdp", "hsdp"),

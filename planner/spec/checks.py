@@ -285,7 +285,7 @@ def capped_logits(settings: Settings, document: Document) -> Problems:
 
 
 def liger(settings: Settings, document: Document) -> Problems:
-    """The kernels of liger-kernel run on a GPU, in the classes that it supports; its losses replace the model's own."""
+    """Kernels of liger-kernel are for GPUs and the classes that it supports; its losses replace the model's own."""
     chosen, kind = liger_of(settings), document.model.written("model_type")
     if chosen is None:
         return

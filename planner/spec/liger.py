@@ -27,10 +27,16 @@ def _class(*kernels: str, in_place: bool = True) -> Switches:
     return Switches(supported, supported - {"cross_entropy"}, in_place)
 
 
+def without_loss(of: Switches) -> Switches:
+    """Return the switches of a class without ``cross_entropy``, which replaces a name that the class does not use."""
+    return Switches(of.supported - {"cross_entropy"}, of.default, of.in_place)
+
+
 AS_LLAMA = _class("rope", "rms_norm", "swiglu")
 OF_GRANITE = AS_LLAMA.supported - {"fused_linear_cross_entropy"}
 SWITCHES: dict[ModelType, Switches] = {
-    **dict.fromkeys(("hunyuan_v1_dense", "llama", "ministral", "mistral", "phi3", "qwen2", "qwen3", "smollm3"), AS_LLAMA),
+    **dict.fromkeys(("hunyuan_v1_dense", "llama", "phi3", "qwen2", "qwen3", "smollm3"), AS_LLAMA),
+    **dict.fromkeys(("ministral", "mistral"), without_loss(AS_LLAMA)),
     **dict.fromkeys(("hunyuan_v1_moe", "mixtral", "qwen3_moe"), AS_LLAMA),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3"), _class("rms_norm", "swiglu")),
     "gemma": _class("rope", "rms_norm", "geglu"),
@@ -38,7 +44,7 @@ SWITCHES: dict[ModelType, Switches] = {
     "glm4": _class("rms_norm", "swiglu", in_place=False),
     "gpt_oss": _class("rope", "rms_norm"),
     "granite": Switches(OF_GRANITE, OF_GRANITE),
-    "nemotron": _class("relu_squared"),
+    "nemotron": without_loss(_class("relu_squared")),
     **dict.fromkeys(("exaone4", "olmo2", "olmo3"), _class("rope", "rms_norm", "swiglu", in_place=False)),
 }
 ONLY_EXPERTS: frozenset[ModelType] = frozenset({"hunyuan_v1_moe", "mixtral", "qwen3_moe"})  # whose other feed-forwards stay as they are

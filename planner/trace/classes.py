@@ -84,6 +84,7 @@ class ModelClass:
     runs_all_experts: bool = False  # on all tokens, in batched products
     gelu_backward_in_parts: bool = False  # the derivative of GELU is written out operator by operator
     swaps_before_cast: bool = False  # swaps the halves before it casts them
+    normalizes_transposed: bool = False  # normalizes queries and keys after it transposes them
     normalizes_rotated: bool = False  # normalizes rotated queries and keys after rotation, without a weight if the spec has no qk_norm
     normalizes_values: bool = False  # values have a norm without a weight
     gates_first: bool = False  # the output gate is projected before queries, keys and values
@@ -110,7 +111,7 @@ class ModelClass:
 
 
 AS_LLAMA: tuple[ModelType, ...] = (
-    "arcee", "axk1", "bitnet", "deepseek_v3", "deepseek_v32", "diffllama", "exaone", "exaone4", "exaone_moe", "gemma", "glm4_moe_lite",
+    "arcee", "axk1", "bitnet", "deepseek_v3", "deepseek_v32", "diffllama", "exaone", "exaone_moe", "gemma", "glm4_moe_lite",
     "granite", "hyperclovax", "internlm3", "iquestcoder", "jais2", "llama", "mistral", "mixtral", "qwen2", "sarvam_mla", "smollm3",
     "solar_open", "youtu",
 )  # fmt: skip
@@ -190,7 +191,8 @@ CLASSES: dict[ModelType, ModelClass] = {
         normalizes_each=True,
     ),
     "flex_olmo": ModelClass(scales_in_float32=True, tables_in_float32=True, normalizes_each=True),
-    "gemma3_text": ModelClass(both_masks=True, tables_per_window=True),
+    "exaone4": ModelClass(normalizes_transposed=True),
+    "gemma3_text": ModelClass(both_masks=True, tables_per_window=True, normalizes_transposed=True),
     "gemma3n_text": ModelClass(
         both_masks=True,
         scales_in_float32=True,

@@ -1,8 +1,8 @@
 """The kernels of liger-kernel under ``implementation: transformers``.
 
-Read from liger-kernel 0.8.5 (planner/spec/liger.py has its classes and switches): ops/rms_norm.py, ops/rope.py, ops/swiglu.py,
-ops/geglu.py, ops/relu_squared.py, ops/cross_entropy.py, ops/fused_linear_cross_entropy.py, ops/fused_moe.py. The modules are replaced before
-the model is built, and the Triton kernels run, as on an A100 or H100.
+Read from liger-kernel 0.8.5: ops/rms_norm.py, ops/rope.py, ops/swiglu.py, ops/geglu.py, ops/relu_squared.py, ops/cross_entropy.py,
+ops/fused_linear_cross_entropy.py, ops/fused_moe.py. ``planner.spec.liger`` has the classes and switches. The kernels replace those of the
+modules before the model is built.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from planner.spec.liger import ONLY_EXPERTS, SWITCHES, switches_on
 from planner.spec.precision import BYTES
 from planner.spec.records import Activation, Experts, Norm, Training
 from planner.trace import primitives as op
-from planner.trace import pytorch, transformers
+from planner.trace import transformers
 from planner.trace.classes import modeled_class
 from planner.trace.experts import active_share, routed_rows
 from planner.trace.implementation import Implementation
@@ -36,6 +36,8 @@ def applied(base: Implementation, model: records.Model, training: Training) -> I
     """Return an implementation of transformers with the kernels of ``training.liger`` in place of its own."""
     if training.liger is None:
         return base
+    if model.head_bias:
+        raise UnsupportedError("training.liger is not modeled for an LM head with a bias")
     kind = modeled_class(model)
     try:
         on = switches_on(kind, training.liger)
@@ -61,7 +63,7 @@ def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | N
     """
     if kind.type != "rmsnorm" or weight is None:
         return transformers.norm(t, x, kind, weight, bias)
-    transposed = t.modules.normalizes_rotated and len(x.shape) == HEADS
+    transposed = len(x.shape) == HEADS and (t.modules.normalizes_rotated or t.modules.normalizes_transposed)
     x = op.contiguous(t, x, exceeds_one(x.shape[1]) * exceeds_one(x.shape[2]) if transposed else is_slice(x))
     root = t.tensor(x.shape[:-1], "float32", needs_grad=False)
     saved = [Saved(x, "input"), Saved(weight, "weight"), Saved(root, "reciprocal RMS")]
@@ -82,13 +84,13 @@ def generation(t: Tape) -> str:
 
 
 def rotate_both(t: Tape, q: Tensor, k: Tensor, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Rotate queries and keys in place, and backward their gradients. Slices of a fused projection are copied first. Saves the tables."""
+    """Rotate queries and keys in place, and backward their gradients. Others than token by token are copied first. Saves the tables."""
     return rotated(t, q, tables), rotated(t, k, tables)
 
 
 def rotated(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
     """Rotate x [B, heads, n, h] in place."""
-    x = op.contiguous(t, x, is_slice(x))
+    x = op.contiguous(t, x, exceeds_one(x.shape[1]) * exceeds_one(x.shape[2]) if x.by_head else is_slice(x))
     made = x.view(*x.shape)
     saved = [Saved(table, what) for table, what in zip(tables, ("cosines", "sines"), strict=True)]
     return t.record("rope", [x, *tables], [made], saved, passes_gradient=True, views_gradient=True, by=rotated)[0]
@@ -106,6 +108,8 @@ def activation(t: Tape, name: Activation, x: Tensor) -> Tensor:
 
 def gated(t: Tape, name: Activation, gate: Tensor, up: Callable[[], Tensor]) -> Tensor:
     """Return activation(gate) · up in one kernel. Halves of one projection are copied first. Saves both, and backward overwrites them."""
+    if not name.startswith(("silu", "gelu")):
+        raise UnsupportedError(f"liger-kernel has no gated feed-forward with activation {name}; choose another training.liger")
     a, b = (op.contiguous(t, x, is_slice(x)) for x in (gate, up()))
     saved = [Saved(a, "gate"), Saved(b, "up")]
     return t.record(f"{name} gate", [a, b], [op.like(t, a)], saved, backward_temporary=-a.bytes - b.bytes, by=gated)[0]
@@ -172,8 +176,8 @@ def linear_cross_entropy(t: Tape, x: Tensor, w: Tensor, targets: Tensor) -> Tens
     """Apply the LM head w [V, d] to x [B, n, d] and take the cross entropy, in chunks of about rows · d / V rows, a power of two.
 
     The forward pass also computes the gradients of x and w, in their dtypes, and saves them instead of the logits; backward returns them.
-    2·rows·d·V FLOPs for the logits and for each gradient, all in the forward pass. Temporary: one chunk's logits, in the dtype of the product,
-    a loss and a byte per row, in float32 the product that is added to w's gradient, and under autocast casts: of a chunk of x, of w
+    2·rows·d·V FLOPs for the logits and for each gradient, all in the forward pass. Temporary: one chunk's logits, in the product's dtype, a
+    loss and a byte per row, in float32 the product that is added to w's gradient, and under autocast casts: of a chunk of x, of w
     (cached), and of the transposed w for each chunk.
     """
     B, n, d = x.shape

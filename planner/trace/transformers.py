@@ -154,7 +154,7 @@ def turn(t: Tape, x: Tensor, part: Tensor, tables: tuple[Tensor, Tensor]) -> Ten
 def joined(t: Tape, turned: Tensor, rest: Tensor | None) -> Tensor:
     """Return rotated channels, concatenated with the rest if there is one, which makes heads contiguous."""
     made = op.cat(t, turned, rest) if rest else turned
-    made.by_head = rest is not None and not t.modules.stored_tables
+    made.by_head = turned.by_head or (rest is not None and not t.modules.stored_tables)
     return made
 
 

@@ -20,6 +20,8 @@ from planner.trace.sizes import (
     exceeds_one,
     maximum,
     minimum,
+    power_of_two,
+    structure,
     symbol,
     symbols,
     text,
@@ -39,6 +41,7 @@ FORMULAS: list[Callable[[Size, Size, Size], Size]] = [
     lambda B, n, d: minimum(n, 512) * maximum(B, d, 4) - minimum(n, n),
     lambda B, n, d: exceeds_one(B) * exceeds_one(n) * d + (1 - exceeds_one(B * n)),
     lambda B, n, d: ceil_div(B * n + 1, d) * (n // B),
+    lambda B, n, d: power_of_two(ceil_div(B * n, d)) * d,
 ]
 SIZES = st.integers(min_value=1, max_value=10**12)
 
@@ -115,3 +118,7 @@ def test_choices_are_noted_and_can_be_the_same_for_other_values() -> None:
 
 def test_the_common_part_has_the_smallest_multiple_of_each_term() -> None:
     assert common_part([3 * B * n + d, 2 * B * n + 4 * d]) == 2 * B * n + d
+
+
+def test_a_power_of_two_is_not_less_than_the_size() -> None:
+    assert [power_of_two(size) for size in (1, 2, 3, 4, 5, 2**31, 2**31 + 1)] == [1, 2, 4, 4, 8, 2**31, 2**32]
