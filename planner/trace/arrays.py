@@ -67,7 +67,9 @@ class Points:
             return self.values[factor]
         if factor not in self.results:
             helper, arguments = factor
-            self.results[factor] = self.maximum(arguments) if helper == "maximum" else ON_ARRAYS[helper](*map(self.evaluate, arguments))
+            made = self.maximum(arguments) if helper == "maximum" else ON_ARRAYS[helper](*map(self.evaluate, arguments))
+            fits = helper == "power_of_two" and self.bound_of(factor) <= INT64_MAX
+            self.results[factor] = made.astype(np.int64) if fits else made
         return self.results[factor]
 
     def maximum(self, sizes: Sequence[Size]) -> NDArray[Any]:
