@@ -71,7 +71,7 @@ UNKNOWN = """\
   equal (`tests/trace/test_megatron_core.py`). Other parts are modeled from the source.
 - The Triton kernels of liger-kernel, which write to tensors that its Python code allocates. That code of 0.8.5 was measured on fake tensors
   of a simulated A100 for 23 classes, with all switches and with each alone (`tools/measure_liger.py`): parameters, saved and allocated
-  bytes, and FLOPs of PyTorch's operators are equal in 348 steps, peaks in 332; the largest difference of a peak is 1.2 %.
+  bytes, and FLOPs of PyTorch's operators are equal in 348 steps, peaks in 336; the largest difference of a peak is 1.2 %.
 - Other kernels, drivers and releases. `planner verify SPEC --all` measures your installed PyTorch.
 - Model quality."""
 

@@ -23,8 +23,19 @@ COLUMNS = ("model_type", "attention", "precision", "recompute", "window", *GROUP
 ATTENTION: dict[str, Implementation] = {"sdpa": "transformers", "eager": "transformers-eager"}
 PRECISIONS: tuple[Precision, ...] = ("bf16", "bf16-autocast", "fp32")
 # Settings that measured steps vary or do not depend on.
-VARIED = {"batch_size", "sequence_length", "precision", "recompute", "implementation", "tokens", "flops_convention", "reserve_bytes", "liger"}
+VARIED = {
+    "batch_size",
+    "sequence_length",
+    "precision",
+    "recompute",
+    "implementation",
+    "tokens",
+    "flops_convention",
+    "reserve_bytes",
+    "liger",
+}
 # tests/capacity/test_liger_steps.py, for all classes that liger-kernel supports; peaks of other steps are at most 1.2 % too low.
+LIGER_RAN = ", the Python of liger-kernel without its Triton kernels"
 WITH_LIGER = "parameters, saved and allocated bytes, and FLOPs of PyTorch's operators equal, and the peak in 95 % of such steps"
 LABELS = {"params": "parameters", "saved": "saved bytes", "allocated": "allocated bytes", "flops": "FLOPs", "peak": "peak"}
 
@@ -100,7 +111,7 @@ def _of_class(model: Model, training: Training) -> Accuracy:
     if row["reason"]:
         return Accuracy(f"{named} was not measured with {setting}; {row['reason']}", equal=False)
     counted = f"; {OF_CONVOLUTIONS}" if convolves(model) else ""
-    figures, runs = (in_words(row), "") if training.liger is None else (WITH_LIGER, ", the Python of liger-kernel without its Triton kernels")
+    figures, runs = (in_words(row), "") if training.liger is None else (WITH_LIGER, LIGER_RAN)
     text = f"a small model of {named} was measured on a simulated A100 ({setting}{runs}): {figures}{counted}"
     if beyond:
         return Accuracy(f"{text}; not measured with {', '.join(beyond)}", equal=False)

@@ -21,7 +21,6 @@ from planner.trace.sizes import (
     maximum,
     minimum,
     power_of_two,
-    structure,
     symbol,
     symbols,
     text,
