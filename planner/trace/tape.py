@@ -359,6 +359,11 @@ class Tape:
         return self.training.layout is not None and self.training.layout.pipeline_parallel > 1
 
     @property
+    def fused_mixers(self) -> bool:
+        """Whether mixers run the kernels of their authors, for which packages must be installed beside transformers."""
+        return not self.implementation.plain_mixers or self.training.mixer_kernels == "fused"
+
+    @property
     def recomputes_attention(self) -> bool:
         """Whether the inside of attention is recomputed alone."""
         return self.recomputes("core_attn") and not self.implementation.saved_outputs

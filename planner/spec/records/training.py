@@ -16,6 +16,7 @@ Optimizer = Literal[
 ]  # fmt: skip
 Recompute = Literal["none", "selective", "full"]
 AttentionKernel = Literal["auto", "flash", "efficient", "cudnn", "math"]
+MixerKernels = Literal["plain", "fused"]
 Device = Literal["a100", "h100", "cpu"]
 Loss = Literal["default", "cross_entropy", "cross_entropy_shifted", "linear_cross_entropy", "linear_cross_entropy_chunked",
     "cross_entropy_float32"]  # fmt: skip
@@ -141,6 +142,10 @@ class Training:
         only=_CORE, quiet=True)
     mask_in_data_loader: bool = key("The data loader makes an attention mask [B, 1, n, n], one byte per element, which attention does not "
         "need.", default=True, only=_CORE, quiet=True, aliases="create_attention_mask_in_dataloader")
+    mixer_kernels: MixerKernels = key("Kernels of mixers other than attention. plain: PyTorch's operators, which transformers runs without "
+        "further packages; fused: those of mamba_ssm, causal_conv1d and flash-linear-attention, which it runs where they are installed. "
+        "Other implementations always run the latter.", default="plain", only="implementation: transformers or transformers-eager",
+        quiet=True)
     liger: Liger | None = group("Kernels of liger-kernel 0.8: true for the package's defaults for the model's class, or a mapping of its "
         "switches, in which an omitted switch has that default.", kind=Liger, form="boolean", default=None, derived="false",
         only="implementation: transformers or transformers-eager",

@@ -1,4 +1,4 @@
-"""Mamba-1: the selective scan, as one kernel or as transformers' plain path.
+"""Mamba-1: transformers' plain path. ``fused_mamba`` has the kernels of its authors.
 
 Read from transformers 5.24: models/jamba/modeling_jamba.py, models/falcon_mamba/modeling_falcon_mamba.py.
 """
@@ -9,7 +9,8 @@ from planner.spec import records
 from planner.spec.precision import Dtype
 from planner.trace import primitives as op
 from planner.trace.blocks import linear, norm
-from planner.trace.mixers.operators import convolution, exp, rows_of_channels, scan, softplus
+from planner.trace.mixers import fused_mamba
+from planner.trace.mixers.operators import convolution, exp, rows_of_channels, softplus
 from planner.trace.sizes import product
 from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
@@ -22,24 +23,21 @@ def mamba(t: Tape, kind: records.Mamba, x: Tensor) -> Tensor:
     """Mamba-1: in (x, z), convolution, dt, B and C from x, selective scan, out."""
     B, n, d = x.shape
     inner, state, rank = kind.d_inner, kind.d_state, kind.dt_rank
-    plain = t.implementation.plain_mixers
     with t.at("mamba", "ssm"):
         both = linear(t, x, 2 * inner, "in_proj", bias=kind.bias)
         a = t.weight("A_log", (inner, state), "decay: inner · state")
-        rate = op.neg(t, exp(t, op.cast(t, a, "float32"))) if plain else a
-        u, z = op.split(t, both, (B, n, inner), (B, n, inner))
-        u = convolution(t, u, kind.d_conv, bias=kind.conv_bias)
-        selected = linear(t, rows_of_channels(t, u) if plain else u, rank + 2 * state, "x_proj", bias=False)
-        dt, b, c = op.split(t, selected, (B, n, rank), (B, n, state), (B, n, state))
-        dt, b, c = (selected_norm(t, kind, part, name) for part, name in ((dt, "dt"), (b, "b"), (c, "c")))
+        rate = op.neg(t, exp(t, op.cast(t, a, "float32")))
         if t.modules.normalizes_selected:
             for name, width in (("dt", inner), ("b", state), ("c", state)):
                 t.buffer(f"{name}_layernorm.weight", (width,), t.precision.weights)
+        if t.fused_mixers:
+            return (fused_mamba.one_by_one if kind.norms else fused_mamba.inner_function)(t, kind, x, both, rate)
+        u, z = op.split(t, both, (B, n, inner), (B, n, inner))
+        u = convolution(t, u, kind.d_conv, bias=kind.conv_bias)
+        selected = linear(t, rows_of_channels(t, u), rank + 2 * state, "x_proj", bias=False)
+        dt, b, c = op.split(t, selected, (B, n, rank), (B, n, state), (B, n, state))
+        dt, b, c = (selected_norm(t, kind, part, name) for part, name in ((dt, "dt"), (b, "b"), (c, "c")))
         skip = t.weight("D", (inner,), "skip: inner")
-        if not plain:
-            dt = linear(t, dt, inner, "dt_proj", bias=True)
-            y = scan(t, "selective_scan", [u, dt, rate, b, c, skip, z], (B, n, inner))
-            return linear(t, y, d, "out_proj", bias=kind.bias)
         with t.at("dt_proj"):
             w = t.weight("weight", (inner, rank), "linear: out · in")
             shift = t.weight("bias", (inner,), "bias: out")

@@ -22,15 +22,16 @@ def scan(t: Tape, name: str, inputs: list[Tensor], shape: tuple[Size, ...]) -> T
     return t.record(name, inputs, [t.tensor(shape, inputs[0].dtype)], saved, by=scan)[0]
 
 
-def convolution(t: Tape, x: Tensor, width: Size, *, bias: bool, activated: bool = True, widened: bool = True) -> Tensor:
+def convolution(t: Tape, x: Tensor, width: Size, *, bias: bool, activated: bool = True, widened: bool = True, fused: bool | None = None) -> Tensor:
     """Convolve each channel of x [B, n, c] with its own ``width`` weights, and apply SiLU -> [B, n, c].
 
-    transformers' plain path casts x to the weight's dtype first if ``widened``, and the result to x's.
+    transformers' plain path casts x to the weight's dtype first if ``widened``, and the result to x's. ``fused``: whether it is one kernel,
+    by default if mixers run the kernels of their authors.
     """
     with t.at("conv1d"):
         w = t.weight("weight", (x.shape[-1], 1, width), "depthwise convolution: channels · width")
         b = t.weight("bias", (x.shape[-1],), "bias: channels") if bias else None
-        if not t.implementation.plain_mixers:
+        if t.fused_mixers if fused is None else fused:
             return fused_convolution(t, x, w, b, activated=activated)
         made = plain_convolution(t, op.cast(t, x, w.dtype) if widened else x, w, b)
         made = op.pointwise(t, "silu", made) if activated else made

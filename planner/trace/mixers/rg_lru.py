@@ -23,7 +23,7 @@ def rg_lru(t: Tape, kind: records.RgLru, x: Tensor) -> Tensor:
     with t.at("temporal_block", "ssm"):
         y = op.pointwise(t, "gelu_tanh", linear(t, x, width, "linear_y", bias=True))
         u = linear(t, x, width, "linear_x", bias=True)
-        u = convolution(t, u, kind.d_conv, bias=True, activated=False, widened=False)
+        u = convolution(t, u, kind.d_conv, bias=True, activated=False, widened=False, fused=not plain)
         with t.at("rg_lru"):
             decay = t.weight("recurrent_param", (width,), "decay: width")
             rows = rows_of_channels(t, u) if plain else u
