@@ -66,7 +66,7 @@ BASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         | ROPE
         | {
             "n_kv_heads": 2,
-            "feed_forward": {"type": "gated", "activation": "silu"},
+            "feed_forward": {"type": "gated", "activation": "silu", "sparse": True},
             "norm": {"type": "rmsnorm", "unit_offset": True},
             "attention": {"qkv": "separate", "qk_norm": "head_dim", "window": 8, "chunked": True, "logit_softcap": 50.0},
             "layers": [{"count": 2, "layers": [{}, {"attention": {"window": "none", "chunked": False}}]}],

@@ -12,7 +12,7 @@ from planner.trace import primitives as op
 from planner.trace.collectives import enter, leave, partial_gradient
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import Size
-from planner.trace.tape import Tape
+from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
 
 
@@ -53,7 +53,8 @@ def feed_forward(
             return channel_mix(t, kind, x)
         x = enter(t, x, readers=2 if kind.gated and not t.modules.fused_gate_up else 1)
         if kind.gated:
-            hidden = t.implementation.gated(t, kind.activation, *gate_and_up(t, kind, x))
+            gate, up = gate_and_up(t, kind, x)
+            hidden = t.implementation.gated(t, kind.activation, largest(t, gate) if kind.sparse else gate, up)
         else:
             hidden = t.implementation.activation(t, kind.activation, linear(t, x, kind.d_ff, "up_proj", bias=kind.up_bias))
         if kind.hidden_norm:
@@ -62,6 +63,17 @@ def feed_forward(
         out = t.implementation.drop(t, out) if drops else out
         op.keep_alive(t, x, hidden)
         return out
+
+
+def largest(t: Tape, x: Tensor) -> Tensor:
+    """Return what exceeds the mean plus a multiple of the standard deviation of each row, and 0 for the rest (Gemma 3n)."""
+    mean, row = op.mean(t, x), t.tensor((*x.shape[:-1], 1), x.dtype)
+    (deviation,) = t.record("std", [x], [row], [Saved(x, "input"), Saved(row, "standard deviation")], by=largest)
+    (factor,) = t.record("icdf", [], [t.tensor((), x.dtype, needs_grad=False)], by=largest)
+    cutoff = op.add(t, mean, op.multiply(t, deviation, factor))
+    made = op.relu(t, op.add(t, x, cutoff))
+    op.keep_alive(t, mean, deviation, factor, cutoff)
+    return made
 
 
 def gate_and_up(t: Tape, kind: FeedForward, x: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:

@@ -20,6 +20,7 @@ def beyond_plain_modules(model: Model) -> tuple[str, ...]:
         "extra": bool(model.extra) or any(layer.extra for layer in layers),
         "norm.placement: after_residual": any(layer.norm_placement == "after_residual" for layer in layers),
         "feed_forward.hidden_norm": any(kind.hidden_norm for kind in feed_forwards),
+        "feed_forward.sparse": any(kind.sparse for kind in feed_forwards),
         "feed_forward.type: rwkv": any(kind.channel_mix for kind in feed_forwards),
         "attention.window": any(kind.window is not None for kind in attentions),
         "attention.output_gate": any(kind.output_gate != "none" for kind in attentions),

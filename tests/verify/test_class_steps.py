@@ -41,6 +41,10 @@ BESIDES = {
         "attention_k_eq_v": True,
         "num_global_key_value_heads": 1,
     },
+    "sparse activations": {
+        "model_type": "gemma3n_text",
+        "activation_sparsity_pattern": [0.95] * 3 + [0.0] * 4,
+    },
     "layers without positions, chunks, and dense layers": {
         "model_type": "llama4_text",
         "num_hidden_layers": 8,

@@ -195,6 +195,7 @@ def test_a_model_that_cannot_be_built_is_reported() -> None:
         ({"attention": replace(GQA, sinks=True)}, "sinks"),
         ({"attention": replace(GQA, qk_norm="per_head")}, "per_head"),
         ({"feed_forward": FeedForward(24, hidden_norm=True)}, "hidden_norm"),
+        ({"feed_forward": FeedForward(24, gated=True, sparse=True)}, "sparse"),
         ({"norm_placement": "after_residual"}, "after_residual"),
         ({"extra": (Extra("x", (3,), "other"),)}, "extra"),
     ],

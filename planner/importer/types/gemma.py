@@ -46,6 +46,7 @@ def gemma(context_length: int, cap: float | None, *parts: Row | Settings, **more
 # Gemma 3n: AltUp and LAuReL as declared tensors. The published weights contain unused key and value projections, too.
 INPUTS, RANK = size("altup_num_inputs", 4), size("laurel_rank", 64)
 WIDTHS = each_size("intermediate_size", 16384)
+SPARSE = 10  # the first layers
 
 
 def _altup(c: Reading) -> list[SpecModel]:
@@ -75,6 +76,17 @@ def _3n_layers(c: Reading) -> list[SpecModel]:
     ]
     reuse: SpecModel = {"attention": {"shared_kv": True}, "extra": [*each, *unread]}
     return [reuse if one else {"extra": each} for one in c.of(shares(15))]
+
+
+def _sparse(c: Reading) -> list[SpecModel]:
+    """Return which layers are sparse: by default the first 10 of more."""
+    given, n = c.value("activation_sparsity_pattern"), c["n_layers"]
+    if given is None:
+        given = [0.95 * (layer < SPARSE < n) for layer in range(n)]
+    shares = given if isinstance(given, list) else [given] * n
+    if len(shares) != n or not all(isinstance(share, int | float) for share in shares):
+        raise c.refusal(f"`activation_sparsity_pattern` must be a number, or a list of one for each of {n} layers")
+    return [{"feed_forward": {"sparse": True}} if share > 0 else {} for share in shares]
 
 
 # Gemma 4: full layers have wider heads and may use keys as values; layers may reuse keys and values.
@@ -130,12 +142,10 @@ ROWS: Mapping[str, Row] = {
         {"d_ff": code(lambda c: c.of(WIDTHS)[0], WIDTHS), "extra": code(_altup, INPUTS)},
         {"layers.shared": code(_3n_layers, INPUTS, RANK, shares(15))},
         {"layers.widths": code(lambda c: [{} if width == c["d_ff"] else {"d_ff": width} for width in c.of(WIDTHS)], WIDTHS)},
+        {"layers.sparse": code(_sparse, "activation_sparsity_pattern")},
         only={"enable_moe_block": False},
-        ignored={SCALES: "altup_coef_clip altup_correct_scale query_pre_attn_scalar", RUNS: "altup_active_idx activation_sparsity_pattern"},
-        notes=(
-            "activations of AltUp and LAuReL count under implementation transformers only",
-            "the sparsity of the first layers' activations is not counted",
-        ),
+        ignored={SCALES: "altup_coef_clip altup_correct_scale query_pre_attn_scalar", RUNS: "altup_active_idx"},
+        notes=("activations of AltUp and LAuReL count under implementation transformers only",),
     ),
     "gemma4_text": gemma(
         131072, None,

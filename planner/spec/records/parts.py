@@ -41,6 +41,8 @@ class FeedForward:
     up_bias: bool = key("Bias of the up projection.", path="bias.up", default=True)
     down_bias: bool = key("Bias of the down projection.", path="bias.down", default=True)
     hidden_norm: bool = key("Norm of the hidden layer before the down projection, as in BitNet.", default=False, quiet=True)
+    sparse: bool = key("Keep only the largest values of the gate, those above a cutoff from its mean and standard deviation, as in the "
+        "first layers of Gemma 3n.", default=False, quiet=True, only="feed_forward.type: gated")
     channel_mix: bool = False  # RWKV's: a receptance gate and two mixing vectors beside key (up) and value (down)
 
 
