@@ -24,7 +24,7 @@ def experts(t: Tape, kind: Experts, x: Tensor) -> Tensor:
     made = [shared(t, kind, kind.shared_d_ff, x)] if t.modules.shared_first and kind.shared_d_ff is not None else []
     with t.at("mlp", "experts"):
         flat = x.view(B * n, d)
-        weights, indices = router(t, kind, flat)
+        logits, weights, indices = router(t, kind, flat)
         inner = flat if kind.latent_dim is None else latent(t, flat, kind.latent_dim, "latent_down")
         routed = (t.implementation.experts or grouped)(t, kind, inner, weights, indices)
         if kind.latent_dim is not None:
@@ -34,6 +34,7 @@ def experts(t: Tape, kind: Experts, x: Tensor) -> Tensor:
     if kind.shared_d_ff is not None and not made:
         made = [shared(t, kind, kind.shared_d_ff, x)]
     summed = op.add(t, routed, gated(t, kind, x, made[0])) if made else routed
+    op.keep_alive(t, logits)
     with t.at("mlp"):
         return blocks.norm(t, Norm("rmsnorm", bias=False), summed, "post_mlp_layernorm") if kind.output_norm else summed
 
@@ -85,20 +86,24 @@ def grouped(t: Tape, kind: Experts, x: Tensor, weights: Tensor, indices: Tensor)
     d = x.shape[1]
     with t.at("experts"):
         S = routed_rows(kind, tokens)
-        sources, forth, back, owners, ends = routing.sort_by_expert(t, indices, S, kind.count)
+        sources, forth, owners = routing.sort_by_expert(t, indices, S)
         chosen = routing.index_select(t, x, sources)
         share = routing.index_select(t, weights.view(tokens * k), forth)
-        sorted_by = owners, ends
-        hidden = projected(t, kind, chosen, sorted_by, "gate_up_proj" if kind.gated else "up_proj", kind.d_ff * (2 if kind.gated else 1))
+        ends, *counts = routing.ends_of_experts(t, owners, kind.count)
+        name, outputs = ("gate_up_proj", 2 * kind.d_ff) if kind.gated else ("up_proj", kind.d_ff)
+        bias = biases(t, kind, owners, name, outputs)
+        hidden = projected(t, kind, chosen, ends, name, outputs, bias)
         if kind.gated:
             gate, up = op.split(t, hidden, (S, kind.d_ff), (S, kind.d_ff))
             hidden = clamped(t, gate, up) if t.modules.clamps_gate else t.implementation.gated(t, kind.activation, gate, lambda: up)
         else:
             hidden = t.implementation.activation(t, kind.activation, hidden)
-        out = projected(t, kind, hidden, sorted_by, "down_proj", d)
-        op.keep_alive(t, owners)
+        of_first, bias = bias, biases(t, kind, owners, "down_proj", d)
+        op.keep_alive(t, *([of_first] if of_first else []))
+        out = projected(t, kind, hidden, ends, "down_proj", d, bias)
         weighted = op.multiply(t, out, share.view(S, 1))
-        summed = routing.unpermute(t, routing.index_select(t, weighted, back), tokens)
+        summed = routing.unpermute(t, routing.index_select(t, weighted, routing.inverse(t, forth)), tokens)
+        op.keep_alive(t, owners, forth, *counts, *([bias] if bias else []))
         return op.cast(t, summed, x.dtype)
 
 
@@ -121,21 +126,26 @@ def clamped(t: Tape, gate: Tensor, up: Tensor) -> Tensor:
     """Return (up + 1) · gate · sigmoid(alpha · gate) of clamped gate and up (models/gpt_oss)."""
     gate, up = op.clamp(t, gate), op.clamp(t, up)
     glu = op.multiply(t, gate, routing.sigmoid(t, op.mul_scalar(t, gate)))
-    return op.multiply(t, op.add_scalar(t, up), glu)
+    made = op.multiply(t, op.add_scalar(t, up), glu)
+    op.keep_alive(t, up)
+    return made
 
 
-def projected(t: Tape, kind: Experts, x: Tensor, sorted_by: tuple[Tensor, Tensor], name: str, outputs: Size) -> Tensor:
-    """Project the sorted rows with each expert's matrix, and add its bias. ``sorted_by``: each row's expert, and each expert's end."""
-    owners, ends = sorted_by
-
-    def weight(name: str, shape: tuple[Size, ...], why: str) -> Tensor:
-        return t.weight(name, shape, why, active=active_share(kind, product(shape)))
-
-    w = weight(name, (kind.count, outputs, x.shape[1]), "experts · out · in")
+def biases(t: Tape, kind: Experts, owners: Tensor, name: str, outputs: Size) -> Tensor | None:
+    """Return the bias of each sorted row, if experts have one. ``owners``: each row's expert."""
     if not kind.bias:
-        return routing.grouped_mm(t, x, w, ends, outputs)
-    bias = routing.index_select(t, weight(f"{name}_bias", (kind.count, outputs), "bias: experts · out"), owners)
-    return op.add(t, routing.grouped_mm(t, x, w, ends, outputs), bias)
+        return None
+    shape = kind.count, outputs
+    w = t.weight(f"{name}_bias", shape, "bias: experts · out", active=active_share(kind, product(shape)))
+    return routing.index_select(t, w, owners)
+
+
+def projected(t: Tape, kind: Experts, x: Tensor, ends: Tensor, name: str, outputs: Size, bias: Tensor | None) -> Tensor:
+    """Project the sorted rows with each expert's matrix, and add their biases. ``ends``: of each expert's rows."""
+    shape = kind.count, outputs, x.shape[1]
+    w = t.weight(name, shape, "experts · out · in", active=active_share(kind, product(shape)))
+    made = routing.grouped_mm(t, x, w, ends, outputs)
+    return op.add_in_place(t, made, bias) if bias else made
 
 
 def shared(t: Tape, kind: Experts, d_ff: int, x: Tensor) -> Tensor:

@@ -18,8 +18,8 @@ from planner.trace.tensor import Tensor
 ROUNDS = 2  # of PhiMoE's choice, one expert each
 
 
-def router(t: Tape, kind: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the weights and indices of each token's experts, both [tokens, k]."""
+def router(t: Tape, kind: Experts, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the logits of all experts [tokens, E], and the weights and indices of each token's experts, both [tokens, k]."""
     count, its = kind.count + kind.empty, t.modules
     with t.at("gate", "router"):
         wide = kind.scoring == "sigmoid" if its.router == "by_scoring" else its.router in {"float32", "cast"}  # DeepSeek-V3's: float32
@@ -29,15 +29,15 @@ def router(t: Tape, kind: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
         with t.without_autocast() if its.router_without_autocast else nullcontext():
             logits = op.linear(t, op.cast(t, x, "float32"), op.cast(t, w, "float32"), b) if wide else op.linear(t, x, w, b)
             if its.sparse_mixer:
-                return sparse_mixer(t, logits)
+                return logits, *sparse_mixer(t, logits)
             if its.scores_chosen != "none":
                 weights, indices = of_chosen(t, kind, logits)
-                return op.cast(t, weights, x.dtype) if "float32" in its.scores_chosen else weights, indices
+                return logits, op.cast(t, weights, x.dtype) if "float32" in its.scores_chosen else weights, indices
             weights, indices = of_all(t, kind, logits)
         if kind.scores_dtype == "compute":
             weights = op.cast(t, weights, x.dtype if its.scores_like_input else logits.dtype)
         scales = kind.scoring == "sigmoid" if its.scales == "by_scoring" else its.scales == "weights"
-        return op.mul_scalar(t, weights) if scales else weights, indices
+        return logits, op.mul_scalar(t, weights) if scales else weights, indices
 
 
 def store_correction(t: Tape, kind: Experts, count: Size, dtype: Dtype) -> None:

@@ -57,15 +57,25 @@ def divide_by_sum(t: Tape, scores: Tensor, *, clamped: bool = False) -> Tensor:
     return divide(t, scores, sums)
 
 
-def sort_by_expert(t: Tape, indices: Tensor, S: Size, count: Size) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Sort S pairs by expert.
+def sort_by_expert(t: Tape, indices: Tensor, S: Size) -> tuple[Tensor, Tensor, Tensor]:
+    """Sort S pairs by expert. Return each pair's token, the permutation, and each pair's expert, all [S]."""
+    tokens, forth, owners = (t.tensor((S,), "int64", needs_grad=False) for _ in range(3))
+    t.record("sort", [indices], [owners, forth, tokens], by=sort_by_expert)
+    return tokens, forth, owners
 
-    Return each pair's token, the permutation and its inverse, each pair's expert, all [S], and the end of each expert's rows [E].
-    """
-    tokens, forth, back, owners = (t.tensor((S,), "int64", needs_grad=False) for _ in range(4))
-    ends = t.tensor((count,), "int32", needs_grad=False)
-    t.record("sort", [indices], [tokens, forth, back, owners, ends], by=sort_by_expert)
-    return tokens, forth, back, owners, ends
+
+def ends_of_experts(t: Tape, owners: Tensor, count: Size) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the end of each expert's rows [E], the number of its rows [E], and each row's expert [S], all int32."""
+    shapes = (count,), (count,), owners.shape
+    ends, counts, narrow = (t.tensor(shape, "int32", needs_grad=False) for shape in shapes)
+    t.record("histogram", [owners], [narrow, counts, ends], by=ends_of_experts)
+    return ends, counts, narrow
+
+
+def inverse(t: Tape, permutation: Tensor) -> Tensor:
+    """Return the inverse of a permutation [S], filled by the indices from 0 on."""
+    made = t.tensor(permutation.shape, "int64", needs_grad=False)
+    return t.record("inverse", [permutation], [made], temporary=made.bytes, by=inverse)[0]
 
 
 def index_select(t: Tape, x: Tensor, index: Tensor) -> Tensor:
