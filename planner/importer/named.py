@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner.importer.engine import Reading, Row, row, values_of
+from planner.importer.engine import Reading, Row, Settings, row, values_of
 from planner.importer.format import Format, Given
-from planner.importer.keys import Source, alike
+from planner.importer.keys import Source, alike, code
 from planner.importer.liger import fitting
 from planner.importer.reader import Config, Imported, UnsupportedConfigError, show
 from planner.spec import catalogue
@@ -99,6 +99,20 @@ def names_model(key: str, marks: Iterable[str]) -> Callable[[Given], bool]:
 def is_on(value: object) -> bool:
     """Whether a switch is on."""
     return value is not None and not any(alike(value, off) for off in _OFF)
+
+
+def offloading(name: str) -> Settings:
+    """Return the setting of a switch that copies saved tensors to the host, which is planned if every layer is recomputed."""
+
+    def offloads(c: Reading) -> bool | None:
+        if not is_on(c.value(name)):
+            return None
+        if c["training.recompute"] == "full":
+            return True
+        c.omits.append(f"{OFFLOADED} ({name})")
+        return None
+
+    return {"training.offload_activations": code(offloads, name)}
 
 
 def _read(one: Program, config: Config) -> Imported:

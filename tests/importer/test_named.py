@@ -335,3 +335,11 @@ def test_the_keys_of_each_program_are_printed() -> None:
     assert names == ["axolotl", "torchtune", "llama-factory", "trl"]
     for name in names:
         assert "training.batch_size" in keys_text(name)
+
+
+def test_offloading_is_planned_if_every_layer_is_recomputed() -> None:
+    assert read(TRL, activation_offloading=True).training["offload_activations"]
+    assert read(TORCHTUNE, enable_activation_offloading=True, enable_activation_checkpointing=True).training["offload_activations"]
+    kept = read(TORCHTUNE, enable_activation_offloading=True)
+    assert "offload_activations" not in kept.training
+    assert any("offloading of activations to the host (enable_activation_offloading)" in line for line in kept.omits)

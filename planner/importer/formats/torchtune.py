@@ -103,6 +103,7 @@ TORCHTUNE = program(
         "training.optimizer_in_backward": when(flag("optimizer_in_bwd"), True),
     },
     {"training.recompute": when(flag("enable_activation_checkpointing"), "full"), "training.implementation": "pytorch"},
+    offloading("enable_activation_offloading"),
     {"notes.loss": code(_loss, "loss._component_"), "notes.packing": code(_packed, "dataset.packed")},
     refused={
         OBJECTIVE: "teacher_model teacher_checkpointer ref_checkpointer reward_and_value_model grpo_samples",
@@ -111,7 +112,7 @@ TORCHTUNE = program(
         "selective recomputation is not planned": "ac_mode ac_option",
     },
     omitted={
-        OFFLOADED: "enable_activation_offloading", COMPILED: "compile",
+        COMPILED: "compile",
         DEVICES: (
             "fsdp_cpu_offload custom_sharded_layers fsdp_sharding_strategy tensor_parallel_dim tensor_parallel_plan "
             "data_parallel_shard_dim data_parallel_replicate_dim context_parallel_dim memory_efficient_fsdp_wrap fsdp"

@@ -61,13 +61,14 @@ TRL = program(
     {"training.precision": code(_precision, "dtype", "torch_dtype", "bf16", "fp16")},
     optimizer("optim"),
     {"training.recompute": when(flag("gradient_checkpointing activation_checkpointing", True), "full")},
+    offloading("activation_offloading"),
     attention("attn_implementation"),
     liger("use_liger_kernel"),
     {"notes.loss": code(_loss, "loss_type"), "notes.packing": code(_packed, "packing", "padding_free")},
     refused={
         **REFUSED, ADAPTER: "use_peft", QUANTIZED: "load_in_8bit load_in_4bit", OBJECTIVE: _ONLY_OTHERS, CHANGED: "model_init_kwargs",
     },
-    omitted={**OMITTED, OFFLOADED: "activation_offloading"},
+    omitted=OMITTED,
     ignored={
         DATA: (
             f"{IGNORED[DATA]} dataset_name dataset_config dataset_train_split dataset_test_split dataset_streaming dataset_text_field "
