@@ -92,23 +92,38 @@ def attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tensor
             "the attention of implementation megatron-core neither soft-caps scores nor adds ALiBi; choose implementation pytorch-eager"
         )
     q, k, v = (op.cast_lower_precision(t, x) for x in (q, k, v))
+    q.by_head = k.by_head = v.by_head = False  # [n, B, heads, ..]
     name = kernel(t, q, v)
     one_projection = q.interleaved and k.interleaved and v.interleaved
     B, H, n, _ = q.shape
     given = q, k, v
     if not one_projection:
-        q, k, v = (op.contiguous(t, x, 1 if x.interleaved else None) for x in given)
+        q, k, v = (op.contiguous(t, x, 1 if strided(x) else None) for x in given)
     if name == "math":
         return unfused(t, q, k, v)
     if name == "cudnn":
         statistics = [t.tensor((B, H, n, 1), "float32", needs_grad=False), t.tensor((2,), "int64", needs_grad=False)]
         return kernels.fused_sdpa(t, "cudnn_attention", (q, k, v), None, statistics)
-    several = exceeds_one(B)
-    packed = (op.contiguous(t, q, 1 if one_projection else several), op.contiguous(t, k, 1 if one_projection else several))
+    copied, width = 1 if one_projection else exceeds_one(B), v.shape[-1]
     statistics = [t.tensor((B, H, n), "float32", needs_grad=False), t.tensor((2,), "int64", needs_grad=False)]
-    made = kernels.fused_sdpa(t, "flash_attention", (*packed, op.contiguous(t, v, 1 if one_projection else several)), None, statistics)
+    packed = op.contiguous(t, q, copied), op.contiguous(t, k, copied), as_wide(t, op.contiguous(t, v, copied), q)
+    made = kernels.fused_sdpa(t, "flash_attention", packed, None, statistics, of_model=q.shape[-1] + width)
     op.keep_alive(t, *given, q, k, v)
-    return op.contiguous(t, made, several)
+    if packed[2].shape[-1] is width:
+        return op.contiguous(t, made, exceeds_one(B))
+    return op.contiguous(t, op.narrow(t, made, width), 1)
+
+
+def strided(x: Tensor) -> bool:
+    """Return whether x is a view of some channels of a wider tensor."""
+    return x.interleaved or product(x.storage.shape) != product(x.shape)
+
+
+def as_wide(t: Tape, v: Tensor, q: Tensor) -> Tensor:
+    """Return values as wide as queries, padded with zeros if they are narrower, as flash-attn requires."""
+    if structure(v.shape[-1]) == structure(q.shape[-1]):
+        return v
+    return t.record("pad", [v], [t.tensor((*v.shape[:-1], q.shape[-1]), v.dtype)], by=as_wide)[0]
 
 
 def kernel(t: Tape, q: Tensor, v: Tensor) -> str:

@@ -112,3 +112,22 @@ def test_fused_accumulation_stores_a_dummy_gradient_per_shape(plan_model: PlanMo
     step: dict[str, Any] = {"precision": "bf16-master", "implementation": "megatron-core"}
     fused, other = (plan_model(LLAMA | {"n_layers": 2}, **step, gradient_accumulation_fusion=it).memory for it in (True, False))
     assert fused.buffers_bytes - other.buffers_bytes == 2 * (128 * 64 + 64 * 64 + 192 * 64 + 64 * 96 + 100 * 64)
+
+
+@pytest.mark.parametrize(
+    ("device", "attention"),
+    [
+        # Per token and 4 heads: queries and keys of 24 channels, values and output of 8, in bf16, and a float32 logsumexp.
+        ("h100", 4 * (2 * (24 + 24 + 8 + 8) + 4)),
+        # flash-attn pads values and output to 24 channels; the slice of the output is copied.
+        ("a100", 4 * (2 * (24 + 24 + 24 + 24 + 8) + 4)),
+    ],
+)
+def test_latent_attention_saves_values_without_keys(device: str, attention: int, plan_model: PlanModel) -> None:
+    latent = {"kv_rank": 32, "nope_dim": 16, "rope_dim": 8, "v_dim": 8}
+    model = {name: value for name, value in LLAMA.items() if name not in ("attention", "n_kv_heads")}
+    model |= {"mixer": "latent_attention", "latent_attention": latent}
+    # The latent of 32 channels with 8 rotated ones, as the norm's input, its statistic, and the norm's output.
+    compressed = 2 * (32 + 8) + 4 + 2 * 32
+    right = (2 * NORM + compressed + attention + FEED_FORWARD) * TOKENS + 16
+    assert kept(plan_model, model, device=device) == right
