@@ -160,6 +160,7 @@ class Fleet(Generic[Number]):
     traffic: tuple[Traffic[Number], ...]
     peak_bytes: Number
     ranks: tuple[RankPeak[Number], ...]  # every kind of device
+    host_bytes: Number  # of the device's model states that are in host memory
 
     @property
     def free_bytes(self) -> Number:

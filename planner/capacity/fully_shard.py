@@ -30,7 +30,7 @@ Line: TypeAlias = "ByteSum[Size]"
 class Group:
     """Bytes of a group of weights that are gathered together."""
 
-    copy: Size  # of its part, cast to the dtype of computation
+    copy: Size  # of its part, cast to the dtype of computation, or copied from the host
     gathered: Size  # of the buffer, and of the whole weights
     gradients: Size  # whole, in the dtype of computation
     accumulated: Size  # whole, in the dtype of reduction
@@ -58,6 +58,7 @@ class Groups:
     root_reshards: bool
     adds_in_place: bool  # whether gradients accumulate in the dtype of computation
     casts: bool  # whether parts have another dtype than reduced gradients
+    on_host: bool  # whether parts and their gradients are in host memory
 
     @property
     def counted(self) -> tuple[tuple[Group, Size], ...]:
@@ -87,6 +88,7 @@ def groups(forward: Trace, weights: Sequence[Weight[Size]], training: Training, 
     """Return the groups of a model's weights. Raises UnsupportedError for weights that torchtitan would not group."""
     layout, each = training.layout, ElementBytes.by_recipe(training)
     assert layout is not None  # noqa: S101 - the weights are shared
+    on_host = layout.offload == "weights"
     always, never = (layout.reshard_after_forward == kind for kind in ("always", "never"))
     layers = tuple(unit for unit in forward.units if unit.name not in (EMBEDDING, HEAD))
     chosen = {"none": (), "titan": forward.units}.get(layout.shard_group, layers)
@@ -98,25 +100,26 @@ def groups(forward: Trace, weights: Sequence[Weight[Size]], training: Training, 
     found = (
         UnitGroup(
             unit.name,
-            _group([(replace(one, copies=1), made) for one, made in every[unit.first : unit.end]], each, shards),
+            _group([(replace(one, copies=1), made) for one, made in every[unit.first : unit.end]], each, shards, on_host=on_host),
             unit.copies,
             not never and unit.name != HEAD,
         )
         for unit in chosen
     )
     reduced = each.gradient if each.master else each.weight
-    root = _group(rest, each, shards) if rest else None
-    return Groups(root, tuple(found), always, reduced == each.weight, reduced != (each.master or each.weight))
+    root = _group(rest, each, shards, on_host=on_host) if rest else None
+    casts = reduced != (each.master or each.weight)
+    return Groups(root, tuple(found), always, reduced == each.weight, casts, on_host)
 
 
-def _group(weights: Sequence[tuple[Weight[Size], Size]], each: ElementBytes, shards: Size) -> Group:
+def _group(weights: Sequence[tuple[Weight[Size], Size]], each: ElementBytes, shards: Size, *, on_host: bool) -> Group:
     """Return the bytes of a group of weights, each with the elements of its gradient."""
     made = sum(gradient * weight.copies for weight, gradient in weights)
     padded = sum(part(weight, shards, None).params for weight, _ in weights)
     low, stored = each.weight, each.master or each.weight
     reduced = each.gradient if each.master else low
     return Group(
-        copy=padded * low * (low != stored),
+        copy=padded * low * (on_host or low != stored),
         gathered=padded * shards * low,
         gradients=made * low,
         accumulated=made * reduced,
@@ -214,7 +217,8 @@ def _scatter(groups: Groups, group: Group, before: Size, *, several: bool, keeps
     added = -group.gradients if several and added_last and not groups.adds_in_place else 0
     cast = [Change(group.shard, why), Change(0 if keeps else -group.reduced, why)] if groups.casts else []
     freed, made = Change(added - group.gathered - before, "reshard"), Change(group.scatter, why)
-    return [freed, made, Change(-accumulated, why), Change(group.reduced, why), *cast]
+    moved = [Change(-group.shard, why)] if groups.on_host else []
+    return [freed, made, Change(-accumulated, why), Change(group.reduced, why), *cast, *moved]
 
 
 def buffers(groups: Groups) -> tuple[tuple[str, Size], ...]:

@@ -38,8 +38,9 @@ def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str
     updates_parts = shares_state and (training.optimizer not in MOMENTS or (of_weight(training) and not in_lists(training)))
     found = {
         "layout.data_parallel zero2": kind == "zero2",
-        f"layout.offload {layout.offload}": layout.offload != "none",
         "training.liger with several devices": training.liger is not None,
+        f"layout.offload {layout.offload} with data_parallel {kind}": layout.offload != "none"
+        and (layout.offload == "optimizer" or kind != "fsdp" or layout.pipeline_parallel * layout.tensor_parallel > 1),
         f"implementation {training.implementation} with several devices": training.implementation in ("megatron", "megatron-core"),
         "model.prediction with several devices": model.prediction,
         f"precision {training.precision} with data_parallel {kind}": master and kind not in ("fsdp", "hsdp"),
@@ -126,4 +127,5 @@ def fleet(share: Share, memory: Memory[Size], training: Training, ranks: Sequenc
         return None
     params = sum(weight.params for weight in share.stored)
     kinds = tuple(RankPeak(each.which, sum(weight.params for weight in each.stored), used.peak_bytes) for each, used in ranks)
-    return Fleet(training.layout, share.which, params, share.buffers, share.traffic, memory.peak_bytes, kinds)
+    host = share.host.total + share.host.step_counters if share.host else 0
+    return Fleet(training.layout, share.which, params, share.buffers, share.traffic, memory.peak_bytes, kinds, host)

@@ -61,6 +61,7 @@ class Share:
     updating: Size = 0
     in_flight: int = 1  # microbatches of a pipeline's stage
     gathered: Gathered | None = None  # if a pipeline's stage shares its weights
+    host: States | None = None  # what is in host memory instead
 
 
 def share(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, number: int | None = None) -> Share:
@@ -194,8 +195,16 @@ def fully_sharded(forward: Trace, weights: tuple[Weight[Size], ...], training: T
     held = sum(group.accumulated * copies for group, copies in groups.counted) if several else 0
     buffers = (*fully_shard.buffers(groups), *([("gradients of earlier passes, whole", held)] if several else []))
     sent = fully_shard.traffic(groups, training.gradient_accumulation, layout)
+    host = mine if layout.offload == "weights" else None
+    mine = _nothing(mine) if host else mine
     which = f"shard {number % shards} of {shards}: the first ones have the most rows of uneven weights"
-    return Share(own, mine, held, several and groups.adds_in_place, False, changes, padded, buffers, (*sent, *inside), which)
+    return Share(own, mine, held, several and groups.adds_in_place, False, changes, padded, buffers, (*sent, *inside), which, host=host)
+
+
+def _nothing(host: States) -> States:
+    """Return the states of a device whose own are in host memory."""
+    lines = tuple(replace(line, what=f"{line.what}, in host memory", total_bytes=0) for line in host.lines)
+    return States(lines, 0, 0, 0, 0, 0, 0, 0)
 
 
 def _sharded_stage(groups: fully_shard.Groups, share: Share) -> Share:

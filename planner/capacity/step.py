@@ -51,7 +51,7 @@ class Step:
 
 def step(forward: Trace, share: Share, training: Training) -> Step:
     """Trace the memory of a training step. Weights, optimizer state, buffers, inputs and reserved bytes are allocated from the start."""
-    weights, states, preallocated = share.weights, share.states, share.preallocated
+    weights, states, preallocated = () if share.host else share.weights, share.states, share.preallocated
     optimizer = states.optimizer - states.paged + states.step_counters
     weights_bytes = states.weights + states.master_weights + states.average + share.held
     stateless = training.reserve_bytes + weights_bytes + forward.buffers_bytes + forward.inputs_bytes

@@ -34,6 +34,7 @@ def memory(plan: Plan) -> Section:
     notes = (
         f"Fits: {verdict(fleet)}, on {cluster(fleet)}.",
         f"Device: {fleet.fullest}. It stores {units.exact(fleet.params)} parameters.",
+        *([f"In host memory: {units.exact(fleet.host_bytes)} bytes ({units.memory(fleet.host_bytes)})."] if fleet.host_bytes else []),
     )
     return Section(name, ("part", "bytes", ""), "lrr", rows, notes=notes)
 

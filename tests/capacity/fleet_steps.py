@@ -1,12 +1,16 @@
 """Training steps on several devices as PyTorch 2.13 runs them: the table and the plans of its rows.
 
-Rows of ``tests/data/fleet_steps.csv`` are one rank each: the real FSDP2, DDP and ZeroRedundancyOptimizer on a fake process group, which
-allocates every buffer and sends nothing; fake tensors on a fake GPU, or real ones on a CPU. ``data`` names the parallelism, ``shard`` the
-ranks of a copy under HSDP, ``group`` and ``reshard`` FSDP2's groups, ``prec`` mp its mixed precision, ``micro`` the accumulated passes
-(without synchronization until the last), ``bucket_view`` gradient_as_bucket_view, ``tp`` and ``sp`` DTensor's tensor and sequence
-parallelism, ``loss_parallel`` its loss on parts of the vocabulary. Other columns are those of ``training_steps``. Bytes are
-of the second step: ``param_bytes`` with padding, ``optim_bytes`` with the step counters of all weights, ``start_bytes`` before the first
-pass, ``after_*`` between the phases, ``peak_*`` in them; collectives by the whole tensors that they gather, scatter, reduce or broadcast.
+Rows of ``tests/data/fleet_steps.csv`` are one rank each: PyTorch's real code on a fake process group, which allocates every buffer and
+sends nothing; fake tensors on a fake GPU, or real ones on a CPU.
+
+- ``data``: DDP, ZeroRedundancyOptimizer, FSDP2; ``shard``: ranks of a copy under HSDP; ``group``, ``reshard``: FSDP2's groups; ``offload``:
+  its parts in host memory; ``prec`` mp: its mixed precision; ``bucket_view``: gradient_as_bucket_view.
+- ``tp``, ``sp``: DTensor's tensor and sequence parallelism; ``loss_parallel``: its loss on parts of the vocabulary.
+- ``pp`` stages, ``sched``, ``inflight``: pipelining. ``micro``: microbatches, or accumulated passes without synchronization until the last.
+
+Other columns are those of ``training_steps``. Bytes are of the second step: ``param_bytes`` with padding, ``optim_bytes`` with the step
+counters of all weights, ``start_bytes`` before the first pass, ``after_*`` between the phases, ``peak_*`` in them; collectives by the whole
+tensors that they gather, scatter, reduce, broadcast or send.
 """
 
 from __future__ import annotations
@@ -28,7 +32,6 @@ from planner.trace.stages import stages
 from tests.capacity import training_steps
 
 TABLE = Path(__file__).parent.parent / "data" / "fleet_steps.csv"
-# ``pp`` stages, ``sched`` and ``inflight``: pipelining, with ``micro`` microbatches.
 PRECISIONS = {"fp32": "fp32", "bf16": "bf16", "mp": "bf16-master"}
 RESHARD = {"auto": "auto", "true": "always", "false": "never"}
 SCHEDULES = {"GPipe": "gpipe", "1F1B": "1f1b"}
@@ -59,6 +62,7 @@ def layout(case: dict[str, str]) -> Layout:
         shard_group=case["group"],  # type: ignore[arg-type]
         reshard_after_forward=RESHARD[case["reshard"]],  # type: ignore[arg-type]
         gradient_as_bucket_view=case["bucket_view"] == "True",
+        offload="weights" if case["offload"] == "True" else "none",
     )
 
 
@@ -110,7 +114,7 @@ def _of_stage(case: dict[str, str], forward: Trace, held: Share, used: Memory[Si
 
 
 def _held(case: dict[str, str], held: Share, used: Memory[Size], params: Size) -> dict[str, Size]:
-    states, replicated = held.states, case["data"] in ("ddp", "zero1")
+    states, replicated = held.host or held.states, case["data"] in ("ddp", "zero1")
     earlier = held.held - (states.gradients if replicated else 0)  # what earlier passes have left is not there before the first
     return {
         "params_local": params if replicated else sum(weight.params for weight in held.weights),
