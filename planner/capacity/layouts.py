@@ -54,8 +54,9 @@ def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str
         yield from (f"{what} with pipeline_parallel" for what in (*_undivided(model), *_undivided_training(model, training, layout)))
     if layout.pipeline_parallel > 1:
         found = {
-            f"schedule {layout.schedule}": layout.schedule not in ("gpipe", "1f1b"),
+            f"schedule {layout.schedule}": layout.schedule not in ("gpipe", "1f1b", "interleaved"),
             f"data_parallel {kind}": layout.data_degree > 1 and kind != "fsdp",
+            "schedule interleaved with data_parallel fsdp": layout.schedule == "interleaved" and layout.data_degree > 1,
             f"reshard_after_forward {layout.reshard_after_forward}": layout.data_degree > 1 and layout.reshard_after_forward != "never",
             "loss cross_entropy": training.loss == "cross_entropy",
         }

@@ -1,48 +1,124 @@
-"""The step of a pipeline's stage: one microbatch's passes, as often as the schedule has them in flight.
+"""The step of a pipeline's device: passes of one microbatch through each of its stages, in the order of a schedule.
 
-A microbatch allocates the same whatever else is in flight. So the peak is that of few events: the last forward pass before any backward
-pass, the first backward pass, and the ones after it, which add to gradients that exist. torch.distributed.pipelining (PyTorch 2.13,
-schedules.py): GPipe runs all microbatches forward first; 1F1B as many as there are stages from this one on, and then one of each in turn.
+A microbatch allocates the same whatever else is in flight. So a peak of a step is that of a pass, besides the microbatches that each stage
+has in flight then and the gradients that exist. torch.distributed.pipelining (PyTorch 2.13, schedules.py): GPipe runs all microbatches
+forward first; 1F1B runs forward until the first one returns, and then one backward and one forward in turn; interleaved 1F1B does the same
+with several stages per device, a round of microbatches in each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
 from planner.capacity.timeline import MemoryTimeline
 from planner.spec.records import Layout
-from planner.trace.decoder import Piped
 from planner.trace.sizes import Size
-from planner.trace.stages import Stage
 
 LOSS = 4  # bytes
 
 
-def in_flight(layout: Layout, stage: Stage, microbatches: int) -> int:
-    """Return the largest number of microbatches whose backward pass has not begun."""
-    return microbatches if layout.schedule == "gpipe" else min(microbatches, stage.of - stage.number)
+class Pass(NamedTuple):
+    """A pass of one microbatch through one of the device's stages, by its number on the device."""
+
+    forward: bool
+    stage: int
 
 
-def step(
-    first: MemoryTimeline, again: MemoryTimeline, piped: Piped, flying: int, microbatches: int, gradients: Size, weights: Size = 0
-) -> MemoryTimeline:
-    """Return the timeline of a step of ``microbatches``, with the samples that may be its peak.
+class Moment(NamedTuple):
+    """A pass, other microbatches in flight in each stage, and how many have run backward in each."""
 
-    ``first`` and ``again`` are those of one microbatch without gradients and with them. ``weights`` are gathered through the step. The
-    gradient that a stage sends last lives until it sends the next, and the losses of microbatches until the step ends.
+    step: Pass
+    flying: tuple[int, ...]
+    ended: tuple[int, ...]
+
+    @property
+    def kind(self) -> tuple[Pass, bool]:
+        """The pass, and whether its stage has gradients."""
+        return self.step, self.ended[self.step.stage] > 0
+
+    def reaches(self, other: Moment) -> bool:
+        """Whether at least as much is allocated besides the pass as at another moment."""
+        return all(mine >= theirs for mine, theirs in zip(self.flying + self.ended, other.flying + other.ended, strict=True))
+
+
+class Passes(NamedTuple):
+    """One microbatch's passes through a stage, without gradients and with them.
+
+    ``kept`` is what each microbatch leaves allocated after its backward pass, ``sent`` the gradient that lives until the next one is sent.
     """
-    each = first.after_forward
-    others = (flying - 1) * each + weights
-    whole = MemoryTimeline(changes=[others, *first.changes], of_forward=1 + first.of_forward)
-    whole.samples = [sample._replace(changes=1 + sample.changes) for sample in first.samples]
-    forward = [sample for sample in whole.samples if sample.phase != "backward"]
-    whole.add(-first.after_backward)
-    start = len(whole.changes)
-    backward = [sample._replace(changes=start + sample.changes) for sample in again.samples if sample.phase == "backward"]
-    later = gradients + (0 if piped.stage.first else piped.passed)
-    if microbatches > flying:
-        whole.add_samples(forward, later)
-        whole.add_samples(backward, later + (LOSS * (microbatches - flying) if piped.stage.last else 0))
-    elif flying > 1:
-        whole.add_samples(backward, later - each)
-    whole.changes += again.changes
-    whole.add(gradients - others - again.after_backward)
+
+    first: MemoryTimeline
+    again: MemoryTimeline
+    gradients: Size
+    kept: Size
+    sent: Size
+
+
+def order(layout: Layout, device: int, microbatches: int) -> Iterator[Pass]:
+    """Yield the passes of a device, by its number in the pipeline."""
+    count, stages = layout.pipeline_parallel, layout.virtual_stages
+    every = range(microbatches * stages)
+    forward = [Pass(True, number // count % stages) for number in every]
+    backward = [Pass(False, stages - 1 - number // count % stages) for number in every]
+    before = (stages - 1) * count + (2 if layout.schedule == "interleaved" else 1) * (count - 1 - device)
+    before = len(forward) if layout.schedule == "gpipe" else min(before, len(forward))
+    yield from forward[:before]
+    for pair in zip_longest(forward[before:], backward):
+        yield from (one for one in pair if one)
+
+
+def moments(passes: Iterable[Pass], stages: int) -> tuple[Moment, ...]:
+    """Return the moments of a schedule; of those alike but for how many have run backward, the last one."""
+    flying, ended = [0] * stages, [0] * stages
+    found: dict[tuple[Pass, tuple[int, ...], tuple[bool, ...]], Moment] = {}
+    for step in passes:
+        flying[step.stage] -= not step.forward
+        one = Moment(step, tuple(flying), tuple(ended))
+        found[step, one.flying, tuple(map(bool, ended))] = one
+        flying[step.stage] += step.forward
+        ended[step.stage] += not step.forward
+    return tuple(found.values())
+
+
+def in_flight(found: Iterable[Moment]) -> tuple[int, ...]:
+    """Return the microbatches in each stage when most are in flight: they have begun to run forward, but not backward."""
+    vectors = (tuple(count + (number == one.step.stage) for number, count in enumerate(one.flying)) for one in found if one.step.forward)
+    return max(vectors, key=sum)
+
+
+def highest(found: Iterable[Moment]) -> Sequence[Moment]:
+    """Return the moments of each kind at which most may be allocated."""
+    tops: dict[tuple[Pass, bool], list[Moment]] = {}
+    for one in found:
+        known = tops.setdefault(one.kind, [])
+        if not any(other.reaches(one) for other in known):
+            known[:] = [*(other for other in known if not one.reaches(other)), one]
+    return [one for some in tops.values() for one in some]
+
+
+def step(stages: Sequence[Passes], found: Sequence[Moment], weights: Size = 0) -> MemoryTimeline:
+    """Return the timeline of a step with the samples that may be its peak; ``weights`` are gathered through the step."""
+
+    def besides(one: Moment) -> Size:
+        """Return the bytes that are allocated besides a pass."""
+        flying = sum(count * stage.first.after_forward for count, stage in zip(one.flying, stages, strict=True))
+        existing = [stage.gradients + stage.sent + stage.kept * count for stage, count in zip(stages, one.ended, strict=True) if count]
+        return flying + sum(existing) + weights
+
+    most = sum(count * stage.first.after_forward for count, stage in zip(in_flight(found), stages, strict=True))
+    whole = MemoryTimeline(changes=[most + weights], of_forward=1)
+    tops = highest(found)
+    for number, stage in enumerate(stages):
+        mine = [one for one in tops if one.step.stage == number]
+        for exist, timeline in ((False, stage.first), (True, stage.again)):
+            whole.add(-whole.since(0))
+            start = len(whole.changes)
+            samples = [sample._replace(changes=start + sample.changes) for sample in timeline.samples]
+            for one in mine:
+                if exist == (one.kind[1] and not one.step.forward):
+                    whole.add_samples([sample for sample in samples if (sample.phase != "backward") == one.step.forward], besides(one))
+            whole.changes += timeline.changes
+    whole.add(sum(stage.gradients for stage in stages) - whole.since(0))
     return whole

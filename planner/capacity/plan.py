@@ -12,10 +12,11 @@ from planner.capacity.figures import COMPONENTS, Memory, Plan, Prediction, Saved
 from planner.capacity.flops import flops
 from planner.capacity.layouts import NOT_COUNTED, fleet, refuse_mixed, refuse_unmodeled
 from planner.capacity.parameters import parameters
+from planner.capacity.pipeline import in_flight
 from planner.capacity.shares import Share, share
 from planner.capacity.step import not_counted, peaks, step
 from planner.spec.records import Model, MultiTokenPrediction, Scenario, Spec, Training
-from planner.trace.decoder import Trace, trace
+from planner.trace.decoder import Trace, of_stages, trace
 from planner.trace.sizes import Size, hinted, maximum, total
 from planner.trace.stages import stages
 from planner.trace.unsupported import UnsupportedError
@@ -71,8 +72,11 @@ Rank: TypeAlias = tuple[Trace, Share, Memory[Size]]
 def _ranks(model: Model, training: Training) -> list[Rank]:
     """Return what each kind of device runs and holds: one, or each stage of a pipeline."""
     layout = training.layout
-    parts = stages(model, layout.pipeline_parallel) if layout and layout.pipeline_parallel > 1 else (None,)
-    return [_rank(trace(model, training, part), training) for part in parts]
+    if layout is None or layout.pipeline_parallel == 1:
+        return [_rank(trace(model, training), training)]
+    count = layout.pipeline_parallel
+    every = [trace(model, training, stage) for stage in stages(model, count * layout.virtual_stages)]
+    return [_rank(of_stages(tuple(every[device::count])), training) for device in range(count)]
 
 
 def _rank(forward: Trace, training: Training) -> Rank:
@@ -110,8 +114,12 @@ def plans(spec: Spec) -> tuple[Plan, ...]:
 def memory(forward: Trace, held: Share, training: Training) -> Memory[Size]:
     """Return the bytes of a training step on a device that holds this share of the model."""
     model_states = held.states
-    saved = saved_for_backward(forward.nodes, offload=training.offload_activations)
-    entries = [replace(entry, copies=entry.copies * held.in_flight) for entry in saved.entries]
+    stages_of = zip(forward.parts, in_flight(held.moments), strict=True) if held.moments else [(forward, 1)]
+    entries = [
+        replace(entry, copies=entry.copies * flying)
+        for part, flying in stages_of
+        for entry in saved_for_backward(part.nodes, offload=training.offload_activations).entries
+    ]
     by_component = sum_by_component(entries)
     a_step = step(forward, held, training)
     phases, first_phases = peaks(a_step)

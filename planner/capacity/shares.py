@@ -14,13 +14,13 @@ from types import MappingProxyType
 from planner.capacity import fully_shard
 from planner.capacity.figures import Traffic, Weight
 from planner.capacity.optimizers import ElementBytes
-from planner.capacity.pipeline import in_flight
+from planner.capacity.pipeline import Moment, in_flight, moments, order
 from planner.capacity.states import States, states
 from planner.capacity.timeline import Change, Changes
 from planner.capacity.traffic import traffic
 from planner.spec.precision import separate_gradients
 from planner.spec.records import Layout, Training
-from planner.trace.decoder import Piped, Trace
+from planner.trace.decoder import Trace
 from planner.trace.sizes import Size, maximum, product
 from planner.trace.tape import operations
 
@@ -59,7 +59,7 @@ class Share:
     traffic: tuple[Traffic[Size], ...] = ()
     which: str = "any of the equal devices"
     updating: Size = 0
-    in_flight: int = 1  # microbatches of a pipeline's stage
+    moments: Sequence[Moment] = ()  # of a pipeline's schedule
     gathered: Gathered | None = None  # if a pipeline's stage shares its weights
     host: States | None = None  # what is in host memory instead
 
@@ -91,18 +91,19 @@ def alone(forward: Trace, weights: tuple[Weight[Size], ...], training: Training)
     parts = elements * sum(product(stored.tensor.shape) * stored.copies for stored in tables)
     held, sent = whole.gradients if preallocated else 0, traffic(forward.nodes, training)
     mine = Share(weights, whole, held, preallocated, stored=weights, traffic=sent, updating=parts + _sums(forward))
-    return _piped(forward.piped, mine, training) if forward.piped else mine
+    return _piped(forward, mine, training) if forward.piped else mine
 
 
-def _piped(piped: Piped, share: Share, training: Training) -> Share:
-    """Return the share of a stage of a pipeline, which receives every microbatch in buffers of its own. No gradients exist before."""
-    layout, stage, microbatches = training.layout, piped.stage, training.gradient_accumulation
+def _piped(forward: Trace, share: Share, training: Training) -> Share:
+    """Return the share of a device of a pipeline, which receives every microbatch in buffers of its own. No gradients exist before."""
+    layout, microbatches, pipes = training.layout, training.gradient_accumulation, [part.piped for part in forward.parts if part.piped]
     assert layout is not None  # noqa: S101 - a stage has one
-    flying, buffers = in_flight(layout, stage, microbatches), stage.buffers(microbatches, piped.passed)
-    which = f"stage {stage.number} of {stage.of}, with {flying} microbatch{'es' * (flying > 1)} in flight"
-    return replace(
-        share, held=buffers, buffers=(("buffers that receive microbatches and gradients", buffers),), which=which, in_flight=flying
-    )
+    found = moments(order(layout, pipes[0].stage.number, microbatches), len(pipes))
+    flying, buffers = sum(in_flight(found)), sum(pipe.stage.buffers(microbatches, pipe.passed) for pipe in pipes)
+    listed = (*share.buffers, ("buffers that receive microbatches and gradients", buffers))
+    stages = ", ".join(str(pipe.stage.number) for pipe in pipes)
+    which = f"stage{'s' * (len(pipes) > 1)} {stages} of {pipes[0].stage.of}, with {flying} microbatch{'es' * (flying > 1)} in flight"
+    return replace(share, held=buffers, preallocated=False, buffers=listed, which=which, moments=found)
 
 
 def _sums(forward: Trace) -> Size:
@@ -189,7 +190,7 @@ def fully_sharded(forward: Trace, weights: tuple[Weight[Size], ...], training: T
     groups = fully_shard.groups(forward, weights, training, shards)
     if forward.piped:
         sent = (*fully_shard.traffic(groups, 1, layout), *traffic(forward.nodes, training))
-        return _piped(forward.piped, _sharded_stage(groups, Share(own, mine, 0, False, stored=padded, traffic=sent)), training)
+        return _piped(forward, _sharded_stage(groups, Share(own, mine, 0, False, stored=padded, traffic=sent)), training)
     changes = fully_shard.changes(groups, several=several, replicas=replicas)
     inside = traffic(forward.nodes, training)
     held = sum(group.accumulated * copies for group, copies in groups.counted) if several else 0

@@ -9,10 +9,11 @@ from functools import partial
 from planner.capacity import pipeline
 from planner.capacity.backward_pass import Update, Updates
 from planner.capacity.figures import LiveBytes, Phase, PhasePeak, Weight
+from planner.capacity.optimizers import ElementBytes
 from planner.capacity.peak import trace_memory
 from planner.capacity.shares import Share
 from planner.capacity.states import tensors_of
-from planner.capacity.timeline import PASSES, MemoryTimeline
+from planner.capacity.timeline import PASSES, Change, MemoryTimeline
 from planner.capacity.update import alone, not_modeled, update_temporaries
 from planner.spec.precision import AVERAGES, BYTES, RECIPES
 from planner.spec.records import Training
@@ -63,7 +64,7 @@ def step(forward: Trace, share: Share, training: Training) -> Step:
     walk = partial(trace_memory, forward.nodes, preallocated=preallocated, released=share.released, block=block, changes=share.changes)
     walk = partial(walk, offload=training.offload_activations)
     if forward.piped:
-        walked = first = _of_stage(walk, forward.piped, share, training.gradient_accumulation)
+        walked = first = _of_stages(forward, share, training, partial(trace_memory, changes=share.changes))
     else:
         walked = first = walk(updates=_updates_in_backward(forward, weights, training, creating=False))
     if training.optimizer_in_backward:
@@ -74,17 +75,22 @@ def step(forward: Trace, share: Share, training: Training) -> Step:
     return Step(walked, first, start, stateless, f"{training.optimizer} step", temporaries)
 
 
-def _of_stage(walk: Callable[..., MemoryTimeline], piped: Piped, share: Share, microbatches: int) -> MemoryTimeline:
-    """Return the timeline of the step of a pipeline's stage."""
-    whole = share.gathered
-    if whole is None:
-        first, again = (walk(preallocated=exist, output=piped.output) for exist in (False, True))
-        return pipeline.step(first, again, piped, share.in_flight, microbatches, share.states.gradients)
-    first = walk(preallocated=False, output=piped.output, changes=whole.first)
-    again = walk(preallocated=whole.adds_in_place, output=piped.output)
-    made = pipeline.step(first, again, piped, share.in_flight, microbatches, whole.gradients, whole.weights)
-    made.add(whole.weights)
-    for change in whole.reduction:
+def _of_stages(forward: Trace, share: Share, training: Training, walk: Callable[..., MemoryTimeline]) -> MemoryTimeline:
+    """Return the timeline of the step of a pipeline's device."""
+    whole, each, layout = share.gathered, ElementBytes.by_recipe(training).gradient, training.layout
+
+    def passes(part: Trace, piped: Piped) -> pipeline.Passes:
+        first, again = (
+            walk(part.nodes, preallocated=exist and (whole is None or whole.adds_in_place), output=piped.output, **changes)
+            for exist, changes in ((False, {"changes": whole.first} if whole else {}), (True, {}))
+        )
+        gradients = each * sum(stored.gradient * stored.copies for stored in part.parameters)
+        holds = layout is None or layout.schedule != "interleaved"  # its runtime does not
+        sent = piped.passed if holds and not piped.stage.first else 0
+        return pipeline.Passes(first, again, gradients, pipeline.LOSS * piped.stage.last, sent)
+
+    made = pipeline.step([passes(part, part.piped) for part in forward.parts if part.piped], share.moments, whole.weights if whole else 0)
+    for change in [Change(whole.weights, "gathered"), *whole.reduction] if whole else ():
         made.add(change.bytes)
         made.sample("backward", change.why)
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from math import lcm
 
 from planner.spec.records import Layer, Model, PerLayerEmbedding, Run, Training
@@ -49,6 +50,7 @@ class Trace:
     inputs_bytes: Size  # token ids and targets, of all microbatches of a pipeline
     not_counted: tuple[str, ...]
     piped: Piped | None = None  # if it is a stage of a pipeline
+    parts: tuple[Trace, ...] = ()  # the stages of a device, one or several
 
     @property
     def buffers_bytes(self) -> Size:
@@ -154,6 +156,21 @@ def _trace_of_stage(t: Tape, model: Model, stage: Stage) -> Trace:
     inputs = t.training.gradient_accumulation * (ids.bytes + targets.bytes)
     piped = Piped(stage, size, None if stage.last else x)
     return Trace(*recorded, inputs, (*t.implementation.not_counted, *t.notes), piped)
+
+
+def of_stages(parts: tuple[Trace, ...]) -> Trace:
+    """Return the stages of one device as one trace, whose nodes are of one microbatch in each."""
+    starts = accumulate((len(part.parameters) for part in parts[:-1]), initial=0)
+    placed = list(zip(starts, parts, strict=True))
+    return replace(
+        parts[0],
+        nodes=tuple(node for part in parts for node in part.nodes),
+        parameters=tuple(stored for part in parts for stored in part.parameters),
+        stacks=tuple((start + first, start + end, count) for start, part in placed for first, end, count in part.stacks),
+        units=tuple(replace(one, first=start + one.first, end=start + one.end) for start, part in placed for one in part.units),
+        buffers=tuple(buffer for part in parts for buffer in part.buffers),
+        parts=parts,
+    )
 
 
 def apart(runs: tuple[Run, ...]) -> tuple[Run, ...]:

@@ -17,24 +17,26 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from planner.capacity.activations import saved_for_backward
 from planner.capacity.figures import Memory
 from planner.capacity.parameters import parameters
+from planner.capacity.pipeline import in_flight
 from planner.capacity.plan import memory
 from planner.capacity.shares import Share, share
 from planner.spec.records import Cluster, Layout, Model, Training
-from planner.trace.decoder import Piped, Trace, trace
-from planner.trace.sizes import Size, maximum
+from planner.trace.decoder import Trace, of_stages, trace
+from planner.trace.sizes import Size, hinted, maximum
 from planner.trace.stages import stages
 from tests.capacity import training_steps
 
 TABLE = Path(__file__).parent.parent / "data" / "fleet_steps.csv"
 PRECISIONS = {"fp32": "fp32", "bf16": "bf16", "mp": "bf16-master"}
 RESHARD = {"auto": "auto", "true": "always", "false": "never"}
-SCHEDULES = {"GPipe": "gpipe", "1F1B": "1f1b"}
+SCHEDULES = {"GPipe": "gpipe", "1F1B": "1f1b", "Interleaved1F1B": "interleaved"}
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "send", "recv")
 NAMES = {"receive": "recv"}
 WIDTH = 4  # bytes of float32
@@ -56,6 +58,7 @@ def layout(case: dict[str, str]) -> Layout:
         sequence_parallel=case["tp"] != "1" and case["sp"] == "True",
         loss_parallel=case["loss_parallel"] == "True",
         pipeline_parallel=int(case["pp"]),
+        virtual_stages=int(case["vpp"]),
         schedule=SCHEDULES[case["sched"]],  # type: ignore[arg-type]
         data_parallel="ddp" if case["data"] == "none" else case["data"],  # type: ignore[arg-type]  # the spec language has these names
         shard_degree=int(case["shard"] or 1),
@@ -85,32 +88,46 @@ def figures(case: dict[str, str]) -> dict[str, Size]:
     """Return the planned values of the table's columns."""
     model, training = setting(case)
     pp, each = int(case["pp"]), int(case["tp"])
-    forward = trace(model, training, stages(model, pp)[int(case["rank"]) // (each * int(case["dp"]))] if pp > 1 else None)
+    forward = trace(model, training)
+    if pp > 1:
+        chunks = stages(model, pp * int(case["vpp"]))[int(case["rank"]) // (each * int(case["dp"])) :: pp]
+        forward = of_stages(tuple(trace(model, training, stage) for stage in chunks))
     weights = parameters(forward).weights
     held = share(forward, weights, training, int(case["rank"]) // each)
     used = memory(forward, held, training)
     found = _held(case, held, used, sum(weight.params for weight in weights)) | _allocated(used) | _sent(held)
-    return found | _of_stage(case, forward, held, used, forward.piped) if forward.piped else found
+    return found | _of_stages(case, forward, held, used) if forward.parts else found
 
 
-def _of_stage(case: dict[str, str], forward: Trace, held: Share, used: Memory[Size], piped: Piped) -> dict[str, Size]:
-    """Return the figures of a stage of a pipeline, of which the table has one peak and no bytes after the forward pass.
-
-    Its saved bytes are the largest of the step, read after a microbatch's forward pass before its loss. Ids and targets count for all
-    microbatches, and so do buffers that received them, if the stage saves their content.
-    """
-    counted, B, n, microbatches = used.activations_by_component, int(case["B"]), int(case["n"]), int(case["micro"])
-    of_loss = (counted["logits"] + counted["loss"]) // held.in_flight + counted["inputs"]
-    received = any(entry.storage.bytes == 0 for entry in saved_for_backward(forward.nodes).entries)
-    caller = 8 * B * n * (piped.stage.first + piped.stage.last)
+def _of_stages(case: dict[str, str], forward: Trace, held: Share, used: Memory[Size]) -> dict[str, Size]:
+    """Return the figures of a pipeline's device, of which the table has one peak and no bytes after the forward pass."""
     return {
-        "saved_bytes": used.activations_bytes - of_loss + microbatches * (caller + received * piped.passed),
+        "saved_bytes": max(hinted(size) for size in _saved_after_forward(case, forward, held)),
         "start_bytes": used.live.start,
-        "inflight": held.in_flight,
+        "inflight": sum(in_flight(held.moments)),
         "after_bwd_bytes": used.live.after_backward,
         "peak_opt": used.phases[-1].peak_bytes,
         "peak_bwd": used.peak_bytes,
     }
+
+
+def _saved_after_forward(case: dict[str, str], forward: Trace, held: Share) -> Iterator[Size]:
+    """Yield the bytes that a pipeline's device has saved after each forward pass, before the microbatch's loss.
+
+    Ids and targets count for all microbatches, and so do buffers that have received any, if the stage saves their content.
+    """
+    pipes = [part.piped for part in forward.parts if part.piped]
+    entries = [saved_for_backward(part.nodes).entries for part in forward.parts]
+    of_loss = [sum(one.bytes for one in some if one.component in ("logits", "loss")) for some in entries]
+    saved = [sum(one.bytes for one in some if one.component != "inputs") for some in entries]
+    received = [any(one.storage.bytes == 0 for one in some) * pipe.passed for some, pipe in zip(entries, pipes, strict=True)]
+    caller = int(case["micro"]) * 8 * int(case["B"]) * int(case["n"]) * sum(pipe.stage.first + pipe.stage.last for pipe in pipes)
+    for one in held.moments:
+        if one.step.forward:
+            flying = [count + (number == one.step.stage) for number, count in enumerate(one.flying)]
+            live = sum(count * size for count, size in zip(flying, saved, strict=True))
+            used = sum((count + ended) * size for count, ended, size in zip(flying, one.ended, received, strict=True))
+            yield live - of_loss[one.step.stage] + used + caller
 
 
 def _held(case: dict[str, str], held: Share, used: Memory[Size], params: Size) -> dict[str, Size]:
