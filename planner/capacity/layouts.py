@@ -114,12 +114,16 @@ def _undivided_training(model: Model, training: Training, layout: Layout) -> Ite
 
 
 def refuse_mixed(weights: Sequence[Weight[Size]], training: Training) -> None:
-    """Raise UnsupportedError for weights that FSDP2 cannot gather together: of several dtypes, or without a dimension."""
+    """Raise UnsupportedError for weights that devices cannot share in the same way: frozen ones, of several dtypes, without a dimension."""
     layout = training.layout
-    if layout and layout.cluster.devices > 1 and layout.data_parallel in ("fsdp", "hsdp"):
+    if layout is None or layout.cluster.devices == 1 or layout.data_parallel == "ddp":
+        return
+    found = [f"{weight.name}, which does not train," for weight in weights if not weight.trains]
+    if layout.data_parallel in ("fsdp", "hsdp"):
         mixed = RECIPES[training.precision].weights != "float32" and any(weight.always_float32 for weight in weights)
-        for what in [*(["weights of several dtypes"] if mixed else []), *(weight.name for weight in weights if not weight.shape)]:
-            raise UnsupportedError(f"{what} with data_parallel {layout.data_parallel} is not modeled yet")
+        found += [*(["weights of several dtypes"] if mixed else []), *(weight.name for weight in weights if not weight.shape)]
+    for what in found:
+        raise UnsupportedError(f"{what} with data_parallel {layout.data_parallel} is not modeled yet")
 
 
 def fleet(share: Share, memory: Memory[Size], training: Training, ranks: Sequence[tuple[Share, Memory[Size]]]) -> Fleet[Size] | None:
