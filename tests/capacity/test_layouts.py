@@ -1,0 +1,61 @@
+"""Layouts and settings that are not modeled are refused with their name, never planned as something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import planner
+from planner.trace.unsupported import UnsupportedError
+
+SPEC = """\
+name: x
+model: {{vocab_size: 96, context_length: 32, d_model: 32, n_layers: 4, n_heads: 4, head: {{tied: false}}}}
+training: {{loss: cross_entropy, gradient_accumulation: 4, precision: fp32{training}}}
+cluster: {{device: H100-80GB-SXM, devices: 8}}
+layout: {{{layout}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("layout", "training", "named"),
+    [
+        ("context_parallel: 2", "", "layout.context_parallel above 1"),
+        ("data_parallel: zero2", "", "layout.data_parallel zero2"),
+        ("data_parallel: fsdp, offload: optimizer", "", "layout.offload optimizer with data_parallel fsdp"),
+        ("data_parallel: ddp, offload: weights", "", "layout.offload weights with data_parallel ddp"),
+        ("data_parallel: fsdp, shard_group: titan", "", "shard_group titan with model.embed_positions.weight"),
+        ("data_parallel: fsdp", ", optimizer: muon", "optimizer muon"),
+        ("data_parallel: ddp", ", round_allocations: true", "training.round_allocations"),
+        ("data_parallel: ddp", ", implementation: megatron", "implementation megatron"),
+        ("tensor_parallel: 2", "", "data_parallel ddp with tensor_parallel"),
+        ("tensor_parallel: 2, data_parallel: fsdp", ", implementation: pytorch-eager", "implementation pytorch-eager"),
+        ("tensor_parallel: 2, data_parallel: fsdp", ", dropout: 0.1", "dropout with tensor_parallel"),
+        ("pipeline_parallel: 2, data_parallel: fsdp", ", loss: cross_entropy_float32", "reshard_after_forward auto"),
+        (
+            "pipeline_parallel: 4, data_parallel: fsdp, reshard_after_forward: never, schedule: zero_bubble",
+            ", loss: cross_entropy_float32",
+            "schedule zero_bubble",
+        ),
+    ],
+)
+def test_what_is_not_modeled_is_refused_by_name(tmp_path: Path, layout: str, training: str, named: str) -> None:
+    path = tmp_path / "x.yaml"
+    text = SPEC.format(layout=layout, training=training)
+    path.write_text(text.replace("loss: cross_entropy, ", "") if "loss" in training else text, encoding="utf-8")
+    with pytest.raises(UnsupportedError, match=named) as refused:
+        planner.plan(path)
+    assert "is not modeled yet" in str(refused.value)
+
+
+def test_a_cluster_of_one_device_changes_no_figure(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    lines = SPEC.format(layout="", training="").splitlines()
+    path.write_text("\n".join(lines[:3]), encoding="utf-8")
+    alone = planner.plan(path, device="h100")
+    path.write_text("\n".join([*lines[:3], "cluster: {device: H100-80GB-SXM, devices: 1}"]), encoding="utf-8")
+    one = planner.plan(path)
+    assert (one.memory, one.parameters, one.flops) == (alone.memory, alone.parameters, alone.flops)
+    assert one.fleet is not None
+    assert one.fleet.free_bytes == (81_559 << 20) - 2 * 2**30 - one.memory.peak_bytes  # devices.yaml; 2 GiB of reserve
