@@ -99,6 +99,7 @@ class ModelClass:
     softcaps_in_float32: bool = False  # logits are cast to float32 before they are soft-capped
     xielu: bool = False  # the feed-forward's function is xIELU, operator by operator
     replaces_ids: bool = False  # the per-layer embedding reads ids of its own, without those beyond its rows
+    stores_keys: bool = False  # recomputed layers hold the last keys and values of each kind, even if no layer reads them
     layer_scalar: bool = False  # each layer multiplies its output in place by a buffer of one element
     fused_gate_up: bool = False  # one projection returns gate and up
     delta_projections: DeltaProjections = "per_key_head"
@@ -210,6 +211,7 @@ CLASSES: dict[ModelType, ModelClass] = {
         tables_per_window=True,
         tables_of_whole_heads=True,
         normalizes_values=True,
+        stores_keys=True,
         layer_scalar=True,
     ),
     "glm": ModelClass(joins_rotated=True, tables_per_layer=True, fused_gate_up=True),

@@ -92,6 +92,7 @@ def trace(model: Model, training: Training, stage: Stage | None = None) -> Trace
         alternates, dtype = alternating.alternates(t, model), x.dtype
         x = alternating.expanded(t, x) if alternates else x
         x = _layers(t, model.runs, positions, x)
+        positions.hold(t)
         t.declared = declared
         x = alternating.merged(t, x, dtype) if alternates else x
         last = len(t.parameters)

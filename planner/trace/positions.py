@@ -10,7 +10,7 @@ from planner.spec.records import Attention, LatentAttention, Layer, Model
 from planner.trace import primitives as op
 from planner.trace.implementation import Scores
 from planner.trace.sizes import Size
-from planner.trace.tape import Tape
+from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
 
 
@@ -66,6 +66,12 @@ class PositionTables:
             (self.selected,) = t.record("selected keys", [], [made], by=PositionTables.selection)
         self.selects = False
         return (self.selected,)
+
+    def hold(self, t: Tape) -> None:
+        """Save the last keys and values of each kind, if recomputed layers hold them."""
+        if t.modules.stores_keys and t.training.recompute == "full":
+            for keys in dict.fromkeys(self.keys_and_values.values()):
+                t.record("stored keys", keys, [], [Saved(tensor, "keys and values") for tensor in keys], by=PositionTables.hold)
 
     def window(self, layer: Layer) -> Size | None:
         """Return the window of the layer's mask; layers of one window share it."""

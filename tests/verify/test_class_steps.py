@@ -78,6 +78,14 @@ def test_a_step_equals_the_plan(keys: dict[str, object], name: str) -> None:
     assert dict(zip(FIGURES, planned(config, SETTINGS[name]), strict=True)) == dict(zip(FIGURES, its, strict=True))
 
 
+@pytest.mark.filterwarnings("ignore")  # transformers' own
+def test_recomputed_layers_hold_keys_that_no_layer_reads() -> None:
+    config = next(config for config in configs() if config["model_type"] == "gemma4_text")
+    config |= {"num_kv_shared_layers": 0, "use_double_wide_mlp": False}
+    its, saved = step(config, SETTINGS["sdpa bf16 full"]), FIGURES.index("saved")
+    assert planned(config, SETTINGS["sdpa bf16 full"])[saved] == its[saved]
+
+
 def test_the_table_of_differences_is_up_to_date() -> None:
     with TABLE.open(encoding="utf-8", newline="") as file:
         listed = list(csv.reader(file))[1:]
