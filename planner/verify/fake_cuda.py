@@ -181,8 +181,7 @@ FUSED = {"flash": flash, "efficient": efficient, "cudnn": cudnn}
 class MissingOperators(TorchDispatchMode):  # type: ignore[no-untyped-call] # untyped in torch
     """Runs operators that a GPU supports and fake tensors do not.
 
-    ``Tensor.item``, which Adafactor calls on norms, returns 1.0: no size depends on it. Grouped products support only bf16. The backward
-    pass of indexing adds to zeros in place, but returns a new tensor for subclasses of tensors (FunctionsManual.cpp, index_backward).
+    ``Tensor.item``, which Adafactor calls on norms, returns 1.0: no size depends on it. Grouped products support only bf16.
     """
 
     def __torch_dispatch__(
@@ -193,8 +192,6 @@ class MissingOperators(TorchDispatchMode):  # type: ignore[no-untyped-call] # un
         if func is aten._grouped_mm.default and args[0].dtype != torch.bfloat16:  # noqa: SLF001 - what F.grouped_mm calls
             a, b, *others = args
             return func(a.bfloat16(), b.bfloat16(), *others, **(kwargs or {})).to(a.dtype)
-        if func is aten.index_put.default and not torch.is_grad_enabled():
-            func = aten._index_put_impl_.default
         return func(*args, **(kwargs or {}))
 
 
