@@ -120,10 +120,13 @@ def _of_class(model: Model, training: Training) -> Accuracy:
 
 def not_measured(training: Training) -> list[str]:
     """Return the names of settings that differ from those of all measured steps of classes."""
-    precision = _measured_as(training.precision)
-    small = Training(1, 1, gradient_dtype="bf16" if precision == "bf16" else "fp32")
-    differing = [one.name for one in fields(Training) if one.name not in VARIED and getattr(training, one.name) != getattr(small, one.name)]
-    return [*(["precision"] if precision != training.precision else []), *differing]
+    small = Training(1, 1, gradient_dtype="bf16" if training.precision == "bf16" else "fp32")
+    if training.precision in PRECISIONS:
+        of_precision, varied = [], VARIED
+    else:
+        of_precision, varied = [f"precision {training.precision}"], VARIED | {"gradient_dtype"}
+    names = (one.name for one in fields(Training) if one.name not in varied)
+    return [*of_precision, *(name for name in names if getattr(training, name) != getattr(small, name))]
 
 
 def is_equal(row: Mapping[str, str]) -> bool:

@@ -84,6 +84,7 @@ def test_settings_that_no_class_was_measured_with(known: Callable[..., module.Ac
     assert not ours.equal
     assert ours.text.endswith("FLOPs and peak equal; not measured with optimizer, dropout")
     assert known({"model_type": "llama"}, precision="fp16-autocast").text.endswith("was measured only in other settings")
+    assert known({"model_type": "llama"}, precision="bf16-master").text.endswith("; not measured with precision bf16-master")
     assert known({"model_type": "llama"}, device="h100").text.endswith("; not measured with device")
     windows = known({"model_type": "llama", "attention": LLAMA["attention"] | {"window": 8}}, sequence_length=16)
     assert windows.text.endswith("; not measured with windows shorter than the sequence")

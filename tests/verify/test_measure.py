@@ -236,7 +236,8 @@ def peak_of_pytorchs_engine(model: Model, training: Training) -> int:
             step.trainer.free_gradients()
         del loss
     events = [event for event in watched.profiler.kineto_results.events() if event.name() == "[memory]"]
-    return max(accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
+    live: Iterable[int] = accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns()))
+    return max(live)
 
 
 def test_our_walk_peaks_like_pytorchs_own_engine() -> None:
