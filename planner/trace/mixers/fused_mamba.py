@@ -1,4 +1,4 @@
-"""Mamba-1 with the kernels of its authors: ``mamba_inner_fn``, or causal_conv1d_fn and ``selective_scan_fn`` where norms differ (Jamba).
+"""Mamba-1 with the kernels of its authors: ``mamba_inner_fn``, or causal_conv1d and ``selective_scan_fn``.
 
 Read from mamba_ssm 2.3.2 (ops/selective_scan_interface.py, csrc/selective_scan/selective_scan.cpp) and causal_conv1d 1.6.1, which
 transformers 5.24 calls if they are installed. The scan multiplies element by element, so it has no FLOPs. Channels are [B, inner, n].
@@ -99,7 +99,7 @@ def one_by_one(t: Tape, kind: records.Mamba, x: Tensor, both: Tensor, rate: Tens
 
 
 def selective_scan(t: Tape, kind: records.Mamba, inputs: tuple[Tensor, ...], z: Tensor, skip: Tensor, shift: Tensor) -> Tensor:
-    """Scan in one kernel -> [B, n, inner]. It saves its inputs, copied so that tokens are adjacent, its output before the gate, and states."""
+    """Scan in one kernel -> [B, n, inner]. Saves its inputs, copied so that tokens are adjacent, its output before the gate, and states."""
     u, dt, rate, b, c = inputs
     B, n, inner = u.shape
     u, z, b, c = (op.contiguous(t, one, exceeds_one(n)) for one in (u, z, b, c))
@@ -107,6 +107,6 @@ def selective_scan(t: Tape, kind: records.Mamba, inputs: tuple[Tensor, ...], z: 
     tensors = {"input": u, "step sizes": dt, "decays": rate, "B": b, "C": c, "skip": skip, "gate": z, "bias of step sizes": shift}
     saved = [Saved(one, what) for what, one in tensors.items()] + [Saved(ungated, "output before the gate"), Saved(between, "states")]
     wide = 2 * (b.bytes + c.bytes) if b.dtype != "float32" else 0  # gradients of B and C in float32
-    return t.record(
-        "selective_scan_fn", [*tensors.values()], [made, ungated, between], saved, backward_temporary=wide, by=selective_scan
-    )[0]
+    return t.record("selective_scan_fn", [*tensors.values()], [made, ungated, between], saved, backward_temporary=wide, by=selective_scan)[
+        0
+    ]

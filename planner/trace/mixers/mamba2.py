@@ -1,4 +1,4 @@
-"""Mamba-2: the state-space dual scan, as one kernel or as transformers' plain path.
+"""Mamba-2: transformers' plain path of the state-space dual scan. ``fused_mamba2`` has the kernel of its authors.
 
 Read from transformers 5.24: models/bamba/modeling_bamba.py, whose functions falcon_h1, granitemoehybrid, mamba2 and nemotron_h share.
 """
@@ -8,20 +8,18 @@ from __future__ import annotations
 from planner.spec import records
 from planner.trace import primitives as op
 from planner.trace import pytorch
-from planner.trace.blocks import linear, norm
-from planner.trace.mixers.operators import convolution, exp, scan
+from planner.trace.blocks import linear
+from planner.trace.mixers.fused_mamba2 import split_function
+from planner.trace.mixers.operators import convolution, exp
 from planner.trace.mixers.state_space_dual import chunk_scan
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
-
-RMS = records.Norm("rmsnorm", bias=False)
 
 
 def mamba2(t: Tape, kind: records.Mamba2, x: Tensor) -> Tensor:
     """Mamba-2: in (z, x, B, C, dt), convolution of x, B and C, state-space dual scan, gated norm, out."""
     B, n, d = x.shape
     inner, grouped = kind.d_inner, kind.n_groups * kind.d_state
-    plain = t.implementation.plain_mixers
     with t.at("mamba", "ssm"):
         channels = 2 * inner + 2 * grouped + kind.n_heads
         entering = op.mul_scalar(t, x) if t.modules.scales_mixers else x
@@ -30,19 +28,16 @@ def mamba2(t: Tape, kind: records.Mamba2, x: Tensor) -> Tensor:
             t.buffer("mup_vector", (1, 1, channels), t.precision.weights)
             both = op.multiply(t, both, op.constant(t, (1, 1, channels), t.precision.weights))
         a, skip, shift = (t.weight(name, (kind.n_heads,), f"{name}: heads") for name in ("A_log", "D", "dt_bias"))
-        rate = op.neg(t, exp(t, op.cast(t, a, "float32"))) if plain else a
+        rate = op.neg(t, exp(t, op.cast(t, a, "float32")))
+        if t.fused_mixers:
+            return split_function(t, kind, x, both, (rate, skip, shift))
         z, xbc, dt = op.split(t, both, (B, n, inner), (B, n, inner + 2 * grouped), (B, n, kind.n_heads))
         xbc = convolution(t, xbc, kind.d_conv, bias=kind.conv_bias)
-        if plain:
-            with t.inside_scan():
-                scanned = chunk_scan(t, kind, xbc, dt, (rate, skip, shift))
-            y = gated(t, kind, scanned, z)
-            op.keep_alive(t, both, xbc)
-            return linear(t, op.cast(t, y, x.dtype), d, "out_proj", bias=kind.bias)
-        y = scan(t, "chunk_scan", [xbc, dt, rate, skip, shift], (B, n, inner))
-        y = op.multiply(t, y, op.pointwise(t, "silu", z))
-        y = norm(t, RMS, y, "norm") if kind.gated_norm else y
-        return linear(t, y, d, "out_proj", bias=kind.bias)
+        with t.inside_scan():
+            scanned = chunk_scan(t, kind, xbc, dt, (rate, skip, shift))
+        y = gated(t, kind, scanned, z)
+        op.keep_alive(t, both, xbc)
+        return linear(t, op.cast(t, y, x.dtype), d, "out_proj", bias=kind.bias)
 
 
 def gated(t: Tape, kind: records.Mamba2, x: Tensor, z: Tensor) -> Tensor:

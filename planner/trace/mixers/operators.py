@@ -22,7 +22,9 @@ def scan(t: Tape, name: str, inputs: list[Tensor], shape: tuple[Size, ...]) -> T
     return t.record(name, inputs, [t.tensor(shape, inputs[0].dtype)], saved, by=scan)[0]
 
 
-def convolution(t: Tape, x: Tensor, width: Size, *, bias: bool, activated: bool = True, widened: bool = True, fused: bool | None = None) -> Tensor:
+def convolution(
+    t: Tape, x: Tensor, width: Size, *, bias: bool, activated: bool = True, widened: bool = True, fused: bool | None = None
+) -> Tensor:
     """Convolve each channel of x [B, n, c] with its own ``width`` weights, and apply SiLU -> [B, n, c].
 
     transformers' plain path casts x to the weight's dtype first if ``widened``, and the result to x's. ``fused``: whether it is one kernel,
