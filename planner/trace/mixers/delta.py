@@ -15,53 +15,38 @@ from planner.trace import pytorch
 from planner.trace.blocks import linear, norm
 from planner.trace.mixers.channel_delta_rule import channel_delta_rule
 from planner.trace.mixers.delta_rule import chunked_delta_rule
+from planner.trace.mixers.fused_delta import chunk_gated_delta_rule
 from planner.trace.mixers.operators import convolution, exp, scan, softplus
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import exceeds_one
 from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
+from planner.trace.unsupported import UnsupportedError
 
 RMS = records.Norm("rmsnorm", bias=False)
 
 
 def gated_delta_net(t: Tape, kind: records.GatedDeltaNet, x: Tensor) -> Tensor:
-    """Gated DeltaNet: q, k, v and z from one projection, b and a from another, convolution, delta rule, gated norm, out."""
-    B, n, d = x.shape
-    H = kind.n_value_heads
-    keys, values = kind.n_key_heads * kind.key_dim, H * kind.value_dim
-    with t.at("linear_attn", "ssm"):
-        if t.implementation.plain_mixers:
-            return plain_gated_delta_net(t, kind, x)
-        qkvz = linear(t, x, 2 * keys + 2 * values, "in_proj_qkvz", bias=False)
-        rates = linear(t, x, 2 * H, "in_proj_ba", bias=False)
-        qkv, z = op.split(t, qkvz, (B, n, 2 * keys + values), (B, n, H, kind.value_dim))
-        qkv = convolution(t, qkv, kind.d_conv, bias=False)
-        shift, a = (t.weight(name, (H,), f"{name}: value heads") for name in ("dt_bias", "A_log"))
-        y = scan(t, "chunk_gated_delta_rule", [qkv, rates, shift, a], (B, n, H, kind.value_dim))
-        y = op.multiply(t, norm(t, RMS, y, "norm"), op.pointwise(t, "silu", z))
-        return linear(t, y.view(B, n, values), d, "out_proj", bias=False)
-
-
-def plain_gated_delta_net(t: Tape, kind: records.GatedDeltaNet, x: Tensor) -> Tensor:
-    """Run transformers' operators."""
+    """Gated DeltaNet: projections, convolution, delta rule, gated norm, out."""
     B, n, d = x.shape
     K, H, width, value = kind.n_key_heads, kind.n_value_heads, kind.key_dim, kind.value_dim
-    qkv, z, b, a = projected(t, kind, x)
-    convolved = convolution(t, qkv, kind.d_conv, bias=False)
-    q, k, v = op.split(t, convolved, (B, n, K, width), (B, n, K, width), (B, n, H, value))
-    beta = sigmoid(t, b())
-    beta = op.mul_scalar(t, beta) if t.modules.delta_projections == "separate" else beta
-    shift = t.weight("dt_bias", (H,), "dt_bias: value heads")
-    rate = t.weight("A_log", (H,), "A_log: value heads", dtype="float32" if t.modules.delta_projections == "separate" else None)
-    decay = op.neg(t, exp(t, op.cast(t, rate, "float32")))
-    steps = a()
-    decay = op.multiply(t, decay.view(1, 1, H), softplus(t, op.add(t, op.cast(t, steps, "float32"), shift)))
-    with t.inside_scan():
-        y = chunked_delta_rule(t, q, k, v, decay, beta)
-    gate = z()
-    y = gated_norm(t, y, gate.view(B, n, H, value))
-    op.keep_alive(t, gate, steps, convolved, beta, decay)
-    return linear(t, y.view(B, n, H * value), d, "out_proj", bias=False)
+    with t.at("linear_attn", "ssm"):
+        qkv, z, b, a = projected(t, kind, x)
+        convolved = convolution(t, qkv, kind.d_conv, bias=False)
+        q, k, v = op.split(t, convolved, (B, n, K, width), (B, n, K, width), (B, n, H, value))
+        beta = sigmoid(t, b())
+        beta = op.mul_scalar(t, beta) if t.modules.delta_projections == "separate" else beta
+        shift = t.weight("dt_bias", (H,), "dt_bias: value heads")
+        rate = t.weight("A_log", (H,), "A_log: value heads", dtype="float32" if t.modules.delta_projections == "separate" else None)
+        decay = op.neg(t, exp(t, op.cast(t, rate, "float32")))
+        steps = a()
+        decay = op.multiply(t, decay.view(1, 1, H), softplus(t, op.add(t, op.cast(t, steps, "float32"), shift)))
+        with t.inside_scan():
+            y = (chunk_gated_delta_rule if t.fused_mixers else chunked_delta_rule)(t, q, k, v, decay, beta)
+        gate = z()
+        y = gated_norm(t, y, gate.view(B, n, H, value))
+        op.keep_alive(t, gate, steps, convolved, beta, decay)
+        return linear(t, y.view(B, n, H * value), d, "out_proj", bias=False)
 
 
 Projected = Callable[[], Tensor]
@@ -116,6 +101,8 @@ def kimi_delta_attention(t: Tape, kind: records.KimiDeltaAttention, x: Tensor) -
     B, n, d = x.shape
     H, h = kind.n_heads, kind.head_dim
     plain = t.implementation.plain_mixers
+    if plain and t.fused_mixers:
+        raise UnsupportedError("mixer_kernels: fused is not modeled for kimi_delta_attention; choose plain")
     with t.at("self_attn", "ssm"):
         qkv = op.cat(t, *(linear(t, x, H * h, name, bias=False) for name in ("q_proj", "k_proj", "v_proj")))
         qkv = convolution(t, qkv, kind.d_conv, bias=False)

@@ -22,7 +22,7 @@ TOKENS_PER_STATE = 2048  # each such part of a sequence saves a state, and the p
 def inner_function(t: Tape, kind: records.Mamba, x: Tensor, both: Tensor, rate: Tensor) -> Tensor:
     """Run everything after the first projection in one function -> [B, n, d].
 
-    It saves its input, copied so that tokens are adjacent, the step sizes, B and C, the latter two once more by state, the scan's output and
+    It saves its input, copied so that tokens are adjacent, step sizes, B and C, the latter two once more by state, the scan's output and
     states, and casts of weights under autocast. Backward runs the convolution and the projection of the step sizes again.
     """
     B, n, d = x.shape
