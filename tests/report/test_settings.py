@@ -49,10 +49,12 @@ GATED_ROPE = Layer(Attention(2, 1, 2), FeedForward(8, gated=True), positions=Pos
 
 
 def loud(record: Any) -> Any:  # noqa: ANN401 - any record
-    """Return the record with other values for all fields that are hidden at their default."""
+    """Return the record with other values for all fields that are hidden at their default, in the groups of a training, too."""
     hints = get_type_hints(type(record), {**vars(records), "Node": object})
     quiet = {field.name: field.default for field, key in keys(type(record)) if key.quiet and held(type(record), field)}
-    return replace(record, **{name: another(hints[name], default) for name, default in quiet.items()})
+    groups = {field.name: key.kind for field, key in keys(type(record)) if key.kind and isinstance(record, records.Training)}
+    found = {name: another(hints[name], default) for name, default in quiet.items() if name not in groups}
+    return replace(record, **found, **{name: loud(getattr(record, name) or kind()) for name, kind in groups.items()})
 
 
 def another(hint: Any, default: object) -> object:  # noqa: ANN401 - any annotation
