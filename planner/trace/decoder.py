@@ -37,6 +37,9 @@ class Piped:
     output: Tensor | None
 
 
+MOST_DIFFERENT = 512  # layers, each of which is traced
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """One forward pass: its operations, parameters and buffers, and the tensors to show."""
@@ -366,8 +369,10 @@ def _run(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, first: Size
 def _recomputed_in_part(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, start: int) -> Tensor:
     """Run a layer group of which only every n-th layer of the model is recomputed: repeat as many layers as both are periodic in."""
     every, kinds = t.training.recompute_every, run.layers
-    period = lcm(every, len(kinds))
-    repeats, rest = divmod(structure(run.count) * len(kinds), period)
+    period, layers = lcm(every, len(kinds)), structure(run.count) * len(kinds)
+    if min(period, layers) > MOST_DIFFERENT:
+        raise UnsupportedError(f"recompute_every makes more than {MOST_DIFFERENT} layers differ; choose a smaller number")
+    repeats, rest = divmod(layers, period)
 
     def stack(first: int, count: int, length: int, x: Tensor) -> Tensor:
         for number in range(first, first + length):

@@ -127,7 +127,9 @@ def as_wide(t: Tape, v: Tensor, q: Tensor) -> Tensor:
 
 
 def kernel(t: Tape, q: Tensor, v: Tensor) -> str:
-    """Return the kernel (get_attention_backend): flash, cudnn or math."""
+    """Return the kernel (get_attention_backend): flash, cudnn or math. Transformer Engine requires a GPU."""
+    if t.device == "cpu":
+        raise UnsupportedError("implementation megatron-core requires a GPU; choose device a100 or h100")
     forced, width = t.training.attention_kernel, structure(q.shape[-1])
     if forced == "efficient":
         raise UnsupportedError("implementation megatron-core has no efficient attention kernel; choose flash, cudnn or math")

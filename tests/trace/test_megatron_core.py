@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from planner.capacity.figures import Plan
+from planner.trace.unsupported import UnsupportedError
 
 PlanModel = Callable[..., Plan]
 
@@ -131,3 +132,18 @@ def test_latent_attention_saves_values_without_keys(device: str, attention: int,
     compressed = 2 * (32 + 8) + 4 + 2 * 32
     right = (2 * NORM + compressed + attention + FEED_FORWARD) * TOKENS + 16
     assert kept(plan_model, model, device=device) == right
+
+
+@pytest.mark.parametrize(
+    ("model", "training", "reason"),
+    [
+        ({}, {"device": "cpu"}, "requires a GPU"),
+        ({}, {"attention_kernel": "efficient"}, "no efficient attention kernel"),
+        ({"positions": "alibi"}, {}, "nor adds ALiBi"),
+    ],
+)
+def test_what_transformer_engine_lacks_is_refused(
+    model: dict[str, Any], training: dict[str, Any], reason: str, plan_model: PlanModel
+) -> None:
+    with pytest.raises(UnsupportedError, match=reason):
+        plan_model(GPT | model, **STEP | training)

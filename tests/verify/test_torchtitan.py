@@ -11,6 +11,7 @@ import pytest
 
 import planner
 from planner.spec.records import Spec
+from planner.trace.unsupported import UnsupportedError
 
 pytest.importorskip("torch", reason="the extra torch is not installed")
 
@@ -71,6 +72,12 @@ def test_recomputation_of_every_nth_layer_counts_through_groups(tmp_path: Path) 
     spec = loaded(tmp_path, sizes, recompute="full", recompute_every=3, implementation="pytorch")
     plan = planner.plan(spec)
     assert planned(plan) == measured(plan, measure(spec.model, plan.training))
+
+
+def test_a_period_of_too_many_layers_is_refused(tmp_path: Path) -> None:
+    spec = loaded(tmp_path, WIDE | {"n_layers": 2000}, recompute="full", recompute_every=1000)
+    with pytest.raises(UnsupportedError, match="more than 512 layers differ"):
+        planner.plan(spec)
 
 
 def test_outputs_saved_in_a_layer_are_compared_with_those_of_the_layer(tmp_path: Path) -> None:
