@@ -144,7 +144,8 @@ def _block(spec: Spec, settings: tuple[int | str, ...], step: dict[str, Axis], m
     for metric in metrics:
         size = formulas.size(METRICS[metric])
         if size is None:
-            raise SweepError(f"{spec.name} has no value of {metric}; write training.tokens in the spec")
+            missing = "training.tokens" if metric.startswith("train_") else "a cluster"
+            raise SweepError(f"{spec.name} has no value of {metric}; write {missing} in the spec")
         sizes[metric] = size
     return Block(settings, batch_sizes, lengths, sizes)
 

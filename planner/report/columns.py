@@ -76,8 +76,8 @@ def _added(name: str, unit: str, method: str, description: str, read: Callable[[
     return Column(f"prediction_{name}", unit, method, meaning, lambda plan: read(plan.prediction) if plan.prediction else 0)
 
 
-def _on_devices(name: str, unit: str, method: str, description: str, read: Callable[[Fleet], int]) -> Column:
-    return _optional(name, unit, method, description, lambda plan: read(plan.fleet) if plan.fleet else None)
+def _on_devices(name: str, unit: str, method: str, description: str, read: Callable[[Fleet], int], tier: Tier = "figure") -> Column:
+    return _optional(name, unit, method, description, lambda plan: read(plan.fleet) if plan.fleet else None, tier)
 
 
 def communicated(fleet: Fleet) -> int:
@@ -164,11 +164,11 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 ON_DEVICES: tuple[Column, ...] = (
-    _on_devices("devices", "devices", "", "devices of the cluster", lambda one: one.layout.cluster.devices),
+    _on_devices("devices", "devices", "", "devices of the cluster", lambda one: one.layout.cluster.devices, "file"),
     _on_devices("params_per_device", "parameters", _PARAMETERS, "parameters stored on a device, padding included", lambda one: one.params),
     _on_devices("communicated_bytes", "bytes", _TRAFFIC, "whole tensors of all collectives of one device and step", communicated),
-    _on_devices("device_bytes", "bytes", "", "memory of one device", lambda one: one.layout.cluster.memory_bytes),
-    _on_devices("reserved_bytes", "bytes", "", "part of device_bytes kept free", lambda one: one.layout.cluster.reserve_bytes),
+    _on_devices("device_bytes", "bytes", "", "memory of one device", lambda one: one.layout.cluster.memory_bytes, "file"),
+    _on_devices("reserved_bytes", "bytes", "", "part of device_bytes kept free", lambda one: one.layout.cluster.reserve_bytes, "file"),
     _on_devices(
         "free_bytes", "bytes", _PEAK, "device_bytes - reserved_bytes - peak_bytes; negative: too large", lambda one: one.free_bytes
     ),
@@ -181,8 +181,8 @@ def columns_of(plans: Iterable[Plan]) -> tuple[Column, ...]:
     return (*COLUMNS, *ON_DEVICES) if any(plan.fleet for plan in plans) else COLUMNS
 
 
-METHODS: Mapping[str, str] = {column.name: column.method for column in COLUMNS if column.method}
-CLAIMABLE: Mapping[str, Column] = {column.name: column for column in COLUMNS if column.kind == "integer"}
+CLAIMABLE: Mapping[str, Column] = {column.name: column for column in (*COLUMNS, *ON_DEVICES) if column.kind == "integer"}
+METHODS: Mapping[str, str] = {name: column.method for name, column in CLAIMABLE.items() if column.method}
 FIGURES: Mapping[str, Column] = {name: column for name, column in CLAIMABLE.items() if column.tier != "file"}
 OVERVIEW: Mapping[str, Column] = {name: column for name, column in FIGURES.items() if column.tier != "figure"}
 

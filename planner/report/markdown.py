@@ -9,7 +9,7 @@ from functools import lru_cache
 from planner.capacity.figures import Plan
 from planner.report import breakdown, devices, omitted, overview, units
 from planner.report.breakdown import Section
-from planner.report.columns import COLUMNS, GROUPS, OVERVIEW
+from planner.report.columns import GROUPS, OVERVIEW, columns_of
 from planner.report.paths import display_path
 from planner.report.planned import Planned
 from planner.spec.printable import visible
@@ -88,7 +88,7 @@ def _lines(models: Sequence[Planned]) -> Iterator[str]:
         yield ""
         yield from _folded("What the FLOPs conventions count", _notes(breakdown.conventions(plan).notes))
     yield ""
-    yield from _folded("What the columns of the CSV files mean", _reference())
+    yield from _folded("What the columns of the CSV files mean", _reference([plan for model in models for plan in model.plans]))
 
 
 _FIRST, *_REST = (column.heading for column in OVERVIEW.values())
@@ -140,9 +140,9 @@ def _folded(summary: str, lines: Iterable[str]) -> Iterator[str]:
     yield from ("<details>", f"<summary>{summary}</summary>", "", *lines, "", "</details>")
 
 
-def _reference() -> Iterator[str]:
+def _reference(plans: Sequence[Plan]) -> Iterator[str]:
     yield from ("`capacity.csv`, one row per model and scenario:", "")
-    yield from table(("column", "unit", "meaning"), "lll", [(column.name, column.unit, column.description) for column in COLUMNS])
+    yield from table(("column", "unit", "meaning"), "lll", [(column.name, column.unit, column.description) for column in columns_of(plans)])
     yield from ("", "`components.csv`, one row per model, scenario, group and component:", "")
     yield from table(("group", "unit", "meaning"), "lll", [(group.name, group.unit, group.description) for group in GROUPS])
     yield from ("", "Text that a spreadsheet would read as a formula is prefixed with an apostrophe.")

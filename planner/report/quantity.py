@@ -16,6 +16,7 @@ _FORMATS: Mapping[str, Callable[[int], str]] = {
     "parameters": units.count,
     "tokens": units.count,
     "sequences": units.count,
+    "devices": units.count,
     "bytes": units.memory,
     "FLOP": units.flops,
     "10⁹ FLOP": units.count,

@@ -26,7 +26,7 @@ def count(value: int) -> str:
 
 
 def memory(value: int) -> str:
-    """Bytes in powers of 1,024: ``474.6 MiB``, ``1.535 GiB``, ``6,049 GiB``."""
+    """Bytes in powers of 1,024: ``474.6 MiB``, ``1.535 GiB``, ``6,049 GiB``, ``−2.000 GiB``."""
     return _scaled(value, 1024, _BYTES)
 
 
@@ -56,8 +56,8 @@ def share(part: int, whole: int) -> str:
 
 
 def relative(before: int, after: int) -> str:
-    """Format a change in percent of the value before: ``+13.3 %``, ``−0.04 %``; empty if that is zero."""
-    if before == 0:
+    """Format a change in percent of the value before: ``+13.3 %``, ``−0.04 %``; empty if that is not positive."""
+    if before <= 0:
         return ""
     sign = "−" if after < before else "+"
     return f"{sign}{share(abs(after - before), before)}".replace("+< ", "< +").replace("−< ", "> −")
@@ -97,6 +97,8 @@ def decimal(value: Fraction) -> str:
 
 
 def _scaled(value: int, base: int, units: tuple[str, ...]) -> str:
+    if value < 0:
+        return f"−{_scaled(-value, base, units)}"
     power = 0
     while power < len(units) - 1 and value >= base ** (power + 1):
         power += 1

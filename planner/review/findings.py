@@ -164,19 +164,26 @@ def _exceeded(model: CheckedModel, plan: Plan, budget: Budget, *, remedies: bool
         worth = _worth(limit, was)
         if worth is None or not isinstance(value, int) or (value >= worth if limit.kind == "min" else value <= worth):
             continue
-        figure, wanted = budget.figure, remedies and limit.kind != "min" and plan.scenario not in model.removed
-        ways = find_remedies(model.planned.spec, plan.scenario, figure, worth, device=limit.kind == "max") if wanted else ()
-        none = "no change of the training settings fits" if wanted and not ways and CLAIMABLE[figure].unit == "bytes" else ""
+        reduced = _reduced(budget.figure, limit, worth, plan) if remedies and plan.scenario not in model.removed else None
+        ways = find_remedies(model.planned.spec, plan.scenario, *reduced, device=limit.kind == "max") if reduced else ()
+        none = "no change of the training settings fits" if reduced and not ways and CLAIMABLE[budget.figure].unit == "bytes" else ""
         yield Finding(
             rule=f"budget:{budget.name}",
             severity=budget.severity,
             message=_message(budget, limit, value, worth, model.renamed.get(plan.scenario, "")),
-            place=model.places.get(figure, model.places[""]),
+            place=model.places.get(budget.figure, model.places[""]),
             model=plan.name,
             scenario=plan.scenario,
             hint="; ".join(filter(None, (none, budget.message))),
             remedies=ways,
         )
+
+
+def _reduced(figure: str, limit: Limit, worth: Fraction, plan: Plan) -> tuple[str, Fraction] | None:
+    """Return the metric that remedies reduce, and its largest value; None for a least value, except of what a peak leaves free."""
+    if limit.kind != "min":
+        return figure, worth
+    return ("peak_bytes", plan.fleet.free_bytes + plan.memory.peak_bytes - worth) if figure == "free_bytes" and plan.fleet else None
 
 
 def _before(model: CheckedModel, plan: Plan, budget: Budget) -> int | None:

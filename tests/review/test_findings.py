@@ -131,6 +131,34 @@ def test_max_increase_does_not_apply_to_new_models(repo: Repo) -> None:
     assert repo.review()["findings"] == []
 
 
+ON_DEVICES = "cluster: {device: {memory: 1GiB}, devices: 2, reserve: 512MiB}\nlayout: {data_parallel: fsdp}\n"
+
+
+def test_memory_that_a_step_leaves_free_has_a_minimum(repo: Repo) -> None:
+    repo.write(spec().replace("training:\n", "training:\n  device: h100\n") + ON_DEVICES)
+    repo.write(budget("free_bytes", min="400MiB"), "planner.yaml")
+    review = repo.review()
+    free = figures(review)["free_bytes"]
+    assert (free["before"], free["after"]) == (None, 2**30 - 2**29 - figures(review)["peak_bytes"]["after"])
+    assert repo.run("diff")[0] == 0
+    repo.write(budget("free_bytes", min="512MiB"), "planner.yaml")  # all that the reserve leaves
+    (finding,) = (one for one in repo.review()["findings"] if one["rule"].startswith("budget:"))
+    assert finding["message"].startswith("free_bytes ")
+    assert "is below budget" in finding["message"]
+
+
+def test_a_minimum_of_free_memory_has_remedies(repo: Repo) -> None:
+    text = spec(batch_size="8").replace("training:\n", "training:\n  device: h100\n") + ON_DEVICES
+    repo.write(text)
+    now = figures(repo.review())["free_bytes"]["after"]
+    repo.write(budget("free_bytes", min=f"{now + 1024} bytes"), "planner.yaml")
+    (finding,) = (one for one in repo.review()["findings"] if one["rule"].startswith("budget:"))
+    assert finding["remedies"]
+    for one in finding["remedies"]:
+        assert one["figure"] == "peak_bytes"
+        assert one["value"] <= 2**29 - now - 1024
+
+
 def test_a_minimum_is_checked(repo: Repo) -> None:
     repo.write(spec(n_layers="1"))
     repo.write(budget("params_total", min="100k"), "planner.yaml")
