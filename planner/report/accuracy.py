@@ -24,16 +24,9 @@ ATTENTION: dict[str, Implementation] = {"sdpa": "transformers", "eager": "transf
 PRECISIONS: tuple[Precision, ...] = ("bf16", "bf16-autocast", "fp32")
 # Settings that measured steps vary or do not depend on.
 VARIED = {
-    "batch_size",
-    "sequence_length",
-    "precision",
-    "recompute",
-    "implementation",
-    "tokens",
-    "flops_convention",
-    "reserve_bytes",
-    "liger",
-}
+    "batch_size", "sequence_length", "precision", "recompute", "implementation", "tokens", "flops_convention", "reserve_bytes", "liger",
+    "layout",
+}  # fmt: skip
 # tests/capacity/test_liger_steps.py, for all classes that liger-kernel supports; peaks of other steps are at most 1.2 % too low.
 LIGER_RAN = ", the Python of liger-kernel without its Triton kernels"
 WITH_LIGER = "parameters, saved and allocated bytes, and FLOPs of PyTorch's operators equal, and the peak in 95 % of such steps"
@@ -50,8 +43,21 @@ class Accuracy:
     equal: bool
 
 
+# docs/devices.md lists the ranks, which tests/capacity/test_fleet_steps.py compares with plans.
+ON_DEVICES = (
+    "on several devices, ranks of plain GPT-2 and Llama models were measured: PyTorch's own DDP, ZeRO-1, FSDP2, DTensor and pipelining "
+    "code on a fake process group; other models, and runs on real devices, were not"
+)
+
+
 def accuracy(model: Model, training: Training) -> Accuracy:
-    """Return what was measured of the training's implementation, the model's class and the setting."""
+    """Return what was measured of the training's implementation, the model's class, the setting and layouts."""
+    known = _on_one_device(model, training)
+    several = training.layout is not None and training.layout.cluster.devices > 1
+    return Accuracy(f"{known.text}; {ON_DEVICES}", equal=False) if several else known
+
+
+def _on_one_device(model: Model, training: Training) -> Accuracy:
     if training.float8:
         return Accuracy("not measured: linears in float8 are modeled from the sources of torchao and Transformer Engine", equal=False)
     if training.implementation.startswith("transformers"):

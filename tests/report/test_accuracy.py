@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from planner.capacity.figures import Plan
 from planner.report import accuracy as module
 from planner.report import breakdown, omitted
 from planner.report.accuracy import COLUMNS, accuracy
+from planner.spec.records import Cluster, Layout
+from tests.capacity import fleet_steps
 
 PlanModel = Callable[..., Plan]
 LLAMA: dict[str, Any] = {
@@ -112,3 +115,18 @@ def test_a_model_with_convolutions_says_why_pytorch_counts_more_flops(known: Cal
     # 9,535,488 FLOPs instead of 196,608: tests/trace/test_mixers.py
     text = known({"model_type": "llama", "mixer": "short_convolution", "positions": "none"}).text
     assert text.endswith("FLOPs and peak equal; " + module.OF_CONVOLUTIONS)
+
+
+def test_several_devices_are_not_called_equal(plan_model: PlanModel) -> None:
+    made = plan_model(LLAMA | {"model_type": "llama"}, implementation="transformers", precision="bf16", batch_size=1)
+    training = [replace(made.training, layout=Layout(Cluster("device", 80 << 30, devices))) for devices in (1, 8)]
+    alone, several = (accuracy(made.model, one) for one in training)
+    assert alone == accuracy(made.model, made.training)
+    assert not several.equal
+    assert several.text == f"{alone.text}; {module.ON_DEVICES}"
+
+
+def test_the_measured_ranks_are_those_of_the_statement() -> None:
+    measured = {(case["family"], case["kind"]) for case in fleet_steps.cases()}
+    assert {family for family, _ in measured} == {"nano", "llama"}  # GPT-2's blocks, and Llama's
+    assert {"ddp", "zero1", "fsdp", "tp", "gpipe"} <= {kind for _, kind in measured}
