@@ -14,7 +14,7 @@ from planner.spec.nodes import Node
 from planner.spec.records import Spec
 from planner.trace.unsupported import UnsupportedError
 
-Settings: TypeAlias = Mapping[str, int | str]  # values of the model or of training by key; bool is an int
+Settings: TypeAlias = Mapping[str, int | str]  # by key of the model or of training, or "cluster.…", "layout.…"
 
 _OF_THE_MODEL = ("n_layers", "d_model")
 
@@ -45,8 +45,11 @@ def setting(spec: Spec, scenario: str, knob: str, value: int | str) -> Differenc
     """Return the edit that gives a setting a value."""
     mark = spec.written.mark if spec.written else None
     assert mark is not None  # noqa: S101 - value_of() is None for such a spec
-    section: Path = ("model",) if knob in _OF_THE_MODEL else ("training",) if scenario == "base" else ("scenarios", ByName(scenario))
-    return Difference((*section, knob), None, replace(Node(mark, value), text=written(value)))
+    section, _, key = knob.rpartition(".")
+    own: Path = () if scenario == "base" else ("scenarios", ByName(scenario))
+    within: Path = ("model",) if knob in _OF_THE_MODEL else own or ("training",)
+    path: Path = (section, key) if section == "cluster" else (*own, section, key) if section else (*within, key)
+    return Difference(path, None, replace(Node(mark, value), text=written(value)))
 
 
 def written(value: object) -> str:

@@ -1,7 +1,8 @@
 """Find the largest batch, sequence, depth or width that fits in memory.
 
 For each setting, find the largest value at which a training step fits in the given memory, and report what limits it. If the current
-settings do not fit, also list changes that do, e.g. recomputation or another optimizer.
+settings do not fit, also list changes that do, e.g. recomputation or another optimizer. For a spec with a cluster, values are per device,
+its memory less the reserve is the default of --memory, and the fewest devices on which a step fits are reported as well.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ EXAMPLES = (("planner fit specs/gpt2-small.yaml --memory 80GiB", "the largest ba
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_spec(parser)
-    parser.add_argument("--memory", required=True, help="device memory or a device, e.g. 80GiB, 80GB or h100-80gb")
+    parser.add_argument(
+        "--memory", help="device memory or a device, e.g. 80GiB, 80GB or h100-80gb (default: the cluster's, less its reserve)"
+    )
     parser.add_argument(
         "--for",
         dest="settings",
@@ -39,20 +42,25 @@ def run(arguments: argparse.Namespace) -> int:
     from planner.report.remedies import find_remedies
 
     try:
-        memory = quantity.parse(arguments.memory, "bytes", bare=False)
+        memory = quantity.parse(arguments.memory, "bytes", bare=False) if arguments.memory else None
     except ValueError as error:
         return fail(f"fit: invalid value {arguments.memory!r} for --memory; {error}")
     read = read_one("fit", arguments)
     if isinstance(read, int):
         return read
     spec, scenario = read
+    layout = scenario.training.layout
+    if memory is None and layout is None:
+        return fail(f"fit: {spec.name} has no cluster; give --memory, for example --memory 80GiB")
+    memory = memory or fit.of_cluster(layout)  # type: ignore[arg-type]  # without memory, it has one
     capacity.plan(spec, scenario)  # raises if the plan as given is not supported
     found = fit.fits(spec, arguments.scenario, int(memory.value), arguments.settings or fit.SETTINGS)
     if not found:
         return fail(f"fit: cannot vary n_layers: {spec.name} defines several layer groups")
+    fewest = fit.fewest(spec, arguments.scenario, int(memory.value)) if layout else None
     remedies = find_remedies(spec, arguments.scenario, "peak_bytes", memory.value, sizes=False)
     if arguments.format == "json":
-        sys.stdout.write(fit.as_json(spec, arguments.scenario, int(memory.value), found, remedies))
+        sys.stdout.write(fit.as_json(spec, arguments.scenario, int(memory.value), found, remedies, fewest))
     else:
-        sys.stdout.write(fit.text(spec, arguments.scenario, memory, found, remedies, terminal.style(sys.stdout)))
+        sys.stdout.write(fit.text(spec, arguments.scenario, memory, found, remedies, terminal.style(sys.stdout), fewest))
     return FINE if all(one.largest for one in found) else FINDING

@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
         return fail(f"cannot write {arguments.output.as_posix()}: {error.strerror or error}; no files were changed")
     note(f"wrote {', '.join((arguments.output / name).as_posix() for name in reports)}")
     plans = [plan for model in models for plan in model.plans]
-    sys.stdout.write(overview.text(plans, terminal.style(sys.stdout), width()))
+    sys.stdout.write(overview.text(plans, terminal.style(sys.stdout), width(), [model.spec for model in models]))
     return _check_budgets(models)
 
 

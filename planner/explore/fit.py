@@ -12,12 +12,13 @@ from planner.capacity import vary
 from planner.capacity.figures import Plan
 from planner.capacity.plan import PADDED_TOKENS
 from planner.report import omitted, quantity, units
+from planner.report.fewest import fewest as fewest_devices
 from planner.report.quantity import Amount
 from planner.report.remedies import Remedy, describe
 from planner.report.terminal import PLAIN, Style, table
 from planner.spec.edits import problems_of
 from planner.spec.printable import printable
-from planner.spec.records import Spec
+from planner.spec.records import Layout, Spec
 from planner.trace.kernels import FLASH_ALIGNMENT
 
 SETTINGS = ("batch_size", "sequence_length", "n_layers", "d_model")
@@ -97,7 +98,37 @@ def _excess(plan: Plan, what: str, memory_bytes: int) -> str:
     )
 
 
-def text(spec: Spec, scenario: str, memory: Amount, found: Sequence[Fit], remedies: Sequence[Remedy] = (), style: Style = PLAIN) -> str:
+@dataclass(frozen=True, slots=True)
+class Fewest:
+    """The fewest devices of a cluster on which a step fits, by another data-parallel degree; None if more devices do not suffice."""
+
+    now: int
+    fewest: int | None
+    peak_bytes: int | None  # on them
+
+
+def fewest(spec: Spec, scenario: str, memory_bytes: int) -> Fewest | None:
+    """Return the fewest devices on which a scenario's step fits; None without a cluster."""
+    layout = next(one.training.layout for one in spec.scenarios if one.name == scenario)
+    return Fewest(layout.cluster.devices, *(fewest_devices(spec, scenario, memory_bytes) or (None, None))) if layout else None
+
+
+def of_cluster(layout: Layout) -> Amount:
+    """Return the memory of a cluster's device that a step may use."""
+    cluster = layout.cluster
+    reserved = f"{units.memory(cluster.memory_bytes)} of {cluster.device} - {units.memory(cluster.reserve_bytes)} reserved"
+    return Amount(reserved, Fraction(cluster.memory_bytes - cluster.reserve_bytes))
+
+
+def text(
+    spec: Spec,
+    scenario: str,
+    memory: Amount,
+    found: Sequence[Fit],
+    remedies: Sequence[Remedy] = (),
+    style: Style = PLAIN,
+    devices: Fewest | None = None,
+) -> str:
     """Return the result for a terminal, with the remedies for a step that does not fit."""
     maxima = ((units.exact(one.largest), units.memory(one.peak_bytes)) if one.largest and one.peak_bytes else ("none", "") for one in found)
     rows = [(one.setting, units.exact(one.now), *maximum) for one, maximum in zip(found, maxima, strict=True)]
@@ -107,7 +138,14 @@ def text(spec: Spec, scenario: str, memory: Amount, found: Sequence[Fit], remedi
         ["", "The current settings do not fit. These changes do:", "", *(f"  {describe(one)}" for one in remedies), ""] if remedies else []
     )
     notes = (fill(printable(note), _WIDTH) for note in (*omitted.of_specs([spec], scenario), omitted.UNPADDED))
-    return "\n".join([head, *ways, "Largest values that fit, other settings unchanged:", "", *lines, "", *map(_reason, found), *notes, ""])
+    reasons = [*map(_reason, found), *([_devices(devices)] if devices else [])]
+    return "\n".join([head, *ways, "Largest values that fit, other settings unchanged:", "", *lines, "", *reasons, *notes, ""])
+
+
+def _devices(one: Fewest) -> str:
+    if one.fewest is None or one.peak_bytes is None:
+        return "Fewest devices: none found; more data-parallel devices do not suffice"
+    return f"Fewest devices: {units.exact(one.fewest)}, with a peak of {units.memory(one.peak_bytes)} (current: {units.exact(one.now)})"
 
 
 def _reason(one: Fit) -> str:
@@ -115,9 +153,10 @@ def _reason(one: Fit) -> str:
     return fill(f"{one.setting}{steps}: {one.limited_by}", _WIDTH, subsequent_indent="  ")
 
 
-def as_json(spec: Spec, scenario: str, memory_bytes: int, found: Sequence[Fit], remedies: Sequence[Remedy]) -> str:
+def as_json(spec: Spec, scenario: str, memory_bytes: int, found: Sequence[Fit], remedies: Sequence[Remedy], devices: Fewest | None) -> str:
     """Return the result as JSON, exact."""
     made = {"model": spec.name, "scenario": scenario, "memory_bytes": memory_bytes}
     made |= {"fits": [asdict(one) for one in found], "remedies": [asdict(one) for one in remedies]}
+    made |= {"devices": asdict(devices)} if devices else {}
     made["not_counted"] = [*spec.omits, PADDED_TOKENS]
     return json.dumps(made, ensure_ascii=False, indent=2) + "\n"

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from planner.capacity.figures import Fleet, Plan
 from planner.report import units
 from planner.report.breakdown import Section
+from planner.report.remedies import describe, find_remedies
+from planner.spec.records import Layout, Spec
 
 
 def verdict(fleet: Fleet) -> str:
     """Return whether a step fits into the memory of a device, and by how much."""
     return f"yes, {units.memory(fleet.free_bytes)} free" if fleet.free_bytes >= 0 else f"no, {units.memory(-fleet.free_bytes)} over"
+
+
+def remedies(spec: Spec, plan: Plan) -> Section:
+    """List changes with which a step fits into the memory of a device, each planned; nothing if it does."""
+    name, fleet = "Changes with which a step fits, and the peak then", plan.fleet
+    if fleet is None or fleet.free_bytes >= 0:
+        return Section(name)
+    found = find_remedies(spec, plan.scenario, "peak_bytes", Fraction(usable(fleet.layout)))
+    return Section(name, notes=tuple(map(describe, found)) or ("None found: other settings, layouts and devices were tried.",))
+
+
+def usable(layout: Layout) -> int:
+    """Return the bytes of a device that a step may use."""
+    return layout.cluster.memory_bytes - layout.cluster.reserve_bytes
 
 
 def cluster(fleet: Fleet) -> str:

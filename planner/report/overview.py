@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from textwrap import fill
 
 from planner.capacity.figures import Plan
@@ -10,6 +10,7 @@ from planner.report import devices, omitted, quantity
 from planner.report.columns import OVERVIEW, Column
 from planner.report.terminal import PLAIN, Style, table
 from planner.spec.printable import printable
+from planner.spec.records import Spec
 
 _SUMMARY = tuple(column for column in OVERVIEW.values() if column.tier == "summary")
 _SHORT = {"parameters": "params", "train FLOPs per token": "train/token"}
@@ -36,13 +37,21 @@ def verdicts(plans: Iterable[Plan]) -> tuple[str, ...]:
     return tuple(f"{title(plan)} on {devices.cluster(plan.fleet)} fits: {devices.verdict(plan.fleet)}" for plan in plans if plan.fleet)
 
 
-def text(plans: Sequence[Plan], style: Style = PLAIN, width: int | None = None) -> str:
-    """Return the table of ``planner run``, one row per plan, and the units below it."""
+def _to_fit(plan: Plan, spec: Spec | None) -> Iterator[str]:
+    found = devices.remedies(spec, plan).notes if spec else ()
+    yield from (f"  {'or' if number else 'to fit:'} {one}" for number, one in enumerate(found))
+
+
+def text(plans: Sequence[Plan], style: Style = PLAIN, width: int | None = None, specs: Iterable[Spec] = ()) -> str:
+    """Return the table of ``planner run``, one row per plan, and the units below it; remedies for plans of ``specs`` that do not fit."""
+    known = {spec.name: spec for spec in specs}
     headings = ("model", *(_SHORT.get(column.heading, column.heading) for column in _SUMMARY))
     rows = ((title(plan), *cells(plan, _SUMMARY)) for plan in plans)
     conventions = ", ".join(sorted({plan.flops.chosen.convention for plan in plans}))
     notes = f"GiB is 2³⁰ bytes. A multiply-add is 2 FLOPs; convention: {conventions}."
     left_out = (printable(line) for line in omitted.of_plans(plans))
     wrapped = (line if width is None else fill(line, width) for line in left_out)
-    fits = [*map(printable, verdicts(plans)), ""] if any(plan.fleet for plan in plans) else []
+    on_devices = [plan for plan in plans if plan.fleet]
+    fits = [printable(line) for plan in on_devices for line in (*verdicts([plan]), *_to_fit(plan, known.get(plan.name)))]
+    fits += [""] if fits else []
     return "\n".join([*table(headings, "lrrrrr", rows, style, width), "", *fits, *wrapped, notes, omitted.UNPADDED, ""])

@@ -19,6 +19,7 @@ from planner.capacity.plan import plan
 from planner.capacity.vary import Settings
 from planner.report import quantity, units
 from planner.report.columns import CLAIMABLE
+from planner.report.fewest import fewest
 from planner.spec.nodes import REPLACES
 from planner.spec.records import Precision, Spec, Training
 
@@ -55,7 +56,33 @@ def find_remedies(
 
     A spec that is not from a file has none.
     """
-    return tuple(islice(_remedies(spec, scenario, figure, limit, device=device, sizes=sizes), MOST)) if spec.written else ()
+    if not spec.written:
+        return ()
+    found = tuple(islice(_remedies(spec, scenario, figure, limit, device=device, sizes=sizes), MOST))
+    return (*found, *_layouts(spec, scenario, limit)) if figure == "peak_bytes" and device else found
+
+
+def _layouts(spec: Spec, scenario: str, limit: Fraction) -> Iterator[Remedy]:
+    """Yield other layouts and devices of a cluster with which the peak is within the limit."""
+    layout = next(one.training.layout for one in spec.scenarios if one.name == scenario)
+
+    def measure(settings: Settings) -> int | None:
+        planned = vary.planned(spec, scenario, settings)
+        return planned.memory.peak_bytes if planned else None
+
+    now = measure({})
+    if layout is None or now is None or now <= limit:
+        return
+    degrees = [layout.tensor_parallel << power for power in range(1, layout.cluster.per_node.bit_length())]
+    shared: list[Settings] = [{"layout.tensor_parallel": degree} for degree in degrees if degree <= layout.cluster.per_node]
+    sharded: list[Settings] = [{"layout.data_parallel": "fsdp"}] if layout.data_parallel in ("ddp", "zero1") else []
+    larger = devices.smallest(now + layout.cluster.reserve_bytes)
+    replaced: list[Settings] = [{"cluster.device": larger.name}] if larger else []
+    for choices, most in ((sharded, limit), (shared, limit), (replaced, Fraction(larger.memory_bytes if larger else 0))):
+        tried = ((settings, measure(settings)) for settings in choices)
+        yield from islice((Remedy("peak_bytes", value, settings) for settings, value in tried if value is not None and value <= most), 1)
+    if (more := fewest(spec, scenario, int(limit))) and more[0] > layout.cluster.devices:
+        yield Remedy("peak_bytes", more[1], {"cluster.devices": more[0]})
 
 
 def _remedies(spec: Spec, scenario: str, figure: str, limit: Fraction, *, device: bool, sizes: bool) -> Iterator[Remedy]:
@@ -78,7 +105,7 @@ def _remedies(spec: Spec, scenario: str, figure: str, limit: Fraction, *, device
             yield _remedy(figure, measure, _fewest_passes(settings, chosen.training, measure, limit))
     if not fitting and (together := _together(valid, measure, limit)):
         yield _remedy(figure, measure, _fewest_passes(together, chosen.training, measure, limit))
-    if device and figure == "peak_bytes" and (larger := devices.smallest(now)):
+    if device and figure == "peak_bytes" and chosen.training.layout is None and (larger := devices.smallest(now)):
         yield Remedy(figure, now, {}, larger.name)
     smaller = (_LEAST if sizes else {}) | (_LEAST_LAYERS if column.unit == "parameters" else {})
     for setting, least in smaller.items():

@@ -29,6 +29,7 @@ def tree(spec: Spec, plan: Plan, extra: Sequence[Section] = (), style: Style = P
         breakdown.activations(plan),
         breakdown.peak(plan),
         *(make(plan) for make in devices.SECTIONS),
+        devices.remedies(spec, plan),
         breakdown.flops(plan),
         breakdown.prediction(plan),
         breakdown.conventions(plan),

@@ -6,6 +6,7 @@ import pytest
 
 import planner
 from planner import spec as spec_package
+from planner.cli import main
 from planner.explore import fit
 from planner.report import quantity
 
@@ -67,3 +68,47 @@ def test_the_text_fits_a_terminal() -> None:
     spec = planner.load(ROOT / "specs/llama-3-8b.yaml")
     found = fit.fits(spec, "full-recompute", 160 * GIB, ("batch_size", "n_layers"))
     assert all(len(line) <= 80 for line in fit.text(spec, "full-recompute", quantity.parse("160GiB", "bytes"), found).splitlines())
+
+
+@pytest.mark.parametrize(("data_parallel", "most"), [("fsdp", 8), ("hsdp, shard_degree: 2", 8), ("ddp", 4)])
+def test_the_fewest_devices_fit_and_fewer_do_not(tmp_path: Path, data_parallel: str, most: int) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        "name: a\nmodel: {vocab_size: 1024, context_length: 64, d_model: 128, n_layers: 8, n_heads: 8}\n"
+        "training: {batch_size: 1, sequence_length: 64, precision: fp32, device: h100}\n"
+        f"cluster: {{device: {{memory: 80GiB}}, devices: 4}}\nlayout: {{data_parallel: {data_parallel}}}\n",
+        encoding="utf-8",
+    )
+    memory = peak(path, "base", f"cluster.devices={most}")
+    least = {"fsdp": most, "ddp": 1}.get(data_parallel, 2)  # copies do not become smaller
+    assert fit.fewest(planner.load(path), "base", memory) == fit.Fewest(4, least, peak(path, "base", f"cluster.devices={least}"))
+    none = fit.fewest(planner.load(path), "base", 1)
+    assert none == fit.Fewest(4, None, None)
+
+
+def test_a_global_batch_is_shared_by_the_fewest_devices_that_divide_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        "name: a\nmodel: {vocab_size: 1024, context_length: 64, d_model: 128, n_layers: 8, n_heads: 8}\n"
+        "training: {batch_size: 1, global_batch_size: 24, sequence_length: 64, precision: fp32, device: h100}\n"
+        "cluster: {device: {memory: 80GiB}, devices: 8}\nlayout: {data_parallel: fsdp}\n",
+        encoding="utf-8",
+    )
+    memory = peak(path, "base", "cluster.devices=6")
+    found = fit.fewest(planner.load(path), "base", memory)
+    counts = [count for count in (2, 3, 4, 6, 8) if peak(path, "base", f"cluster.devices={count}") <= memory]  # divisors of 24
+    assert found is not None
+    assert found.fewest == min(counts)
+
+
+def test_the_memory_of_a_cluster_is_the_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        "name: a\nmodel: {vocab_size: 1024, context_length: 64, d_model: 128, n_layers: 8, n_heads: 8}\n"
+        "training: {batch_size: 1, device: h100}\ncluster: {device: {memory: 80GiB}, devices: 1, reserve: 16GiB}\n",
+        encoding="utf-8",
+    )
+    assert main(["fit", str(path), "--for", "batch_size"]) == 0
+    assert "64.00 GiB, 68,719,476,736 bytes" in capsys.readouterr().out
+    assert main(["fit", str(ROOT / "specs/gpt2-small.yaml")]) == 2
+    assert "give --memory" in capsys.readouterr().err

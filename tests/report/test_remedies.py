@@ -34,7 +34,8 @@ def load(tmp_path: Path, more: str = "") -> Spec:
 def value(spec: Spec, settings: Mapping[str, object], figure: str = "peak_bytes") -> int | None:
     """Return a metric of the spec's file with settings given as ``--set`` gives them; None if they are refused."""
     sections = {"n_layers": "model"}
-    overrides = [f"{sections.get(key, 'training')}.{key}={vary.written(setting)}" for key, setting in settings.items()]
+    whole = {key if "." in key else f"{sections.get(key, 'training')}.{key}": setting for key, setting in settings.items()}
+    overrides = [f"{key}={vary.written(setting)}" for key, setting in whole.items()]
     read, problems = spec_package.read([spec.path], overrides)
     return None if problems else CLAIMABLE[figure].value(planner.plan(read[0]))
 
@@ -161,3 +162,46 @@ def test_a_remedy_is_one_line(tmp_path: Path) -> None:
     assert describe(remedy) == "batch_size: 1,024, gradient_accumulation: 8 → 3.000 GiB"
     assert describe(Remedy("peak_bytes", GIB, {"kv_cache": False})) == "kv_cache: false → 1.000 GiB"
     assert all("\n" not in describe(one) for one in found(load(tmp_path), 10**8))
+
+
+ON_DEVICES = """\
+name: on-devices
+model: {vocab_size: 1024, context_length: 256, d_model: 128, n_layers: 8, n_heads: 8, head: {tied: false}}
+training: {batch_size: 4, sequence_length: 256, precision: fp32, optimizer_kernel: fused, device: h100}
+cluster: {device: {memory: 80GiB}, devices: 4}
+layout: {data_parallel: ddp}
+"""
+
+
+def on_devices(tmp_path: Path, data_parallel: str) -> Spec:
+    path = tmp_path / "on-devices.yaml"
+    path.write_text(ON_DEVICES.replace("ddp", data_parallel), encoding="utf-8")
+    return planner.load(path)
+
+
+@pytest.mark.parametrize("share", [0.9, 0.7, 0.5, 0.3])
+@pytest.mark.parametrize("data_parallel", ["ddp", "zero1", "fsdp"])
+def test_each_layout_is_within_the_limit_and_its_value_is_exact(tmp_path: Path, data_parallel: str, share: float) -> None:
+    spec = on_devices(tmp_path, data_parallel)
+    limit = int((value(spec, {}) or 0) * share)
+    for one in found(spec, limit):
+        assert value(spec, one.settings) == one.value
+        assert one.value <= limit or "cluster.device" in one.settings
+
+
+def test_weights_are_shared_if_copies_do_not_fit(tmp_path: Path) -> None:
+    spec = on_devices(tmp_path, "ddp")
+    shared = value(spec, {"layout.data_parallel": "fsdp"})
+    assert shared is not None
+    assert {"layout.data_parallel": "fsdp"} in [one.settings for one in found(spec, shared)]
+    assert {"layout.data_parallel": "fsdp"} not in [one.settings for one in found(spec, shared - 1)]
+
+
+def test_more_devices_are_the_fewest_with_which_weights_in_parts_fit(tmp_path: Path) -> None:
+    spec = on_devices(tmp_path, "fsdp")
+    peaks = {count: value(spec, {"cluster.devices": count}) or 0 for count in (4, 5, 6, 7, 8, 16, 24)}
+    assert sorted(peaks.values(), reverse=True) == list(peaks.values())
+    for count in (5, 7, 16, 24):
+        more = [one for one in found(spec, peaks[count]) if "cluster.devices" in one.settings]
+        assert [(one.settings, one.value) for one in more] == [({"cluster.devices": count}, peaks[count])]
+    assert not [one for one in found(on_devices(tmp_path, "ddp"), 1) if "cluster.devices" in one.settings]
