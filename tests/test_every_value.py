@@ -36,6 +36,7 @@ BASES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (  # no model allows 
     (SIZES | ROUTED, {"optimizer": "muon"}),
     (SIZES | {"norm": {"type": "rmsnorm"}}, {"precision": "bf16-master"}),
     (SIZES, {"precision": "fp16-master"}),
+    (SIZES, {"implementation": "transformers"}),
 )
 CLUSTER = {"device": "H100-80GB-SXM", "devices": 8}
 LAYOUTS: tuple[dict[str, Any], ...] = (  # no layout allows all values
