@@ -13,10 +13,13 @@ from planner.trace.megatron_linear import accumulates, keep_dummy
 from planner.trace.sizes import Size, product
 from planner.trace.tape import Saved, Tape
 from planner.trace.tensor import Tensor
+from planner.trace.unsupported import UnsupportedError
 
 
 def experts(t: Tape, kind: Experts, x: Tensor, weights: Tensor, indices: Tensor) -> Tensor:
     """Sort the tokens of x [tokens, d] by expert, project them twice, and add each token's results, weighted inside the activation."""
+    if t.training.float8:
+        raise UnsupportedError("experts in float8 are not modeled under megatron-core; write float8: false")
     tokens = indices.shape[0]
     with t.at("experts"):
         S = routed_rows(kind, tokens)

@@ -27,6 +27,7 @@ def test_details_behind_the_metrics_are_included(plan: Plan) -> None:
         "component": "attention",
         "formula": "linear d_model -> 3·d_model",
         "always_float32": False,
+        "trains": True,
         "active_each": 48,
         "multiplied": True,
     }

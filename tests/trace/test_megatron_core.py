@@ -140,6 +140,7 @@ def test_latent_attention_saves_values_without_keys(device: str, attention: int,
         ({}, {"device": "cpu"}, "requires a GPU"),
         ({}, {"attention_kernel": "efficient"}, "no efficient attention kernel"),
         ({"positions": "alibi"}, {}, "nor adds ALiBi"),
+        ({"experts": {"count": 4, "top_k": 2, "d_ff": 32}}, {"float8": True, "device": "h100"}, "experts in float8 are not modeled"),
     ],
 )
 def test_what_transformer_engine_lacks_is_refused(
