@@ -75,12 +75,12 @@ def part(weight: Weight[Size], shards: Size, number: int | None) -> Weight[Size]
     return replace(weight, shape=(maximum(minimum(rows - chunk * number, chunk), 0), *rest))
 
 
-def gathered_line(line: Line, gradients: Size) -> Line:
+def gathered_line(line: Line, each: ElementBytes, gradients: Size) -> Line:
     """Return a line of the states of a model whose master copy is what devices share."""
     if line.part == "weights":
         return ByteSum("weights", f"{line.what}, gathered: only in the peak", 0, 0)
     if line.part == "gradients":
-        return ByteSum("gradients", "fp32", line.bytes_per_param, gradients)
+        return ByteSum("gradients", "fp32", each.master, gradients)
     return line
 
 

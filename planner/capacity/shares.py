@@ -177,7 +177,7 @@ def fully_sharded(forward: Trace, weights: tuple[Weight[Size], ...], training: T
     gradients = stored.gradients // each.gradient * (each.master or each.gradient)
     lines = _with_optimizer(stored, optimizer)
     if each.master:
-        lines = tuple(fully_shard.gathered_line(line, gradients) for line in lines)
+        lines = tuple(fully_shard.gathered_line(line, each, gradients) for line in lines)
     mine = replace(
         optimizer,
         lines=lines,
