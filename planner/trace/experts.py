@@ -34,7 +34,7 @@ def experts(t: Tape, kind: Experts, x: Tensor) -> Tensor:
     if kind.shared_d_ff is not None and not made:
         made = [shared(t, kind, kind.shared_d_ff, x)]
     summed = op.add(t, routed, gated(t, kind, x, made[0])) if made else routed
-    op.keep_alive(t, logits)
+    op.keep_alive(t, x, logits)
     with t.at("mlp"):
         return blocks.norm(t, Norm("rmsnorm", bias=False), summed, "post_mlp_layernorm") if kind.output_norm else summed
 

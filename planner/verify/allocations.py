@@ -66,7 +66,8 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call] # u
     """Counts FLOPs and tracks every storage that an operator makes until it is freed.
 
     A storage is known by its Python object, which PyTorch keeps the same as long as the storage lives; addresses are used again.
-    The backward pass of indexing adds to zeros in place, but under a mode to a copy (FunctionsManual.cpp, index_backward): here in place.
+    The backward passes of indexing and of max and topk fill zeros in place, but under a mode a copy (FunctionsManual.cpp: index_backward,
+    value_selecting_reduction_backward): here in place.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -106,6 +107,8 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call] # u
         kwargs = kwargs or {}
         if func is aten.index_put.default and not torch.is_grad_enabled():
             func = aten._index_put_impl_.default
+        if func is aten.scatter.src and not torch.is_grad_enabled():
+            func = aten.scatter_.src
         result = func(*args, **kwargs)
         self.track(tree_leaves(result), str(func))
         if own_formula := OWN_FORMULAS.get(func.overloadpacket):
