@@ -97,7 +97,7 @@ def simulated() -> Iterator[None]:
     from triton.runtime.autotuner import Autotuner, Heuristics
     from triton.runtime.jit import JITFunction
 
-    extensions = {
+    extensions: dict[str, dict[str, Any]] = {
         "selective_scan_cuda": {"fwd": scan_forward, "bwd": scan_backward},
         "causal_conv1d_cuda": {f"causal_conv1d_{name}": lambda *_: None for name in ("fwd", "bwd", "update")},
     }

@@ -16,8 +16,10 @@ from planner.trace.sizes import Size
 from planner.trace.unsupported import UnsupportedError
 
 NOT_COUNTED = (
-    "NCCL's buffers, and fragmentation: cluster.reserve keeps memory free for them. In 43 published runs on 8 devices (SimuMax, B200), "
-    "PyTorch reserved 3 to 9 % more memory than it allocated",
+    (
+        "NCCL's buffers, and fragmentation: cluster.reserve keeps memory free for them. In 43 published runs on 8 devices (SimuMax, B200), "
+        "PyTorch reserved 3 to 9 % more memory than it allocated"
+    ),
     "the first step, and loading the whole model before it is divided",
 )
 
