@@ -14,6 +14,7 @@ derivative; only the bookkeeping between nodes is ours (``torch/csrc/autograd/en
 
 from __future__ import annotations
 
+import gc
 import heapq
 import itertools
 import sys
@@ -23,6 +24,7 @@ from unittest import mock
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import _CheckpointFrame
 
 BACKWARDS = itertools.count(1)
 
@@ -122,8 +124,21 @@ def graph(root: Any) -> tuple[dict[int, Any], dict[int, int]]:  # noqa: ANN401 -
     return nodes, waits_for
 
 
-def backward(roots: list[Any], device: torch.device, arrived: Callable[[Tensor], None]) -> None:
+def released(frame: _CheckpointFrame, number: int) -> bool:
+    """Whether the nodes of a checkpointed region have read all that was recomputed; then release what the checkpoint holds.
+
+    PyTorch's engine releases the saved tensors of nodes that have run, and so the checkpoint, even if recomputed tensors refer to them.
+    """
+    done = frame.is_recomputed[number] and not frame.recomputed[number]
+    if done:
+        vars(frame).update(recompute_fn=None, input_saver=None)
+    return done
+
+
+def backward(roots: list[Any], device: torch.device, arrived: Callable[[Tensor], None], *, checkpoints: bool = False) -> None:
     """Run the graph of ``roots[0]``, the node of a scalar loss, and call ``arrived`` with every leaf that has its gradient.
+
+    ``checkpoints``: whether the graph has checkpointed regions.
 
     The node is removed from the list. With another reference to it, or to the loss, its saved tensors would not be freed in time.
     """
@@ -135,6 +150,7 @@ def backward(roots: list[Any], device: torch.device, arrived: Callable[[Tensor],
     nodes, waits_for = graph(roots.pop())
     # checkpoint recomputes once per backward pass, which it identifies by the engine's number.
     number = next(BACKWARDS)
+    frames = [frame for frame in gc.get_objects() if type(frame) is _CheckpointFrame] if checkpoints else []
     with torch.no_grad(), mock.patch("torch._C._current_graph_task_id", lambda: number):  # noqa: PT008 - a Mock would record each call
         while ready:
             _, key = heapq.heappop(ready)
@@ -146,6 +162,7 @@ def backward(roots: list[Any], device: torch.device, arrived: Callable[[Tensor],
                 continue
             edges = nodes[key].next_functions
             results = run([nodes.pop(key)], waiting)
+            frames = [frame for frame in frames if not released(frame, number)]
             for which, (following, place) in enumerate(edges):
                 if not following:
                     continue

@@ -209,7 +209,7 @@ class Step:
         kept = self.saved_for_backward(recorder, known, loss, output) if recorder else ()
         roots, loss = [loss.grad_fn], loss.detach()
         with self.phase("backward", phases, points):
-            backward(roots, self.device, self.trainer.arrived)
+            backward(roots, self.device, self.trainer.arrived, checkpoints=self.training.recompute != "none")
         with self.phase("optimizer", phases, points):
             self.trainer.step()
         self.trainer.free_gradients()
@@ -220,7 +220,7 @@ class Step:
         """Run one micro-batch and keep its gradients."""
         loss, _ = self.forward()
         roots, loss = [loss.grad_fn], loss.detach()
-        backward(roots, self.device, self.trainer.arrived)
+        backward(roots, self.device, self.trainer.arrived, checkpoints=self.training.recompute != "none")
 
     @contextmanager
     def phase(self, name: Literal["forward", "backward", "optimizer"], phases: list[Phase], points: list[int]) -> Iterator[None]:
