@@ -22,8 +22,7 @@ from planner.verify.allocations import AllocationTracker
 ROWS: list[dict[str, Any]] = [json.loads(line) for line in (Path(__file__).parents[1] / "data" / "mixers.jsonl").read_text().splitlines()]
 PRECISIONS = {"fp32": "fp32", "amp": "bf16-autocast", "bf16": "bf16"}
 SETTINGS = ("batch_size", "sequence_length")
-# Kimi's scores of pairs are freed chunk by chunk; Qwen3-Next has no gradient of keys for a further chunk if there is only one.
-LOOSEST_PEAK = {"kimi_linear": 0.025, "qwen3_next": 0.008}
+LOOSEST_PEAK = {"qwen3_next": 0.008}  # keys of a single chunk have no gradient of a further chunk
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: "-".join(str(row[key]) for key in ("model_type", "precision", *SETTINGS)))

@@ -28,14 +28,13 @@ def channel_delta_rule(t: Tape, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, 
     by_token = padded(t, beta, (B, H, chunks, CHUNK, 1))
     v_beta, k_beta = op.multiply(t, v, by_token), op.multiply(t, k, by_token)
     summed = cumsum(t, decay)
-    by_pair, as_row, as_column = (B, H, chunks, CHUNK, CHUNK, h), (B, H, chunks, CHUNK, 1, h), (B, H, chunks, 1, CHUNK, h)
+    as_row, as_column = (B, H, chunks, CHUNK, 1, h), (B, H, chunks, 1, CHUNK, h)
     pairs = exp(t, masked_fill(t, op.add(t, summed.view(*as_row), summed.view(*as_column)), mask(t)))
     scores = total(t, op.multiply(t, op.multiply(t, k_beta.view(*as_row), k.view(*as_column)), pairs))
     system = substituted(t, op.neg(t, masked_fill(t, scores, mask(t))))
     values = op.matmul(t, system, v_beta, pairs=False)
     keys = op.matmul(t, system, op.multiply(t, k_beta, exp(t, summed)), pairs=False)
-    within = op.multiply(t, op.multiply(t, q.view(*as_row), k.view(*as_column)), pairs.view(*by_pair))
-    within = masked_fill(t, total(t, within), mask(t))
+    within = masked_fill(t, scores_by_chunk(t, q, k, pairs), mask(t))
     y = chunk_by_chunk(t, (op.multiply(t, q, exp(t, summed)), k, values, keys, within), summed)
     y = op.cast(t, op.contiguous(t, op.split(t, y, (B, n, H, h))[0], 1), dtype)
     op.keep_alive(t, v, beta, decay, v_beta, k_beta, summed, pairs, system, within, values, keys)
@@ -46,6 +45,19 @@ def divided_by_norm(t: Tape, x: Tensor) -> Tensor:
     """Divide the last dimension of x by its Euclidean norm. Saves x and the norm."""
     (root,) = t.record("norm", [x], [t.tensor((*x.shape[:-1], 1), x.dtype)], by=divided_by_norm)
     return t.record("div", [x, root], [op.like(t, x)], [Saved(x, "dividend"), Saved(root, "divisor")], by=divided_by_norm)[0]
+
+
+def scores_by_chunk(t: Tape, q: Tensor, k: Tensor, pairs: Tensor) -> Tensor:
+    """Return the sums over channels of queries · keys · decays of each two tokens of a chunk, one chunk after the other.
+
+    Saves all factors, of which the products of queries and keys are new. Backward, each chunk's part of the gradient of the decays is first
+    a tensor for all chunks; then the gradients of queries and keys are two of the chunk, before they are summed.
+    """
+    products = op.like(t, pairs)
+    made = t.tensor(pairs.shape[:-1], pairs.dtype)
+    saved = [Saved(q, "queries"), Saved(k, "keys"), Saved(pairs, "decays"), Saved(products, "products")]
+    temporary = maximum(pairs.bytes, (2 * pairs.bytes - made.bytes) // pairs.shape[2])
+    return t.record("scores", [q, k, pairs], [made, products], saved, backward_temporary=temporary, by=scores_by_chunk)[0]
 
 
 def mask(t: Tape) -> Tensor:
