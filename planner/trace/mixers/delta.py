@@ -68,7 +68,7 @@ def projected(t: Tape, kind: records.GatedDeltaNet, x: Tensor) -> tuple[Tensor, 
             q, k, v, z = op.split(t, qkvz, (B, n, keys), (B, n, keys), (B, n, values), (B, n, values))
             b, a = op.split(t, rates, (B, n, H), (B, n, H))
             apart = exceeds_one(K)
-            v, z = op.contiguous(t, v, apart), op.contiguous(t, z, apart)
+            v, z = op.contiguous(t, v, apart), op.contiguous(t, z, exceeds_one(B * n * K))
             b, a = (op.contiguous(t, part, apart * exceeds_one(H // K)) for part in (b, a))
             qkv = op.cat(t, op.contiguous(t, q, apart), op.contiguous(t, k, apart), v)
             op.keep_alive(t, qkvz, rates)
