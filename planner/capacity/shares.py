@@ -126,10 +126,11 @@ def replicated(weights: tuple[Weight[Size], ...], training: Training, layout: La
     sent = [Traffic("all-reduce", whole.gradients, layout.cluster.devices)]
     updated, which = weights, f"any of {layout.data_degree} equal ones"
     if layout.data_parallel == "zero1":
-        of_each = partition(weights, layout.data_degree)
+        tensors = sum(_integer(weight.copies) for weight in weights)
+        of_each = partition(weights, min(layout.data_degree, tensors))  # the others have none
         most = max(range(len(of_each)), key=lambda one: sum(_integer(weight.params) for weight in of_each[one]))
         device = most if number is None else number
-        updated, which = of_each[device], f"number {device}, with the most optimizer state"
+        updated, which = of_each[device] if device < tensors else (), f"number {device}, with the most optimizer state"
         own = states(updated, training)
         whole = replace(whole, lines=_with_optimizer(whole, own), optimizer=own.optimizer, paged=own.paged, step_counters=own.step_counters)
         sent.append(Traffic("broadcast", whole.weights, layout.cluster.devices))

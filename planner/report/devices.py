@@ -22,7 +22,7 @@ def remedies(spec: Spec, plan: Plan) -> Section:
     if fleet is None or fleet.free_bytes >= 0:
         return Section(name)
     found = find_remedies(spec, plan.scenario, "peak_bytes", Fraction(usable(fleet.layout)))
-    return Section(name, notes=tuple(map(describe, found)) or ("None found: other settings, layouts and devices were tried.",))
+    return Section(name, notes=tuple(map(describe, found)) or ("none found; other settings, layouts and devices were tried",))
 
 
 def usable(layout: Layout) -> int:

@@ -81,8 +81,8 @@ def _layouts(spec: Spec, scenario: str, limit: Fraction) -> Iterator[Remedy]:
     for choices, most in ((sharded, limit), (shared, limit), (replaced, Fraction(larger.memory_bytes if larger else 0))):
         tried = ((settings, measure(settings)) for settings in choices)
         yield from islice((Remedy("peak_bytes", value, settings) for settings, value in tried if value is not None and value <= most), 1)
-    if (more := fewest(spec, scenario, int(limit))) and more[0] > layout.cluster.devices:
-        yield Remedy("peak_bytes", more[1], {"cluster.devices": more[0]})
+    if other := fewest(spec, scenario, int(limit)):
+        yield Remedy("peak_bytes", other[1], {"cluster.devices": other[0]})
 
 
 def _remedies(spec: Spec, scenario: str, figure: str, limit: Fraction, *, device: bool, sizes: bool) -> Iterator[Remedy]:

@@ -63,6 +63,18 @@ def known_device(_: Settings, document: Document, __: Settings | None) -> Proble
             )
 
 
+def reserve(_: Settings, document: Document, __: Settings | None) -> Problems:
+    """Find a reserve that leaves a step no memory."""
+    if (cluster := document.cluster) is None:
+        return
+    _name, memory_bytes = device(cluster)
+    reserved = amount(str(cluster.get("reserve")), BYTES)
+    if reserved is not None and reserved >= memory_bytes:
+        message = f"reserve {quote(str(cluster.get('reserve')))} leaves nothing of a device's {memory_bytes >> 20} MiB"
+        most = (memory_bytes - 1) >> 20
+        yield cluster.problem("reserve", "reserve", message, f"write at most {most}MiB" if most > 0 else "write a device with more memory")
+
+
 def nodes(_: Settings, document: Document, __: Settings | None) -> Problems:
     """Find nodes that are not full."""
     if (cluster := document.cluster) is None:
@@ -209,5 +221,5 @@ def schedule(layout: Settings, settings: Settings, document: Document) -> Proble
         yield layout.problem("virtual_stages", "virtual-stages", message, "write virtual_stages: 2")
 
 
-TRAINING = (known_device, nodes, belongs_together, kernels, global_batch)
+TRAINING = (known_device, reserve, nodes, belongs_together, kernels, global_batch)
 LAYOUT = (*key_checks(Layout), degrees, sharing, within_tensor_parallel, schedule)

@@ -205,3 +205,13 @@ def test_more_devices_are_the_fewest_with_which_weights_in_parts_fit(tmp_path: P
         more = [one for one in found(spec, peaks[count]) if "cluster.devices" in one.settings]
         assert [(one.settings, one.value) for one in more] == [({"cluster.devices": count}, peaks[count])]
     assert not [one for one in found(on_devices(tmp_path, "ddp"), 1) if "cluster.devices" in one.settings]
+
+
+def test_fewer_devices_are_a_remedy_for_padding(tmp_path: Path) -> None:
+    # Of 2^20 devices each has a row of a weight, so a weight of 128 rows of 512 bytes is gathered as 2^20 rows.
+    path = tmp_path / "many.yaml"
+    path.write_text(ON_DEVICES.replace("ddp", "fsdp").replace("devices: 4", f"devices: {2**20}"), encoding="utf-8")
+    spec = planner.load(path)
+    (few,) = (one for one in found(spec, GIB) if "cluster.devices" in one.settings)
+    assert few.settings == {"cluster.devices": 2}
+    assert few.value == value(spec, few.settings)

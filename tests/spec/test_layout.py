@@ -28,6 +28,8 @@ cluster: {device: h100, devices: 1, inter_node: 400Gb}
     8:49: error[unit]: cluster.inter_node must be a number and a unit, not '400Gb'; for example 400Gb/s
 cluster: {device: h100, devices: 1, reserve: 2}
     8:46: error[type]: cluster.reserve must be text, not 2; put it in quotes: reserve: "2"
+cluster: {device: h100, devices: 1, reserve: 90GiB}
+    8:46: error[reserve]: reserve '90GiB' leaves nothing of a device's 81559 MiB; write at most 81558MiB
 cluster: {device: h100, devices: 12}
     8:10: error[per-node]: per_node 8 does not divide devices 12; write 6 or 12, or devices: 8 or 16
     8:34: error[layout-missing]: cluster has 12 devices, but no layout divides the model among them; \
