@@ -20,7 +20,6 @@ IDS = [f"{config['model_type']}-{','.join(name for name, on in liger.items() if 
 PEAKS: dict[str, int] = {
     "deepseek_v2-cross_entropy-sdpa bf16-autocast": -528,
     "deepseek_v3-cross_entropy-sdpa bf16-autocast": -792,
-    "gpt_oss--eager bf16-autocast full": -4130,
     "granite--sdpa bf16 full": -6336,
     "granite--sdpa fp32 full": -12672,
     "nemotron--sdpa bf16-autocast": 3072,
