@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planner.capacity.figures import COMPONENTS, Component, Parameters, Weight
 from planner.trace.decoder import Trace
+from planner.trace.primitives import LINEAR
 from planner.trace.sizes import Size, total
 from planner.trace.tape import operations
 
@@ -20,7 +21,7 @@ def parameters(trace: Trace) -> Parameters[Size]:
             stored.why,
             stored.always_float32,
             stored.active,
-            stored.tensor in factors or stored.tensor.cast_copy in factors,
+            stored.why == LINEAR or stored.tensor in factors or stored.tensor.cast_copy in factors,
             stored.trains,
         )
         for stored in trace.parameters

@@ -36,7 +36,7 @@ def norm(t: Tape, kind: Norm, x: Tensor, name: str, *, heads: Size | None = None
 def linear(t: Tape, x: Tensor, outputs: Size, name: str, *, bias: bool) -> Tensor:
     """Project the last dimension of x to ``outputs``. Stores outputs·inputs weights, and a bias of ``outputs``."""
     with t.at(name):
-        w = t.weight("weight", (outputs, x.shape[-1]), "linear: out · in")
+        w = t.weight("weight", (outputs, x.shape[-1]), op.LINEAR)
         b = t.weight("bias", (outputs,), "bias: out") if bias else t.declared_weight("bias")
         return t.implementation.linear(t, x, w, b)
 

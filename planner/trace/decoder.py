@@ -107,7 +107,7 @@ def trace(model: Model, training: Training, stage: Stage | None = None) -> Trace
         whole, x = x, without_prompts(t, x, n) if t.modules.prompts else x
         with t.at("project_out", "other"):
             width = table.shape[1]
-            project_out = None if model.embedding_dim is None else t.weight("weight", (width, model.d_model), "linear: out · in")
+            project_out = None if model.embedding_dim is None else t.weight("weight", (width, model.d_model), op.LINEAR)
     with t.at("lm_head", "head"):
         head = table if model.tied_head else token_rows(t, width, "LM head: V · width")
         bias = token_rows(t, None, "bias: V") if model.head_bias else None
@@ -302,7 +302,7 @@ def _tables(t: Tape, model: Model, more_rows: Size) -> tuple[Tensor, Tensor | No
         if model.embedding_scale or t.modules.scale_dtype:
             scale_buffer(t)
     with t.at("project_in", "other"):
-        return table, None if model.embedding_dim is None else t.weight("weight", (model.d_model, width), "linear: out · in")
+        return table, None if model.embedding_dim is None else t.weight("weight", (model.d_model, width), op.LINEAR)
 
 
 def _look_up(t: Tape, table: Tensor, project_in: Tensor | None, ids: Tensor) -> Tensor:

@@ -15,6 +15,8 @@ from planner.trace.tensor import Tensor
 
 WIDER: dict[Dtype, int] = {"bool": 0, "uint8": 1, "int32": 2, "int64": 3, "bfloat16": 4, "float16": 4, "float32": 5}
 
+LINEAR = "linear: out · in"  # the shape of a weight by which the model multiplies
+
 
 def promote(*tensors: Tensor) -> Dtype:
     """Return the dtype to which PyTorch promotes the tensors."""

@@ -34,7 +34,7 @@ def inner_function(t: Tape, kind: records.Mamba, x: Tensor, both: Tensor, rate: 
     weights = []
     for name, shape in shapes.items():
         with t.at(name):
-            weight = t.weight("weight", shape, "linear: out · in")
+            weight = t.weight("weight", shape, op.LINEAR)
             weights.append(op.cast(t, weight, t.precision.autocast or weight.dtype))
     with t.at("dt_proj"):
         shift = op.cast(t, t.weight("bias", (inner,), "bias: out"), "float32")
@@ -89,7 +89,7 @@ def one_by_one(t: Tape, kind: records.Mamba, x: Tensor, both: Tensor, rate: Tens
     dt, b, c = op.split(t, selected, (B, n, rank), (B, n, state), (B, n, state))
     dt, b, c = (norm(t, RMS, part, f"{name}_layernorm") for part, name in ((dt, "dt"), (b, "b"), (c, "c")))
     with t.at("dt_proj"):
-        w = t.weight("weight", (inner, rank), "linear: out · in")
+        w = t.weight("weight", (inner, rank), op.LINEAR)
         shift = op.cast(t, t.weight("bias", (inner,), "bias: out"), "float32")
     dt = op.linear(t, dt, w)
     skip = op.cast(t, t.weight("D", (inner,), "skip: inner"), "float32")

@@ -27,7 +27,10 @@ def split_function(t: Tape, kind: records.Mamba2, x: Tensor, both: Tensor, vecto
     B, n, d = x.shape
     channels = kind.d_inner + 2 * kind.n_groups * kind.d_state
     if structure(channels) % CHANNELS:
-        raise UnsupportedError(f"mamba_ssm's kernel requires d_inner + 2 * n_groups * d_state to be a multiple of {CHANNELS}")
+        requires = f"mamba_ssm's kernel requires d_inner + 2 * n_groups * d_state to be a multiple of {CHANNELS}"
+        if t.training.mixer_kernels == "fused":
+            raise UnsupportedError(requires)
+        t.note(f"{requires}: PyTorch does not run this step")
     with t.at("conv1d"):
         more = [t.weight("bias", (channels,), "bias: channels")] if kind.conv_bias else []
         kernel = t.weight("weight", (channels, 1, kind.d_conv), "depthwise convolution: channels · width").view(channels, kind.d_conv)
@@ -37,7 +40,7 @@ def split_function(t: Tape, kind: records.Mamba2, x: Tensor, both: Tensor, vecto
             more.append(t.weight("weight", (kind.d_inner,), "scale of a norm"))
         statistics = [t.tensor((kind.n_groups * B * n,), "float32", needs_grad=False)]
     with t.at("out_proj"):
-        weight = t.weight("weight", (d, kind.d_inner), "linear: out · in")
+        weight = t.weight("weight", (d, kind.d_inner), op.LINEAR)
         lowered = op.cast(t, weight, t.precision.autocast or weight.dtype)
         more += [t.weight("bias", (d,), "bias: out")] if kind.bias else []
     made, scanned = t.tensor((B, n, d), both.dtype), t.tensor((B, n, kind.d_inner), both.dtype, needs_grad=False)

@@ -39,7 +39,7 @@ def mamba(t: Tape, kind: records.Mamba, x: Tensor) -> Tensor:
         dt, b, c = (selected_norm(t, kind, part, name) for part, name in ((dt, "dt"), (b, "b"), (c, "c")))
         skip = t.weight("D", (inner,), "skip: inner")
         with t.at("dt_proj"):
-            w = t.weight("weight", (inner, rank), "linear: out · in")
+            w = t.weight("weight", (inner, rank), op.LINEAR)
             shift = t.weight("bias", (inner,), "bias: out")
         dt = op.linear(t, dt, w)
         with t.inside_scan():
