@@ -24,8 +24,8 @@ from planner.report.columns import COLUMNS, GROUPS, METHODS, ON_DEVICES, Compone
 from planner.spec.language import inlined  # noqa: E402
 from planner.spec.records import Scenario, Spec  # noqa: E402
 from planner.trace.decoder import trace  # noqa: E402
+from planner.trace.nodes import Operation, operations  # noqa: E402
 from planner.trace.sizes import text  # noqa: E402
-from planner.trace.tape import Operation, operations  # noqa: E402
 from tools.classes import class_accuracy  # noqa: E402
 from tools.formats import format_reference, with_programs  # noqa: E402
 from tools.tables import WRITTEN, table  # noqa: E402

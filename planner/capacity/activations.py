@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from planner.trace.nodes import Boundary, Checkpoint, Node, Operation, Repeat, Visitor, visit
 from planner.trace.sizes import Size, maximum, structure, total
-from planner.trace.tape import Boundary, Checkpoint, Node, Operation, Repeat, Visitor, visit
 from planner.trace.tensor import Storage, Tensor
 
 OWN_LINES = ("inputs", "logits", "loss")

@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeAlias
 from planner.capacity.activations import allocated, offloaded, saved_for_backward
 from planner.capacity.forward_pass import ForwardPass
 from planner.capacity.timeline import MemoryTimeline, Place
+from planner.trace.nodes import Boundary, Checkpoint, Node, Operation, Repeat, Visitor, operations
 from planner.trace.sizes import Size, maximum, total
-from planner.trace.tape import Boundary, Checkpoint, Node, Operation, Repeat, Visitor, operations
 from planner.trace.tensor import Storage, Tensor
 
 

@@ -17,8 +17,8 @@ from planner.capacity.step import Step, step
 from planner.capacity.symbols import SymbolicModel, symbolize
 from planner.spec.records import Scenario, Spec, Training
 from planner.trace.decoder import Trace, trace
+from planner.trace.nodes import Node, Operation, operations
 from planner.trace.sizes import Size, evaluate, text, total
-from planner.trace.tape import Node, Operation, operations
 
 
 @dataclass(frozen=True, slots=True)

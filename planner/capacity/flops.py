@@ -9,8 +9,8 @@ from typing import Literal
 from planner.capacity.figures import COMPONENTS, Component, Flops, FlopsCount, Parameters
 from planner.spec.records import FlopsConvention, LatentAttention, Layer, Model, Training
 from planner.trace import sizes
+from planner.trace.nodes import Checkpoint, Node, Operation, Repeat, visit
 from planner.trace.sizes import Size
-from planner.trace.tape import Checkpoint, Node, Operation, Repeat, visit
 
 DESCRIPTIONS: dict[FlopsConvention, str] = {
     "matmul": "model FLOPs: all matrix products, full n × n attention (window W: 2·n·W - W² pairs); training is 3 forward passes",

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from planner.capacity.activations import saved_for_backward
 from planner.capacity.figures import Phase
 from planner.capacity.timeline import MemoryTimeline, Place
+from planner.trace.nodes import Boundary, Checkpoint, Node, Operation, Repeat, Visitor, visit
 from planner.trace.sizes import Size, maximum
-from planner.trace.tape import Boundary, Checkpoint, Node, Operation, Repeat, Visitor, visit
 from planner.trace.tensor import Storage, Tensor
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from planner.capacity.figures import COMPONENTS, Component, Parameters, Weight
 from planner.trace.decoder import Trace
+from planner.trace.nodes import operations
 from planner.trace.primitives import LINEAR
 from planner.trace.sizes import Size, total
-from planner.trace.tape import operations
 
 
 def parameters(trace: Trace) -> Parameters[Size]:

@@ -60,7 +60,7 @@ from planner.capacity.activations import saved_for_backward
 from planner.capacity.backward_pass import BackwardPass, Updates
 from planner.capacity.forward_pass import ForwardPass
 from planner.capacity.timeline import Changes, MemoryTimeline
-from planner.trace.tape import Node
+from planner.trace.nodes import Node
 from planner.trace.tensor import Tensor
 
 

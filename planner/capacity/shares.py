@@ -21,8 +21,8 @@ from planner.capacity.traffic import traffic
 from planner.spec.precision import separate_gradients
 from planner.spec.records import Layout, Training
 from planner.trace.decoder import Trace
+from planner.trace.nodes import operations
 from planner.trace.sizes import Size, maximum, product
-from planner.trace.tape import operations
 
 
 @dataclass(frozen=True, slots=True)

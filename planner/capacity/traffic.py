@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from planner.capacity.figures import Traffic
 from planner.capacity.optimizers import ElementBytes
 from planner.spec.records import Training
+from planner.trace.nodes import Checkpoint, Node, Operation, Repeat
 from planner.trace.sizes import Size
-from planner.trace.tape import Checkpoint, Node, Operation, Repeat
 
 
 def traffic(nodes: Iterable[Node], training: Training) -> tuple[Traffic[Size], ...]:

@@ -12,7 +12,8 @@ from planner.spec.records import Layer, Model
 from planner.trace import primitives as op
 from planner.trace.blocks import norm
 from planner.trace.implementation import Sublayer
-from planner.trace.tape import Saved, Tape
+from planner.trace.nodes import Saved
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 # The names of declared weights, with their dimensions.

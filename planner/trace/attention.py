@@ -15,10 +15,11 @@ from planner.trace.blocks import linear, norm
 from planner.trace.collectives import enter, leave
 from planner.trace.implementation import Scores
 from planner.trace.mixers.operators import softplus
+from planner.trace.nodes import Saved
 from planner.trace.positions import PositionTables, position_scale
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import Size, exceeds_one
-from planner.trace.tape import Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 

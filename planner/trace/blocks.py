@@ -10,9 +10,10 @@ from collections.abc import Callable
 from planner.spec.records import FeedForward, Norm
 from planner.trace import primitives as op
 from planner.trace.collectives import enter, leave, partial_gradient
+from planner.trace.nodes import Saved
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import Size
-from planner.trace.tape import Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 

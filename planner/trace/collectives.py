@@ -12,8 +12,9 @@ On one device, and without tensor parallelism, all of them return what they are 
 from __future__ import annotations
 
 from planner.spec.precision import BYTES
+from planner.trace.nodes import Saved, Sent
 from planner.trace.sizes import Size, product
-from planner.trace.tape import Saved, Sent, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 

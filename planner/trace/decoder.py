@@ -14,13 +14,14 @@ from planner.trace.collectives import enter, gather_vocabulary, leave, own_part,
 from planner.trace.implementations import IMPLEMENTATIONS, implementation_of
 from planner.trace.layers import declare, decoder_layer, first_layer, recomputed
 from planner.trace.losses import chunked_cross_entropy, finished, loss
+from planner.trace.nodes import Node, Unit
 from planner.trace.positions import PositionTables
 from planner.trace.prediction import predict
 from planner.trace.prompts import embedded, learned_bias, without_prompts
 from planner.trace.prompts import prompts as prompts_of
 from planner.trace.sizes import Size, product, structure
 from planner.trace.stages import Stage, received, sent
-from planner.trace.tape import Buffer, Node, Parameter, Shape, Tape, Unit
+from planner.trace.tape import Buffer, Parameter, Shape, Tape
 from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
 

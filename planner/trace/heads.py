@@ -8,9 +8,10 @@ from dataclasses import replace
 from planner.trace import masks, pytorch
 from planner.trace import primitives as op
 from planner.trace.implementation import Scores
+from planner.trace.nodes import Saved
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import Size, exceeds_one, product
-from planner.trace.tape import Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 

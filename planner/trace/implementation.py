@@ -13,7 +13,8 @@ from planner.trace.sizes import Size
 from planner.trace.tensor import Tensor
 
 if TYPE_CHECKING:
-    from planner.trace.tape import Node, Tape
+    from planner.trace.nodes import Node
+    from planner.trace.tape import Tape
 
 Sublayer: TypeAlias = Callable[[Tensor], Tensor]
 

@@ -12,8 +12,9 @@ from functools import partial
 from planner.spec.records import Indexer, Norm
 from planner.trace import blocks, pytorch
 from planner.trace import primitives as op
+from planner.trace.nodes import Flops
 from planner.trace.sizes import exceeds_one, minimum, product
-from planner.trace.tape import Flops, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 

@@ -12,8 +12,9 @@ from typing import NamedTuple
 from planner.spec.precision import BYTES, Dtype
 from planner.spec.records import Training
 from planner.trace import primitives as op
+from planner.trace.nodes import Flops, Saved
 from planner.trace.sizes import Size, ceil_div, choose, minimum
-from planner.trace.tape import Flops, Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
 

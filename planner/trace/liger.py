@@ -22,8 +22,9 @@ from planner.trace.classes import modeled_class
 from planner.trace.experts import active_share, routed_rows
 from planner.trace.implementation import Implementation
 from planner.trace.losses import EARLY_GRADIENTS_NOTE
+from planner.trace.nodes import Flops, Saved
 from planner.trace.sizes import Size, ceil_div, exceeds_one, maximum, minimum, power_of_two, product
-from planner.trace.tape import Flops, Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
 

@@ -6,8 +6,9 @@ from typing import assert_never
 
 from planner.trace import collectives
 from planner.trace import primitives as op
+from planner.trace.nodes import Flops, Saved
 from planner.trace.sizes import exceeds_one, product
-from planner.trace.tape import Flops, Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 EARLY_GRADIENTS_NOTE = "gradients that a chunked loss computes in the forward pass: in the peak, but not in the activations"

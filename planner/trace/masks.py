@@ -10,8 +10,9 @@ from planner.spec.records import LatentAttention, Model
 from planner.trace import primitives as op
 from planner.trace import pytorch
 from planner.trace.mixers.operators import exp, softplus
+from planner.trace.nodes import Saved
 from planner.trace.sizes import Size, choose
-from planner.trace.tape import Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
 

@@ -13,9 +13,10 @@ from planner.trace import primitives as op
 from planner.trace import pytorch
 from planner.trace.implementation import Scores
 from planner.trace.losses import fused_cross_entropy
+from planner.trace.nodes import Saved
 from planner.trace.pytorch import PYTORCH, drop
 from planner.trace.sizes import Size
-from planner.trace.tape import Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 

@@ -20,9 +20,10 @@ from planner.trace.classes import ModelClass
 from planner.trace.implementation import Scores
 from planner.trace.megatron_experts import experts
 from planner.trace.megatron_linear import linear, norm
+from planner.trace.nodes import Operation, Saved
 from planner.trace.pytorch import PYTORCH
 from planner.trace.sizes import Size, exceeds_one, product, structure
-from planner.trace.tape import Operation, Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
 

@@ -10,8 +10,9 @@ from planner.trace import primitives as op
 from planner.trace import routing
 from planner.trace.experts import routed_rows
 from planner.trace.megatron_linear import accumulates, keep_dummy
+from planner.trace.nodes import Saved
 from planner.trace.sizes import Size, product
-from planner.trace.tape import Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from planner.spec.records import Norm
 from planner.trace import float8
 from planner.trace import primitives as op
+from planner.trace.nodes import Saved
 from planner.trace.sizes import Size, product, structure
-from planner.trace.tape import Buffer, Saved, Tape
+from planner.trace.tape import Buffer, Tape
 from planner.trace.tensor import Tensor
 
 

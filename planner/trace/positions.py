@@ -9,8 +9,9 @@ from planner.spec.precision import Dtype
 from planner.spec.records import Attention, LatentAttention, Layer, Model
 from planner.trace import primitives as op
 from planner.trace.implementation import Scores
+from planner.trace.nodes import Saved
 from planner.trace.sizes import Size
-from planner.trace.tape import Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 

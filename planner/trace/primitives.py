@@ -9,8 +9,9 @@ Shapes are written [B, n, d]. Sources: derivatives.yaml and autocast_mode.h of P
 from __future__ import annotations
 
 from planner.spec.precision import Dtype
+from planner.trace.nodes import Flops, Saved
 from planner.trace.sizes import Size, exceeds_one, minimum, product
-from planner.trace.tape import Flops, Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 WIDER: dict[Dtype, int] = {"bool": 0, "uint8": 1, "int32": 2, "int64": 3, "bfloat16": 4, "float16": 4, "float32": 5}

@@ -15,8 +15,9 @@ from planner.trace import primitives as op
 from planner.trace.implementation import Implementation, Scores, Sublayer
 from planner.trace.kernels import fused_attention
 from planner.trace.losses import cross_entropy
+from planner.trace.nodes import Saved
 from planner.trace.sizes import Size, exceeds_one
-from planner.trace.tape import Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
 

@@ -11,8 +11,9 @@ from planner.spec.precision import Dtype
 from planner.spec.records import Experts
 from planner.trace import primitives as op
 from planner.trace import routing
+from planner.trace.nodes import Saved
 from planner.trace.sizes import Size
-from planner.trace.tape import Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 ROUNDS = 2  # of PhiMoE's choice, one expert each

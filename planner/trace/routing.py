@@ -6,9 +6,10 @@ save them.
 
 from __future__ import annotations
 
+from planner.trace.nodes import Saved
 from planner.trace.primitives import cast_fp32, cast_lower_precision, clamp, divide, factors, like, products, promote
 from planner.trace.sizes import Size, product
-from planner.trace.tape import Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from planner.spec.records import Model, Run
 from planner.trace import primitives as op
+from planner.trace.nodes import Sent
 from planner.trace.sizes import Size
-from planner.trace.tape import Sent, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 

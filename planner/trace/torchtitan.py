@@ -14,9 +14,10 @@ from dataclasses import replace
 from planner.trace import primitives as op
 from planner.trace.kernels import fused_sdpa
 from planner.trace.losses import log_softmax, nll_loss
+from planner.trace.nodes import Node, Operation, Saved
 from planner.trace.pytorch import PYTORCH
 from planner.trace.sizes import Size
-from planner.trace.tape import Node, Operation, Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 

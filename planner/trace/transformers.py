@@ -18,9 +18,10 @@ from planner.trace import primitives as op
 from planner.trace.classes import LayerNormKind
 from planner.trace.implementation import Sublayer
 from planner.trace.losses import cross_entropy, log_softmax, nll_loss
+from planner.trace.nodes import Saved
 from planner.trace.pytorch import PYTORCH
 from planner.trace.sizes import Size, exceeds_one
-from planner.trace.tape import Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from planner.spec.records import Attention, FeedForward, Layer, Model, Norm, Positions, Run, Training
 from planner.trace.decoder import trace
-from planner.trace.tape import Node, operations
+from planner.trace.nodes import Node, operations
 from planner.trace.unsupported import UnsupportedError
 
 PLAIN = Training(batch_size=2, sequence_length=16, precision="bf16", gradient_dtype="bf16")

@@ -9,8 +9,9 @@ from __future__ import annotations
 from planner.spec.precision import Dtype
 from planner.trace import primitives as op
 from planner.trace.mixers.operators import cumsum, exp, masked_fill, of_each, padded
+from planner.trace.nodes import Flops, Saved
 from planner.trace.sizes import Size, ceil_div, exceeds_one, maximum
-from planner.trace.tape import Flops, Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 CHUNK = 64  # tokens

@@ -17,9 +17,10 @@ from planner.trace.mixers.channel_delta_rule import channel_delta_rule
 from planner.trace.mixers.delta_rule import chunked_delta_rule
 from planner.trace.mixers.fused_delta import chunk_gated_delta_rule
 from planner.trace.mixers.operators import convolution, exp, scan, softplus
+from planner.trace.nodes import Saved
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import exceeds_one
-from planner.trace.tape import Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
 

@@ -10,8 +10,9 @@ from functools import partial
 
 from planner.trace import primitives as op
 from planner.trace.mixers.operators import cumsum, exp, masked_fill, of_each, padded
+from planner.trace.nodes import Flops, Saved
 from planner.trace.sizes import Size, ceil_div, exceeds_one, maximum, minimum, product
-from planner.trace.tape import Flops, Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 CHUNK = 64  # tokens

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from planner.spec.precision import BYTES
 from planner.trace import primitives as op
+from planner.trace.nodes import Flops, Saved
 from planner.trace.sizes import Size, ceil_div, exceeds_one
-from planner.trace.tape import Flops, Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 CHUNK = 64  # tokens

@@ -11,8 +11,9 @@ from planner.spec.precision import BYTES
 from planner.trace import primitives as op
 from planner.trace.blocks import linear, norm
 from planner.trace.mixers.operators import convolution, rows_of_channels
+from planner.trace.nodes import Flops, Saved
 from planner.trace.sizes import Size, ceil_div, exceeds_one, maximum
-from planner.trace.tape import Flops, Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 RMS = records.Norm("rmsnorm", bias=False)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from planner.spec import records
 from planner.spec.precision import BYTES
 from planner.trace import primitives as op
+from planner.trace.nodes import Flops, Saved
 from planner.trace.sizes import Size, ceil_div, maximum, minimum, structure
-from planner.trace.tape import Flops, Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
 

@@ -11,8 +11,9 @@ from planner.trace import primitives as op
 from planner.trace.blocks import linear, norm
 from planner.trace.mixers import fused_mamba
 from planner.trace.mixers.operators import convolution, exp, rows_of_channels, softplus
+from planner.trace.nodes import Saved
 from planner.trace.sizes import product
-from planner.trace.tape import Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 RMS = records.Norm("rmsnorm", bias=False)

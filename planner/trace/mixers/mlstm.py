@@ -11,9 +11,10 @@ from planner.spec.precision import Dtype
 from planner.trace import primitives as op
 from planner.trace.blocks import linear, norm
 from planner.trace.mixers.operators import of_each, scan
+from planner.trace.nodes import Flops, Saved
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import Size, exceeds_one, minimum
-from planner.trace.tape import Flops, Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 RMS = records.Norm("rmsnorm", bias=False)

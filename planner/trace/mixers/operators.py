@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from planner.spec.precision import Dtype
 from planner.trace import primitives as op
+from planner.trace.nodes import Flops, Saved
 from planner.trace.sizes import Size, exceeds_one, product
-from planner.trace.tape import Flops, Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 

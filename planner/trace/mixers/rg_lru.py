@@ -9,9 +9,10 @@ from planner.spec import records
 from planner.trace import primitives as op
 from planner.trace.blocks import linear
 from planner.trace.mixers.operators import convolution, exp, of_each, rows_of_channels, scan, softplus
+from planner.trace.nodes import Saved
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import Size, exceeds_one
-from planner.trace.tape import Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 

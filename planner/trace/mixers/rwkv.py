@@ -9,8 +9,9 @@ from planner.spec import records
 from planner.trace import primitives as op
 from planner.trace.blocks import linear, shifted, time_mix
 from planner.trace.mixers.operators import exp, of_each, scan
+from planner.trace.nodes import Saved
 from planner.trace.routing import sigmoid
-from planner.trace.tape import Saved, Tape
+from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 
