@@ -11,7 +11,7 @@ from planner.spec.records import Layer, Model, PerLayerEmbedding, Run, Training
 from planner.trace import alternating, blocks
 from planner.trace import primitives as op
 from planner.trace.collectives import enter, gather_vocabulary, leave, own_part, whole_table
-from planner.trace.implementations import IMPLEMENTATIONS, implementation_of
+from planner.trace.implementations import implementation_of, named
 from planner.trace.layers import declare, decoder_layer, first_layer, recomputed
 from planner.trace.losses import chunked_cross_entropy, finished, loss
 from planner.trace.nodes import Node, Unit
@@ -197,7 +197,7 @@ def of_device(t: Tape, run: Run) -> Run:
 
 def mask_starts(model: Model, training: Training) -> tuple[int, ...]:
     """Return the sequence lengths, ascending, from which on fused attention of some layers gets a mask: their windows."""
-    if not IMPLEMENTATIONS[training.implementation].masks_from_window:
+    if not named(training.implementation).masks_from_window:
         return ()
     kinds = (layer.attention for run in model.runs for layer in run.layers)
     return tuple(sorted({kind.window for kind in kinds if kind and kind.window is not None}))

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from planner.spec import records
-from planner.trace import liger
-from planner.trace.implementation import Implementation
-from planner.trace.megatron import MEGATRON
-from planner.trace.megatron_core import MEGATRON_CORE
-from planner.trace.pytorch import PYTORCH, PYTORCH_EAGER
-from planner.trace.torchtitan import TORCHTITAN
-from planner.trace.transformers import TRANSFORMERS, TRANSFORMERS_EAGER
+from importlib import import_module
 
-IMPLEMENTATIONS: dict[records.Implementation, Implementation] = {
-    "pytorch": PYTORCH,
-    "pytorch-eager": PYTORCH_EAGER,
-    "transformers": TRANSFORMERS,
-    "transformers-eager": TRANSFORMERS_EAGER,
-    "megatron": MEGATRON,
-    "megatron-core": MEGATRON_CORE,
-    "torchtitan": TORCHTITAN,
+from planner.spec import records
+from planner.trace.implementation import Implementation
+
+# The name of each in the modules of planner.trace, which are imported where a plan uses them.
+IMPLEMENTATIONS: dict[records.Implementation, str] = {
+    "pytorch": "pytorch.PYTORCH",
+    "pytorch-eager": "pytorch.PYTORCH_EAGER",
+    "transformers": "transformers.TRANSFORMERS",
+    "transformers-eager": "transformers.TRANSFORMERS_EAGER",
+    "megatron": "megatron.MEGATRON",
+    "megatron-core": "megatron_core.MEGATRON_CORE",
+    "torchtitan": "torchtitan.TORCHTITAN",
 }
+
+
+def named(name: records.Implementation) -> Implementation:
+    """Return an implementation by its name."""
+    module, _, constant = IMPLEMENTATIONS[name].partition(".")
+    found: Implementation = getattr(import_module(f"planner.trace.{module}"), constant)
+    return found
 
 
 def implementation_of(model: records.Model, training: records.Training) -> Implementation:
     """Return the training's implementation, with the kernels that replace its own."""
-    return liger.applied(IMPLEMENTATIONS[training.implementation], model, training)
+    if training.liger is None:
+        return named(training.implementation)
+    from planner.trace import liger
+
+    return liger.applied(named(training.implementation), model, training.liger)

@@ -15,7 +15,8 @@ from typing import Any
 from planner.spec import records
 from planner.spec.liger import ONLY_EXPERTS, SWITCHES, switches_on
 from planner.spec.precision import BYTES
-from planner.spec.records import Activation, Experts, Norm, Training
+from planner.spec.records import Activation, Experts, Norm
+from planner.spec.records.training import Liger
 from planner.trace import primitives as op
 from planner.trace import transformers
 from planner.trace.classes import modeled_class
@@ -33,15 +34,13 @@ ROWS_PER_TILE = 64  # of the rows of one expert: BLOCK_M_TOKEN
 MULTIPROCESSORS = {"a100": 108, "h100": 132}
 
 
-def applied(base: Implementation, model: records.Model, training: Training) -> Implementation:
-    """Return an implementation of transformers with the kernels of ``training.liger`` in place of its own."""
-    if training.liger is None:
-        return base
+def applied(base: Implementation, model: records.Model, asked: Liger) -> Implementation:
+    """Return an implementation of transformers with the kernels of liger-kernel that are asked for in place of its own."""
     if model.head_bias:
         raise UnsupportedError("training.liger is not modeled for an LM head with a bias")
     kind = modeled_class(model)
     try:
-        on = switches_on(kind, training.liger)
+        on = switches_on(kind, asked)
     except ValueError as error:
         raise UnsupportedError(str(error)) from None
     replaced: dict[str, dict[str, Any]] = {
