@@ -46,7 +46,7 @@ def nearest(value: int, allowed: list[int]) -> str:
 
 def known_device(_: Settings, document: Document, __: Settings | None) -> Problems:
     """Find unknown devices and units."""
-    if (cluster := document.cluster) is None:
+    if (cluster := document.cluster) is None or not cluster.written("device"):
         return
     written = cluster.get("device")
     if isinstance(written, str) and devices.find(written) is None:

@@ -259,7 +259,9 @@ MODEL_DEGREES = ("tensor_parallel", "pipeline_parallel", "context_parallel")
 
 
 def device(cluster: Settings) -> tuple[str, int]:
-    """Return the name of the cluster's devices and the memory of one. Raises Unresolved for an unknown device or amount."""
+    """Return the name of the cluster's devices and the memory of one. Raises Unresolved for no or an unknown device, or amount."""
+    if not cluster.written("device"):
+        raise Unresolved("device")
     written = cluster.get("device")
     if isinstance(written, str):
         if known := devices.find(written):

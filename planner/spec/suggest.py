@@ -105,6 +105,8 @@ def key_hint(key: str, allowed: Iterable[str], language: str = "spec") -> str:
     if language == "spec" and key in _NO_FIGURE.split():
         return "it does not affect the plan; remove it"
     meant = key_meant(key, here, language)
+    if meant == key:
+        return "write it at the top of the spec"
     return f"did you mean '{meant}'?" if meant else f"allowed here: {', '.join(here)}"
 
 

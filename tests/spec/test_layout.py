@@ -34,6 +34,12 @@ cluster: {device: h100, devices: 12}
     8:10: error[per-node]: per_node 8 does not divide devices 12; write 6 or 12, or devices: 8 or 16
     8:34: error[layout-missing]: cluster has 12 devices, but no layout divides the model among them; \
 write layout: {data_parallel: fsdp}, or devices: 1
+cluster: {devices: 1}
+    8:1: error[missing-key]: missing required key 'device' in cluster
+cluster: {device: {memory: 80GiB, name: x}, devices: 1}
+    8:19: error[device]: the kernels that PyTorch chooses on a device with 80GiB were not measured; \
+write training.device: h100 or a100 to plan with its kernels
+    8:35: error[unknown-key]: unknown key 'name' in cluster.device; write it at the top of the spec
 layout: {data_parallel: fsdp}
     8:9: error[layout-cluster]: layout requires a cluster; write cluster: {device: H100-80GB-SXM, devices: 8}
 """
