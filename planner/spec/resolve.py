@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import date
 from fractions import Fraction
 from functools import partial
@@ -320,7 +321,7 @@ def liger_of(settings: Settings) -> Liger | None:
     written = settings.written("liger")
     if written is None or written.value is False:
         return None
-    return Liger(**{name: settings.get(f"liger.{name}") for name in written.items()})
+    return Liger(**{one.name: settings.get(f"liger.{one.name}") for one in fields(Liger) if one.name in written.items()})
 
 
 # What rests on other settings: fields of all records that take a key of the layer, and fields of one record.

@@ -509,6 +509,8 @@ training: {attention_kernel: efficient, device: cpu}
     8:30: error[attention-kernel]: a CPU has no efficient attention; write auto, flash or math
 training: {optimizer_kernel: foreach, optimizer: lion}
     8:30: error[optimizer-kernel]: optimizer_kernel requires optimizer: adamw or adam, not lion; remove it, or write optimizer: adamw
+training: {implementation: transformers, liger: {rms: true}}
+    8:50: error[unknown-key]: unknown key 'rms' in training.liger; did you mean 'rms_norm'?
 training: {loss: linear_cross_entropy, keep_logits: true}
     8:53: error[keep-logits]: keep_logits requires loss: default or cross_entropy or cross_entropy_shifted or cross_entropy_float32, \
 not linear_cross_entropy; remove it, or write loss: default
