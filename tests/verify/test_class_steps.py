@@ -80,8 +80,8 @@ def test_a_step_equals_the_plan(keys: dict[str, object], name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # transformers' own
 def test_recomputed_layers_hold_keys_that_no_layer_reads() -> None:
-    config = next(config for config in configs() if config["model_type"] == "gemma4_text")
-    config |= {"num_kv_shared_layers": 0, "use_double_wide_mlp": False}
+    changes = {"num_kv_shared_layers": 0, "use_double_wide_mlp": False}
+    config = next(config for config in configs() if config["model_type"] == "gemma4_text") | changes
     its, saved = step(config, SETTINGS["sdpa bf16 full"]), FIGURES.index("saved")
     assert planned(config, SETTINGS["sdpa bf16 full"])[saved] == its[saved]
 
