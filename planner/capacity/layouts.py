@@ -51,10 +51,9 @@ def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str
     }
     yield from (what for what, is_set in found.items() if is_set)
     yield from (f"training.{name} with several devices" for name in _others(training, _OF_TRAINING))
-    if layout.tensor_parallel > 1:
-        yield from (f"{what} with tensor_parallel" for what in (*_undivided(model), *_undivided_training(model, training, layout)))
-    elif layout.pipeline_parallel > 1:
-        yield from (f"{what} with pipeline_parallel" for what in (*_undivided(model), *_undivided_training(model, training, layout)))
+    divides = next((degree for degree in ("tensor_parallel", "pipeline_parallel") if getattr(layout, degree) > 1), None)
+    if divides:
+        yield from (f"{what} with {divides}" for what in (*_undivided(model), *_undivided_training(model, training, layout)))
     if layout.pipeline_parallel > 1:
         found = {
             f"schedule {layout.schedule}": layout.schedule not in ("gpipe", "1f1b", "interleaved"),

@@ -70,7 +70,7 @@ def batched(t: Tape, kind: Experts, x: Tensor, name: str, outputs: Size) -> Tens
     """Project the rows of every expert, x [experts, tokens, i], with its matrix."""
     every, tokens, width = x.shape
     shape = (every, outputs, width)
-    w = t.weight(name, shape, "experts · out · in", active=product(shape) * kind.top_k // every)
+    w = t.weight(name, shape, "experts · out · in", active=active_share(kind, product(shape)))
     return routing.bmm(t, x, w.view(every, width, outputs), of_model=2 * routed_rows(kind, tokens) * width * outputs)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from planner.spec.records import Experts
 from planner.trace import primitives as op
 from planner.trace import routing
-from planner.trace.experts import routed_rows
+from planner.trace.experts import active_share, routed_rows
 from planner.trace.megatron_linear import accumulates, keep_dummy
 from planner.trace.nodes import Saved
 from planner.trace.sizes import Size, product
@@ -54,7 +54,7 @@ def grouped_linear(t: Tape, kind: Experts, x: Tensor, name: str, outputs: Size) 
     """Multiply each expert's rows of x [S, i] by its matrix [o, i], and add its bias. 2·S·i·o FLOPs; saves what linear does."""
 
     def weight(name: str, shape: tuple[Size, ...], why: str) -> Tensor:
-        return t.weight(name, shape, why, active=product(shape) * kind.top_k // (kind.count + kind.empty))
+        return t.weight(name, shape, why, active=active_share(kind, product(shape)))
 
     w = weight(name, (kind.count, outputs, x.shape[1]), "experts · out · in")
     b = weight(f"{name}_bias", (kind.count, outputs), "bias: experts · out") if kind.bias else None
