@@ -73,7 +73,7 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
         scores = multiplied(t, scores, bias) if kind.multiplies_mask else op.add(t, scores, bias)
     scores = floored(t, scores) if kind.floors_scores else scores
     if terms.mask:
-        scores = op.add(t, scores, terms.mask) if terms.mask.dtype == scores.dtype else filled(t, scores, hidden(t, terms.mask))
+        scores = op.add(t, scores, terms.mask) if terms.mask.dtype == scores.dtype else masked(t, scores, terms.mask)
     share = share_without_sinks(t, scores, terms.sinks) if kind.scales_by_sinks and terms.sinks else None
     if kind.appends_sinks:
         probabilities = op.cast(t, softmax_with_sinks(t, scores, terms.sinks), dtype)
@@ -82,7 +82,7 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
             pytorch.note_sinks(t, terms)
         probabilities = op.softmax(t, op.cast(t, scores, "float32") if wide else scores)
         if kind.fills_probabilities and terms.mask:
-            probabilities = filled(t, probabilities, hidden(t, terms.mask))
+            probabilities = masked(t, probabilities, terms.mask)
         probabilities = op.cast(t, probabilities, dtype)
     if wide:
         op.keep_alive(t, scores)
@@ -116,9 +116,9 @@ def floored(t: Tape, scores: Tensor) -> Tensor:
     return t.record("maximum", [scores, least], [op.like(t, scores)], saved, backward_temporary=temporary, by=floored)[0]
 
 
-def filled(t: Tape, scores: Tensor, mask: Tensor) -> Tensor:
-    """Fill masked scores with the smallest number. Saves the mask."""
-    return t.record("masked_fill", [scores, mask], [op.like(t, scores)], [Saved(mask, "causal mask")], by=filled)[0]
+def masked(t: Tape, scores: Tensor, mask: Tensor) -> Tensor:
+    """Fill scores by a mask, which is Boolean or hides where it is zero. Saves the Boolean one."""
+    return op.masked_fill(t, scores, hidden(t, mask), "causal mask")
 
 
 def hidden(t: Tape, mask: Tensor) -> Tensor:

@@ -221,6 +221,11 @@ def neg(t: Tape, x: Tensor) -> Tensor:
     return t.record("neg", [x], [like(t, x)], by=neg)[0]
 
 
+def masked_fill(t: Tape, x: Tensor, mask: Tensor, what: str = "mask") -> Tensor:
+    """Replace elements of x by a constant. Saves the mask."""
+    return t.record("masked_fill", [x, mask], [like(t, x)], [Saved(mask, what)], by=masked_fill)[0]
+
+
 def contiguous(t: Tape, x: Tensor, moved: Size | None) -> Tensor:
     """Return x contiguous: a copy if ``moved`` is 1, else x itself. None: never a copy."""
     if moved is None:

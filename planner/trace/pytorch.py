@@ -15,7 +15,6 @@ from planner.trace import primitives as op
 from planner.trace.implementation import Implementation, Scores, Sublayer
 from planner.trace.kernels import fused_attention
 from planner.trace.losses import cross_entropy
-from planner.trace.nodes import Saved
 from planner.trace.sizes import Size, exceeds_one
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
@@ -165,7 +164,7 @@ def masked(t: Tape, scores: Tensor) -> Tensor:
     """Apply the causal mask; each layer creates and saves its own boolean mask."""
     n = scores.shape[-1]
     (mask,) = t.record("equals zero", [], [t.tensor((1, 1, n, n), "bool", needs_grad=False)], by=masked)
-    return t.record("masked_fill", [scores, mask], [op.like(t, scores)], [Saved(mask, "causal mask")], by=masked)[0]
+    return op.masked_fill(t, scores, mask, "causal mask")
 
 
 PYTORCH = Implementation(

@@ -94,7 +94,7 @@ def sparse_mixer(t: Tape, logits: Tensor) -> tuple[Tensor, Tensor]:
     scores, weights, chosen = logits, list[Tensor](), list[Tensor]()
     for _ in range(ROUNDS):
         (mask,) = t.record("gt", [], [t.tensor(logits.shape, "bool", needs_grad=False)], by=sparse_mixer)
-        (masked,) = t.record("masked_fill", [scores, mask], [op.like(t, logits)], [Saved(mask, "mask")], by=sparse_mixer)
+        masked = op.masked_fill(t, scores, mask)
         (index,) = t.record("max", [masked], [t.tensor((tokens, 1), "int64", needs_grad=False)], by=sparse_mixer)
         gates = op.softmax(t, masked)
         gate = routing.gather(t, gates, index)

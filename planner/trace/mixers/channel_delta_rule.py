@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from planner.spec.precision import Dtype
 from planner.trace import primitives as op
-from planner.trace.mixers.operators import cumsum, exp, masked_fill, of_each, padded
+from planner.trace.mixers.operators import cumsum, exp, of_each, padded
 from planner.trace.nodes import Flops, Saved
 from planner.trace.sizes import Size, ceil_div, exceeds_one, maximum
 from planner.trace.tape import Tape
@@ -30,12 +30,12 @@ def channel_delta_rule(t: Tape, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, 
     v_beta, k_beta = op.multiply(t, v, by_token), op.multiply(t, k, by_token)
     summed = cumsum(t, decay)
     as_row, as_column = (B, H, chunks, CHUNK, 1, h), (B, H, chunks, 1, CHUNK, h)
-    pairs = exp(t, masked_fill(t, op.add(t, summed.view(*as_row), summed.view(*as_column)), mask(t)))
+    pairs = exp(t, op.masked_fill(t, op.add(t, summed.view(*as_row), summed.view(*as_column)), mask(t)))
     scores = total(t, op.multiply(t, op.multiply(t, k_beta.view(*as_row), k.view(*as_column)), pairs))
-    system = substituted(t, op.neg(t, masked_fill(t, scores, mask(t))))
+    system = substituted(t, op.neg(t, op.masked_fill(t, scores, mask(t))))
     values = op.matmul(t, system, v_beta, pairs=False)
     keys = op.matmul(t, system, op.multiply(t, k_beta, exp(t, summed)), pairs=False)
-    within = masked_fill(t, scores_by_chunk(t, q, k, pairs), mask(t))
+    within = op.masked_fill(t, scores_by_chunk(t, q, k, pairs), mask(t))
     y = chunk_by_chunk(t, (op.multiply(t, q, exp(t, summed)), k, values, keys, within), summed)
     y = op.cast(t, op.contiguous(t, op.split(t, y, (B, n, H, h))[0], 1), dtype)
     op.keep_alive(t, v, beta, decay, v_beta, k_beta, summed, pairs, system, within, values, keys)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from planner.trace import primitives as op
-from planner.trace.mixers.operators import cumsum, exp, masked_fill, of_each, padded
+from planner.trace.mixers.operators import cumsum, exp, of_each, padded
 from planner.trace.nodes import Flops, Saved
 from planner.trace.sizes import Size, ceil_div, exceeds_one, maximum, minimum, product
 from planner.trace.tape import Tape
@@ -37,7 +37,7 @@ def chunked_delta_rule(t: Tape, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, 
     summed = cumsum(t, decay)
     (mask,) = t.record("causal mask", [], [t.tensor((CHUNK, CHUNK), "bool", needs_grad=False)], by=chunked_delta_rule)
     pairs = op.add(t, summed.view(B, H, chunks, CHUNK, 1), summed.view(B, H, chunks, 1, CHUNK))
-    pairs = exp(t, masked_fill(t, pairs, mask))
+    pairs = exp(t, op.masked_fill(t, pairs, mask))
     # In float32, heads are still slices of tokens, unless they were padded. A product copies them.
     sliced = (1 - minimum(chunks * CHUNK - n, 1)) * exceeds_one(H) if dtype == "float32" else 0
     scores = partial(scores_of_pairs, t, k, pairs, sliced * exceeds_one(B * chunks))

@@ -106,11 +106,6 @@ def cumsum(t: Tape, x: Tensor) -> Tensor:
     return t.record("cumsum", [x], [op.like(t, x)], by=cumsum)[0]
 
 
-def masked_fill(t: Tape, x: Tensor, mask: Tensor) -> Tensor:
-    """Replace elements of x by a constant. Saves the mask."""
-    return t.record("masked_fill", [x, mask], [op.like(t, x)], [Saved(mask, "mask")], by=masked_fill)[0]
-
-
 def padded(t: Tape, x: Tensor, shape: tuple[Size, ...]) -> Tensor:
     """Pad x, and view it in the given shape. It is a copy even without padding. Saves nothing."""
     return t.record("pad", [x], [t.tensor(shape, x.dtype)], by=padded)[0]

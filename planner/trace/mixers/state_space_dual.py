@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from planner.spec import records
 from planner.trace import primitives as op
-from planner.trace.mixers.operators import cumsum, exp, masked_fill, padded, softplus
+from planner.trace.mixers.operators import cumsum, exp, padded, softplus
 from planner.trace.sizes import Size, ceil_div, exceeds_one
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
@@ -86,8 +86,8 @@ def segments(t: Tape, decay: Tensor) -> Tensor:
     m: Size = decay.shape[-1]
     shape = (*decay.shape, m)
     (columns,) = t.record("expand", [decay], [Tensor(shape, decay.dtype, decay.parts, needs_grad=decay.needs_grad)], by=segments)
-    below = masked_fill(t, columns, mask(t, m))
-    return exp(t, masked_fill(t, cumsum(t, below), mask(t, m)))
+    below = op.masked_fill(t, columns, mask(t, m))
+    return exp(t, op.masked_fill(t, cumsum(t, below), mask(t, m)))
 
 
 def mask(t: Tape, m: Size) -> Tensor:
