@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from fractions import Fraction
-from typing import cast
 
+from planner import devices
 from planner.capacity import vary
 from planner.spec.layout_checks import divisors
-from planner.spec.records import Cluster, Layout, Spec, Training
+from planner.spec.records import Layout, Spec, Training
 
 MOST = 2**14  # devices that are tried
-_NODE = cast("int", next(one.default for one in fields(Cluster) if one.name == "per_node"))
 
 
 def fewest(spec: Spec, scenario: str, memory_bytes: int) -> tuple[int, int] | None:
@@ -43,6 +41,8 @@ def _counts(spec: Spec, training: Training, layout: Layout) -> list[int]:
     least = {"ddp": 1, "hsdp": layout.shard_degree}.get(layout.data_parallel, 2)
     given = any(path[-1:] == ("global_batch_size",) for path in spec.places)
     degrees = divisors(degree * training.gradient_accumulation) if given else range(1, MOST // of_model + 1)
-    per_node = layout.cluster.per_node if ("cluster", "per_node") in spec.places else _NODE
+    known = devices.find(layout.cluster.device)
+    full = known.per_node if known else devices.PER_NODE
+    per_node = layout.cluster.per_node if ("cluster", "per_node") in spec.places else full
     counts = [of_model * one for one in degrees if one >= least and (layout.data_parallel != "hsdp" or one % least == 0)]
     return [count for count in counts if count <= MOST and (count <= per_node or count % per_node == 0)]

@@ -22,6 +22,7 @@ from planner.spec.resolve import (
     kernels_of,
     n_kv_heads,
     n_layers,
+    per_node,
     sequence_length,
 )
 from planner.spec.settings import Document, Settings, Unresolved
@@ -79,7 +80,7 @@ def nodes(_: Settings, document: Document, __: Settings | None) -> Problems:
     """Find nodes that are not full."""
     if (cluster := document.cluster) is None:
         return
-    count, each = cluster.size("devices"), cluster.size("per_node")
+    count, each = cluster.size("devices"), per_node(cluster)
     if count > each and count % each:
         hint = f"write {nearest(each, divisors(count))}, or devices: {count // each * each} or {(count // each + 1) * each}"
         yield cluster.problem("per_node", "per-node", f"per_node {each} does not divide devices {count}", hint)

@@ -240,9 +240,8 @@ def layout(cluster: Settings | None, settings: Settings | None) -> Layout | None
     if cluster is None:
         return None
     name, memory_bytes = device(cluster)
-    count = cluster.size("devices")
     found: dict[str, object] = {"device": name, "memory_bytes": memory_bytes, "reserve_bytes": amount(cluster.get("reserve"), BYTES)}
-    on = made(Cluster, cluster, "", per_node=min(cluster.size("per_node"), count), **found)
+    on = made(Cluster, cluster, "", **found)
     return made(Layout, settings or Settings(Node(cluster.node.mark, {}), "layout", cluster.defaulted), cluster=on)
 
 
@@ -270,6 +269,13 @@ def device(cluster: Settings) -> tuple[str, int]:
     elif (size := amount(str(cluster.get("device.memory")), BYTES)) is not None:
         return f"device with {cluster.get('device.memory')}", size
     raise Unresolved("device")
+
+
+def per_node(cluster: Settings) -> int:
+    """Return the devices of a full node, as in the device catalog unless written."""
+    written = cluster.get("device") if cluster.written("device") else None
+    known = devices.find(written) if isinstance(written, str) else None
+    return cluster.size("per_node", known.per_node if known else devices.PER_NODE)
 
 
 def kernels_of(device: str) -> Device | None:
@@ -336,6 +342,7 @@ RULES: dict[type[Any], dict[str, Callable[[Settings], object]]] = {
     Experts: {"gated": lambda settings: settings.get("experts.type") == "gated"},
     Mamba: {"dt_rank": lambda settings: settings.get("mamba.dt_rank", -(-settings.get("d_model") // 16))},  # modules/mamba_simple.py
     ShortConvolution: {"width": lambda settings: settings.get("short_convolution.width", settings.get("d_model"))},
+    Cluster: {"per_node": lambda settings: min(per_node(settings), settings.size("devices"))},
     Training: {"gradient_dtype": _gradient_dtype, "liger": liger_of},
 }
 

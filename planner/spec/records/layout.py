@@ -25,8 +25,8 @@ class Cluster:
         example="H100-80GB-SXM", aliases="gpu_type")
     memory_bytes: int  # of one device
     devices: int = key("Number of devices.", "devices", example=512, aliases="gpus n_gpus num_gpus num_devices world_size n_devices")
-    per_node: int = key("Devices per node; all devices if there are fewer.", "devices", default=8, aliases="gpus_per_node nproc_per_node "
-        "devices_per_node num_gpus_per_node")
+    per_node: int = key("Devices per node.", "devices", default=8, derived="that of the device catalog, else 8; all devices if fewer",
+        example=8, aliases="gpus_per_node nproc_per_node devices_per_node num_gpus_per_node")
     inter_node: str | None = key("Bandwidth between nodes, per device and direction, with a unit. Listed only: step time is not modeled.",
         default=None, derived="not given", longest=100, example="400Gb/s")
     reserve: ClassVar[str] = key("Memory of each device that the plan does not cover, with a unit: CUDA context, NCCL buffers, "
