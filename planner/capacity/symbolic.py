@@ -11,7 +11,7 @@ from planner.capacity.plan import plan
 from planner.capacity.symbols import ByStructure, SymbolicModel, symbolize, with_symbols_for_step
 from planner.spec.records import Scenario, Spec
 from planner.spec.resolve import default_d_ff, default_head_dim
-from planner.trace.decoder import mask_starts
+from planner.trace.lengths import structure_starts
 from planner.trace.sizes import Size, minimum, symbol
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _integers(sizes: NDArray[Any]) -> NDArray[np.int64]:
 
 def step_formulas(spec: Spec, scenario: Scenario) -> StepFormulas:
     """Return a scenario's plan with symbols for B and n. Raises what ``plan`` raises."""
-    longer = [window for window in mask_starts(spec.model, scenario.training) if window > 1]
+    longer = [start for start in structure_starts(spec.model, scenario.training) if start > 1]
     made = [plan(spec, Scenario(scenario.name, with_symbols_for_step(scenario.training, n))) for n in (1, *longer)]
     return StepFormulas(made[0], tuple(zip(longer, made[1:], strict=True)))
 

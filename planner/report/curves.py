@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from planner.capacity.figures import Plan
-from planner.trace.decoder import mask_starts
+from planner.trace.lengths import structure_starts
 from planner.trace.sizes import Size, evaluate, partly
 
 _POINTS = 5  # of a curve
@@ -32,7 +32,7 @@ def activations(plan: Plan, saved: Size, values: Mapping[str, int]) -> Curves:
         return tuple((size, evaluate(saved, {**values, name: size})) for size in sizes)
 
     lengths = _around(training.sequence_length, model.context_length if model.positions.type == "learned" else None)
-    for start in mask_starts(model, training):  # where the formula changes
+    for start in structure_starts(model, training):  # where the formula changes
         lengths = [n for n in lengths if (n < start) == (training.sequence_length < start)]
     return Curves(curve(lengths, "n"), curve(_around(training.batch_size, None), "B"))
 

@@ -18,8 +18,8 @@ from planner.capacity.symbols import ByStructure
 from planner.report import omitted
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, GROUPS
 from planner.report.planned import Planned
-from planner.trace.decoder import mask_starts
 from planner.trace.kernels import FLASH_ALIGNMENT, FLASH_WIDEST_HEAD
+from planner.trace.lengths import structure_starts
 from planner.trace.sizes import HELPERS, Expression, Factor, Monomial, Size, evaluate, spreadsheet, symbols, terms_of, text
 
 if TYPE_CHECKING:
@@ -256,11 +256,15 @@ def _conditions(row: _Row, cells: Mapping[Factor | Expression | int, str]) -> It
         unlike = f"OR(MOD({here},{FLASH_ALIGNMENT})<>0,{here}>{FLASH_WIDEST_HEAD})" if usual else f"{here}<>{stored}"
         yield unlike, "head_dim may call for other kernels than these figures have"
     model = row.plan.model
-    if "n" in cells and mask_starts(model, row.plan.training):
-        for name, window in made.values.items():
-            if name.rstrip("_0123456789") == "window" and name in cells:
-                crossed = "<" if made.values["n"] >= window else ">="
-                yield f"{cells['n']}{crossed}{cells[name]}", "a window begins or ceases to limit n, which calls for other kernels"
+    starts = structure_starts(model, row.plan.training) if "n" in cells else ()
+    windows = {name: size for name, size in made.values.items() if name.rstrip("_0123456789") == "window" and name in cells}
+    for start in starts:
+        crossed = "<" if made.values["n"] >= start else ">="
+        names = [name for name, window in windows.items() if window == start]
+        for name in names:
+            yield f"{cells['n']}{crossed}{cells[name]}", "a window begins or ceases to limit n, which calls for other kernels"
+        if not names:
+            yield f"{cells['n']}{crossed}{start}", "n begins or ceases to fill several chunks, which calls for other operators"
     named = [name for name in _NAMED_BY_EXTRA if name in cells]
     if named and (model.extra or any(layer.extra for run in model.runs for layer in run.layers)):
         moved = ",".join(f"{cells[name]}<>{made.values[name]}" for name in named)

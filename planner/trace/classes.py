@@ -60,6 +60,7 @@ class ModelClass:
     tables_in_float32: bool = False  # rotary cosines and sines are not cast to the weights' dtype
     tables_per_layer: bool = False  # every layer repeats its own cosines and sines from half of the shared ones
     tables_per_window: bool = False  # layers with and without a window have their own frequencies, cosines and sines
+    own_tables: bool = False  # only layers that read cosines and sines get them, as with those per window
     tables_in_attention: bool = False  # every attention makes its own cosines and sines, in the dtype of its values
     unused_frequencies: bool = False  # the model stores frequencies once more, and computes nothing from them
     tables_of_whole_heads: bool = False  # cosines and sines of all channels of a head, also of those that are not rotated
@@ -249,6 +250,7 @@ CLASSES: dict[ModelType, ModelClass] = {
         scales_in_float32=True,
         casts_norm_weight=True,
         normalizes_each=True,
+        own_tables=True,
         router="cast",
         scores_like_input=True,
         delta_projections="joined",
@@ -333,7 +335,9 @@ CLASSES: dict[ModelType, ModelClass] = {
     "mamba2": ModelClass(position_ids=False, residual_in_float32=True),
     "granitemoehybrid": ModelClass(position_ids=False, scores_chosen="float32", fused_gate_up=True),
     "nemotron_h": ModelClass(scales_in_float32=True, casts_norm_weight=True),
-    "olmo_hybrid": ModelClass(scales_in_float32=True, tables_in_float32=True, normalizes_each=True, delta_projections="separate"),
+    "olmo_hybrid": ModelClass(
+        scales_in_float32=True, tables_in_float32=True, own_tables=True, normalizes_each=True, delta_projections="separate"
+    ),
     **dict.fromkeys(
         ("qwen3_5_text", "qwen3_5_moe_text"),
         ModelClass(gate_in_queries=True, normalizes_each=True, delta_projections="joined", tables_per_sequence=True, shared_first=True),

@@ -11,7 +11,7 @@ from planner.spec.records import Layer, Model, PerLayerEmbedding, Run, Training
 from planner.trace import alternating, blocks
 from planner.trace import primitives as op
 from planner.trace.collectives import enter, gather_vocabulary, leave, own_part, whole_table
-from planner.trace.implementations import implementation_of, named
+from planner.trace.implementations import implementation_of
 from planner.trace.layers import declare, decoder_layer, first_layer, recomputed
 from planner.trace.losses import chunked_cross_entropy, finished, loss
 from planner.trace.nodes import Node, Unit
@@ -195,14 +195,6 @@ def of_device(t: Tape, run: Run) -> Run:
     return replace(run, layers=tuple(part(layer) for layer in run.layers)) if t.tensor_parallel else run
 
 
-def mask_starts(model: Model, training: Training) -> tuple[int, ...]:
-    """Return the sequence lengths, ascending, from which on fused attention of some layers gets a mask: their windows."""
-    if not named(training.implementation).masks_from_window:
-        return ()
-    kinds = (layer.attention for run in model.runs for layer in run.layers)
-    return tuple(sorted({kind.window for kind in kinds if kind and kind.window is not None}))
-
-
 def new_tape(model: Model, training: Training) -> Tape:
     """Return an empty tape."""
     return Tape(implementation_of(model, training), model, training)
@@ -350,7 +342,7 @@ def _run(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, first: Size
             layer_of = first_layer if of_model and number == 0 else decoder_layer
             with t.at(f"layers.{label}", "other"), t.unit(f"layers.{label}"):
                 passed = positions.selection(t)
-                x = recomputed(t, partial(layer_of, t, layer, positions), x, *positions.of(layer), *passed)
+                x = recomputed(t, partial(layer_of, t, layer, positions), x, *positions.of(t, layer), *passed)
                 op.keep_alive(t, *passed)
                 t.show("residual stream", x)
         return x
@@ -381,7 +373,7 @@ def _recomputed_in_part(t: Tape, run: Run, positions: PositionTables, x: Tensor,
             with t.at(label, "other"), t.unit(label):
                 layer = kinds[(number - start) % len(kinds)]
                 body = partial(decoder_layer, t, layer, positions)
-                x = body(x) if (number + 1) % every else recomputed(t, body, x, *positions.of(layer))
+                x = body(x) if (number + 1) % every else recomputed(t, body, x, *positions.of(t, layer))
                 t.show("residual stream", x)
         return x
 

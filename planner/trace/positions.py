@@ -44,9 +44,13 @@ class PositionTables:
         self.selects = False  # whether that was the indexer of the latest layer
         self.per_layer: Tensor | None = None
         self.learned: Tensor | None = None  # a bias of scores
-        tables = (table for tables in self.tables.values() for table in tables)
-        self.shared = (*tables, *([ids] if ids else []), *self.biases.values())
-        self.all = (*self.shared, *(tensor for tensor in (*self.masks.values(), spare, self.scale) if tensor))
+        self.shared = (*([ids] if ids else []), *self.biases.values())
+        self.all = (*self.every_table, *self.shared, *(tensor for tensor in (*self.masks.values(), spare, self.scale) if tensor))
+
+    @property
+    def every_table(self) -> tuple[Tensor, ...]:
+        """The cosines and sines of all layers."""
+        return tuple(table for tables in self.tables.values() for table in tables)
 
     def rotary(self, t: Tape, layer: Layer) -> tuple[Tensor, Tensor]:
         """Return a layer's cosines and sines: its own, the shared ones, or copies of their first halves with each element twice."""
@@ -78,13 +82,19 @@ class PositionTables:
         """Return the window of the layer's mask; layers of one window share it."""
         return layer.attention.window if layer.attention and not self.one_mask else None
 
-    def of(self, layer: Layer) -> tuple[Tensor, ...]:
-        """Return the tensors passed to a layer: those that all layers share, its mask, and keys and values of an earlier layer."""
+    def of(self, t: Tape, layer: Layer) -> tuple[Tensor, ...]:
+        """Return the tensors passed to a layer: tables, what all layers share, its mask, and keys and values of an earlier layer."""
         kind = layer.attention
         keys = self.earlier(kind) if kind and kind.shared_kv else ()
         mask = self.masks[self.window(layer)] if attends(layer) else None
         optional = (mask, self.query_scale(layer), self.per_layer)
-        return (*self.shared, *(tensor for tensor in optional if tensor), *keys)
+        return (*self.tables_of(t, layer), *self.shared, *(tensor for tensor in optional if tensor), *keys)
+
+    def tables_of(self, t: Tape, layer: Layer) -> tuple[Tensor, ...]:
+        """Return the cosines and sines passed to a layer: all, or in some classes only those that it reads."""
+        if not (t.modules.own_tables or t.modules.tables_per_window):
+            return self.every_table
+        return self.tables.get(frequencies(t, layer), ()) if layer.positions.type == "rope" else ()
 
     def provide(self, kind: Attention, keys: Tensor, values: Tensor) -> None:
         """Provide the keys and values of a layer to later ones."""

@@ -36,7 +36,7 @@ def predict(
             ids, targets = tokens = (rolled(t, tokens[0]), rolled(t, tokens[1]))
             both = [blocks.norm(t, t.model.norm, y, name) for y, name in ((embed(ids), "enorm"), (x, "hnorm"))]
             joined = blocks.linear(t, op.cat(t, *both), t.model.d_model, "eh_proj", bias=False)
-            x = recomputed(t, partial(decoder_layer, t, layer, positions), joined, *positions.of(layer))
+            x = recomputed(t, partial(decoder_layer, t, layer, positions), joined, *positions.of(t, layer))
             loss = op.add(t, loss, op.mul_scalar(t, score(blocks.norm(t, t.model.norm, x, "shared_head.norm"), targets)))
     op.keep_alive_until_step_end(loss)
     t.note("measurements of prediction layers: their memory is derived from their operators only")

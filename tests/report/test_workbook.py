@@ -251,15 +251,31 @@ def test_invalid_inputs_are_reported(load: Callable[[dict[str, Any]], Spec], tmp
     )
 
 
+DELTA_RULE = {"mixer": "gated_delta_net", "gated_delta_net": {"n_key_heads": 2, "n_value_heads": 2, "key_dim": 8, "value_dim": 8}}
+
+
 @needs_libreoffice
-def test_a_sequence_that_crosses_a_window_is_reported(load: Callable[[dict[str, Any]], Spec], tmp_path: Path) -> None:
-    model = SMALL | {"n_layers": 2, "positions": "rope", "attention": {"window": 16}}
+@pytest.mark.parametrize(
+    ("parts", "longest", "why"),
+    [
+        ({"attention": {"window": 16}}, 15, "a window begins or ceases to limit n, which calls for other kernels; "),
+        (
+            DELTA_RULE,
+            64,
+            "n begins or ceases to fill several chunks, which calls for other operators; ",
+        ),
+    ],
+)
+def test_a_sequence_that_crosses_a_limit_is_reported(
+    load: Callable[[dict[str, Any]], Spec], tmp_path: Path, parts: dict[str, Any], longest: int, why: str
+) -> None:
+    model = SMALL | {"n_layers": 2, "positions": "rope", "context_length": 128} | parts
     training = {"implementation": "transformers", "sequence_length": 8}
     made = workbook.workbook(planned(load({"name": "windowed", "model": model, "training": training})))
-    good = calculated(changed(made, tmp_path / "good.xlsx", {2: {"n": 15}}))["Inputs"]
-    bad = calculated(changed(made, tmp_path / "bad.xlsx", {2: {"n": 16}}))["Inputs"]
+    good = calculated(changed(made, tmp_path / "good.xlsx", {2: {"n": longest}}))["Inputs"]
+    bad = calculated(changed(made, tmp_path / "bad.xlsx", {2: {"n": longest + 1}}))["Inputs"]
     column = good[0].index("to mend")
-    assert (good[1][column], bad[1][column]) == ("", "a window begins or ceases to limit n, which calls for other kernels; ")
+    assert (good[1][column], bad[1][column]) == ("", why)
 
 
 @needs_libreoffice

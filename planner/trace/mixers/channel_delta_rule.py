@@ -6,11 +6,13 @@ Read from transformers 5.24: chunk_kimi_delta_attention in models/kimi_linear/mo
 
 from __future__ import annotations
 
+from operator import lt
+
 from planner.spec.precision import Dtype
 from planner.trace import primitives as op
 from planner.trace.mixers.operators import cumsum, exp, of_each, padded
 from planner.trace.nodes import Flops, Saved
-from planner.trace.sizes import Size, ceil_div, exceeds_one, maximum
+from planner.trace.sizes import Size, ceil_div, choose, exceeds_one, maximum
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
@@ -34,12 +36,21 @@ def channel_delta_rule(t: Tape, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, 
     scores = total(t, op.multiply(t, op.multiply(t, k_beta.view(*as_row), k.view(*as_column)), pairs))
     system = substituted(t, op.neg(t, op.masked_fill(t, scores, mask(t))))
     values = op.matmul(t, system, v_beta, pairs=False)
-    keys = op.matmul(t, system, op.multiply(t, k_beta, exp(t, summed)), pairs=False)
+    keys = op.matmul(t, system, decayed(t, k_beta, summed), pairs=False)
+    first = None if choose(lt, 1, chunks) else read_first_state(t, decayed(t, q, summed))
     within = op.masked_fill(t, scores_by_chunk(t, q, k, pairs), mask(t))
-    y = chunk_by_chunk(t, (op.multiply(t, q, exp(t, summed)), k, values, keys, within), summed)
+    if first:
+        y = chunk_by_chunk(t, (first[0], values, keys, within), first[1])
+    else:
+        y = chunk_by_chunk(t, (decayed(t, q, summed), values, keys, within, k, summed), None)
     y = op.cast(t, op.contiguous(t, op.split(t, y, (B, n, H, h))[0], 1), dtype)
     op.keep_alive(t, v, beta, decay, v_beta, k_beta, summed, pairs, system, within, values, keys)
     return y
+
+
+def decayed(t: Tape, x: Tensor, summed: Tensor) -> Tensor:
+    """Return x, decayed from the start of its chunk."""
+    return op.multiply(t, x, exp(t, summed))
 
 
 def divided_by_norm(t: Tape, x: Tensor) -> Tensor:
@@ -52,12 +63,13 @@ def scores_by_chunk(t: Tape, q: Tensor, k: Tensor, pairs: Tensor) -> Tensor:
     """Return the sums over channels of queries · keys · decays of each two tokens of a chunk, one chunk after the other.
 
     Saves all factors, of which the products of queries and keys are new. Backward, each chunk's part of the gradient of the decays is first
-    a tensor for all chunks; then the gradients of queries and keys are two of the chunk, before they are summed.
+    a tensor for all chunks; then the gradients of queries and keys are two of the chunk, before they are summed, one after the other.
     """
+    chunks = pairs.shape[2]
     products = op.like(t, pairs)
     made = t.tensor(pairs.shape[:-1], pairs.dtype)
     saved = [Saved(q, "queries"), Saved(k, "keys"), Saved(pairs, "decays"), Saved(products, "products")]
-    temporary = maximum(pairs.bytes, (2 * pairs.bytes - made.bytes) // pairs.shape[2])
+    temporary = maximum(pairs.bytes, (2 * pairs.bytes - made.bytes) // chunks - (1 - exceeds_one(chunks)) * k.bytes)
     return t.record("scores", [q, k, pairs], [made, products], saved, backward_temporary=temporary, by=scores_by_chunk)[0]
 
 
@@ -82,13 +94,24 @@ def substituted(t: Tape, system: Tensor) -> Tensor:
     return t.record("forward substitution", [system], [op.like(t, system), saved.tensor], [saved], by=substituted)[0]
 
 
-def chunk_by_chunk(t: Tape, inputs: tuple[Tensor, ...], summed: Tensor) -> Tensor:
+def read_first_state(t: Tape, q: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the product of a single chunk's queries and the first state, before the chunk's scores, and that state, which it saves."""
+    B, H, *_, h = q.shape
+    dtype: Dtype = t.precision.autocast or "float32"
+    q = op.cast(t, q, dtype)
+    saved = of_each(t, 1, (B, H, h, h), dtype, "first state")
+    made, state = t.record("read state", [q], [op.like(t, q), saved.tensor], [saved], by=read_first_state)
+    return made, state
+
+
+def chunk_by_chunk(t: Tape, inputs: tuple[Tensor, ...], state: Tensor | None) -> Tensor:
     """Return the outputs [B, H, chunks, tokens, h] of all chunks, one after the other: each reads the previous one's state [B, H, h, h].
 
     A chunk's products forward: queries · state, keys · state, scores · new values, and keysᵀ · new values for the next state. Backward,
     the first state is constant, and the last one is not read. Autocast casts the factors for each product, and saves the casts instead.
+    ``state``: the first one, if a single chunk's queries were already multiplied by it.
     """
-    q, k, values, keys, within = inputs
+    _, values, keys, within, *_ = inputs
     B, H, chunks, tokens, h = values.shape
     more, further, states = exceeds_one(chunks), chunks - 1, h * h
     product_of: Dtype = t.precision.autocast or "float32"
@@ -99,7 +122,7 @@ def chunk_by_chunk(t: Tape, inputs: tuple[Tensor, ...], summed: Tensor) -> Tenso
     saved = [Saved(within, "scores")] if not t.precision.autocast else [each(chunks * tokens * tokens, product_of, "scores")]
     saved += [
         each(chunks * tokens * h, product_of, "new values"),
-        each(states, product_of, "first state"),
+        Saved(state, "first state") if state else each(states, product_of, "first state"),
         each(further * 2 * tokens * h, product_of, "queries and keys"),
         each(further * (tokens + 1) * h, "float32", "decays"),
     ]
@@ -113,6 +136,6 @@ def chunk_by_chunk(t: Tape, inputs: tuple[Tensor, ...], summed: Tensor) -> Tenso
     forward = chunks * (3 * with_state + inside)
     backward = 2 * chunks * inside + 2 * with_state + further * 6 * with_state
     flops = Flops(forward, forward, forward, backward, "4 products per chunk; backward 8, without those of the first and last state")
-    kept = [one.tensor for one in saved if one.tensor is not within]
+    kept = [one.tensor for one in saved if one.tensor not in {within, state}]
     saved.append(Saved(keys_read, "keys"))
-    return t.record("delta rule", [q, k, values, keys, within, summed], [made, *kept], saved, flops, by=chunk_by_chunk)[0]
+    return t.record("delta rule", inputs, [made, *kept], saved, flops, by=chunk_by_chunk)[0]

@@ -6,12 +6,14 @@ Read from transformers 5.24: torch_chunk_gated_delta_rule in models/qwen3_next/m
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
+from operator import lt
 
 from planner.trace import primitives as op
 from planner.trace.mixers.operators import cumsum, exp, of_each, padded
 from planner.trace.nodes import Flops, Saved
-from planner.trace.sizes import Size, ceil_div, exceeds_one, maximum, minimum, product
+from planner.trace.sizes import Size, ceil_div, choose, exceeds_one, maximum, minimum, product
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
@@ -86,20 +88,20 @@ def chunk_by_chunk(t: Tape, inputs: tuple[Tensor, ...], summed: Tensor, sliced: 
     q, k, values, keys, within = inputs
     B, H, chunks, tokens, width = q.shape
     value = values.shape[-1]
-    more = exceeds_one(chunks)
-    rest = exp(t, op.add(t, summed, summed.view(B, H, chunks, tokens)))
-    decays = exp(t, op.split(t, summed, (B, H, chunks))[0])
-    ahead = op.multiply(t, k, rest.view(B, H, chunks, tokens, 1))
-    for tensor in (rest, decays, ahead, q):  # the backward pass does not read those of a single chunk
-        tensor.storage.bytes = tensor.bytes * more
-    for tensor in (ahead, q):  # copied for each product but the first or last
+    several = choose(lt, 1, chunks)
+    with nullcontext() if several else t.without_gradients(trains=True):  # a single chunk's state is not read
+        rest = exp(t, op.add(t, summed, summed.view(B, H, chunks, tokens)))
+        decays = exp(t, op.split(t, summed, (B, H, chunks))[0])
+        ahead = op.multiply(t, k, rest.view(B, H, chunks, tokens, 1))
+    for tensor in (ahead, q) if several else ():  # copied for each product but the first or last
         tensor.storage.bytes = tensor.storage.bytes // chunks * (chunks - sliced)
     state, a_chunk, product_of = (B, H, width, value), (B, H, tokens, width), t.precision.autocast
     new = (B, H, tokens, value)
     made = t.tensor((B, H, chunks * tokens, value), "float32")
-    saved = [Saved(decays, "decays of states")]
+    saved = [Saved(decays, "decays of states")] if several else []
     if product_of is None:
-        saved += [Saved(q, "queries"), Saved(keys, "keys"), Saved(within, "scores"), Saved(ahead, "decayed keys")]
+        saved += [Saved(q, "queries"), Saved(ahead, "decayed keys")] if several else []
+        saved += [Saved(keys, "keys"), Saved(within, "scores")]
         kept = [
             of_each(t, 1, state, "float32", "first state"),
             of_each(t, chunks - 1, state, "float32", "states"),
@@ -107,7 +109,7 @@ def chunk_by_chunk(t: Tape, inputs: tuple[Tensor, ...], summed: Tensor, sliced: 
         ]
     else:
         kept = [
-            of_each(t, more, state, "float32", "first state"),
+            of_each(t, exceeds_one(chunks), state, "float32", "first state"),
             of_each(t, maximum(chunks - 2, 0), state, "float32", "states"),
             of_each(t, 2 * chunks, state, product_of, "states cast to compute dtype"),
             of_each(t, 3 * (chunks - 1), a_chunk, product_of, "queries and keys cast to compute dtype"),
