@@ -67,6 +67,9 @@ UNKNOWN = """\
 - Linears in float8: what they save is read from the sources of torchao and Transformer Engine. Compiled graphs may save 8-bit casts
   instead.
 - Temporary memory of the updates of torchao's optimizers, whose kernels torch.compile builds.
+- Inside SOAP's bases, copies and workspaces of cuSOLVER. The rest of its update equals pytorch_optimizer 4.1, run on fake tensors
+  (`tests/data/optimizer_steps.jsonl`). Shampoo is not available: implementations differ in blocks, merged dimensions and grafting, and so
+  several times in their state, and Meta's, the most used one, is not a released package.
 - Paged optimizer state of bitsandbytes, which is in unified memory: in the model states, but not in the peak.
 - torchtitan itself. `implementation: torchtitan` equals Llama 3's modules built again from the source of torchtitan 0.2.2 and run on fake
   tensors (`tests/verify/test_torchtitan.py`). Its compiled blocks and FSDP were not measured.

@@ -4,6 +4,7 @@
 - transformers 5.24 (optimization.py): Adafactor, under its implementations. Always float32, with the root mean square of every weight.
 - bitsandbytes 0.50 (optim/optimizer.py, optim/ademamix.py): states of 8 and of 32 bits, whatever the dtype of the weights is. AdEMAMix
   stores its two first moments in one tensor.
+- pytorch_optimizer 4.1 (optimizer/soap.py): SOAP, with a statistic and a basis for each dimension of at most 10,000 of a matrix.
 - torchao 0.18 (optim/adam.py, optim/subclass_8bit.py, subclass_4bit.py, subclass_fp8.py): AdamW with states of 8 and 4 bits.
 
 Step counters, four bytes per tensor, are a separate figure (``step_counters_bytes``): fused optimizers store them on the device.
@@ -21,8 +22,9 @@ from planner.spec.records import Ema, GradientDtype, Optimizer, Precision, Train
 from planner.trace.sizes import Size, ceil_div, maximum, minimum, product
 
 STEP_COUNTER = 4  # bytes
-MOMENTS: dict[Optimizer, int] = {"adamw": 2, "adam": 2, "sgd": 0, "sgd-momentum": 1, "lion": 1}
+MOMENTS: dict[Optimizer, int] = {"adamw": 2, "adam": 2, "sgd": 0, "sgd-momentum": 1, "lion": 1, "soap": 2}
 MATRIX = 2  # dimensions
+LARGEST_PRECONDITIONED = 10_000  # SOAP: max_precondition_dim
 
 SMALLEST_QUANTIZED = 4096  # elements: min_8bit_size of bitsandbytes; the same in torchao
 SCALE = 4  # bytes
@@ -107,7 +109,8 @@ def state_tensors(weight: Weight[Size], training: Training) -> list[Size]:
         return [*buffers, *_scales(elements, optimizer), *own]
     if optimizer in TORCHAO:
         return _subclasses(elements, _torchao(training), moment)
-    return [elements * moment] * (MOMENTS[optimizer] + training.amsgrad)
+    squares = [side * side * moment for side in preconditioned(weight)] if optimizer == "soap" else []
+    return [*[elements * moment] * (MOMENTS[optimizer] + training.amsgrad), *squares, *squares]
 
 
 def paged_bytes(weight: Weight[Size], training: Training) -> Size:
@@ -165,6 +168,12 @@ def muon_updates(weight: Weight[Number], training: Training) -> bool:
     return len(weight.shape) == MATRIX or (weight.component == "experts" and training.muon_experts == "each")
 
 
+def preconditioned(weight: Weight[Size]) -> list[Size]:
+    """Return the dimensions of a weight that SOAP preconditions, with 0 for larger ones; none of a vector."""
+    sides = weight.shape if len(weight.shape) > 1 else ()
+    return [side * minimum(LARGEST_PRECONDITIONED // side, 1) for side in sides]
+
+
 def _adafactor(shape: tuple[Size, ...], training: Training, moment: int) -> list[Size]:
     """Return a factored second moment: a row and a column per matrix, all of a vector. That of transformers is float32."""
     rows, columns = product(shape[:-1]), product(shape[:-2]) * shape[-1]
@@ -215,6 +224,8 @@ def _is_paged(elements: Size, training: Training) -> Size:
 def described(training: Training, dtype: Dtype, *, routed: bool) -> tuple[str, int | None]:
     """Return a description of the optimizer state, and its bytes per parameter if that is one number."""
     optimizer = training.optimizer
+    if optimizer == "soap":
+        return f"2 moments, statistic and basis for each dimension of matrices to {LARGEST_PRECONDITIONED:,}, {SHORT_NAMES[dtype]}", None
     if optimizer in MOMENTS:
         moments = MOMENTS[optimizer] + training.amsgrad
         return f"{_moments(moments)}, {SHORT_NAMES[dtype]}" if moments else "no state", moments * BYTES[dtype]

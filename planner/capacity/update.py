@@ -12,7 +12,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from planner.capacity.figures import Weight
-from planner.capacity.optimizers import BITSANDBYTES, TORCHAO, ElementBytes, muon_updates, of_transformers, shared_bytes
+from planner.capacity.optimizers import (
+    BITSANDBYTES,
+    MATRIX,
+    TORCHAO,
+    ElementBytes,
+    muon_updates,
+    of_transformers,
+    preconditioned,
+    shared_bytes,
+)
 from planner.capacity.states import tensors_of
 from planner.spec.precision import RECIPES, separate_gradients
 from planner.spec.records import Optimizer, OptimizerKernel, Training
@@ -56,6 +65,14 @@ def update_temporaries(stacks: Stacks, weights: tuple[Weight[Size], ...], traini
     if in_lists(training):
         every = sum(weight.params * ElementBytes.of(weight, training).moment for weight in weights)
         return every, every
+    later, first = _peaks(stacks, weights, training, state, run)
+    if training.optimizer == "soap":  # its first step updates nothing
+        first = _peaks(stacks, weights, training, state, _soap_creates)[1]
+    return later, first
+
+
+def _peaks(stacks: Stacks, weights: tuple[Weight[Size], ...], training: Training, state: Size, run: Update) -> tuple[Size, Size]:
+    """Return the temporary bytes of updates of all weights in turn."""
     creates = creates_in_turn(training)
     loop = Loop(created=shared_bytes(weights, training) if creates else _created_first(weights, training, state))
     for first, end, count in _sections(stacks, len(weights)):
@@ -103,7 +120,7 @@ def _state(weight: Weight[Size], training: Training) -> Size:
 def of_weight(training: Training) -> Update | None:
     """Return how the optimizer updates a weight; None if that allocates nothing."""
     adafactor = _transformers_adafactor if of_transformers(training) else _adafactor
-    by_name: dict[Optimizer, Update] = {"muon": _muon, "lion": _lion, "adafactor": adafactor}
+    by_name: dict[Optimizer, Update] = {"muon": _muon, "lion": _lion, "adafactor": adafactor, "soap": _soap}
     by_kernel: dict[OptimizerKernel, Update] = {"foreach": _adam_in_lists, "for-loop": _adam}
     found = by_kernel.get(training.optimizer_kernel) if training.optimizer in ADAMS else by_name.get(training.optimizer)
     return _with_a_copy_of_the_gradient(found) if copies_gradients(training) else found
@@ -130,6 +147,8 @@ def not_modeled(training: Training) -> tuple[str, ...]:
         lines.append(f"temporary memory of the update of {training.optimizer}, which torch.compile builds")
     if training.optimizer in BITSANDBYTES and training.device == "cpu":
         lines.append(f"temporary memory of the update of {training.optimizer} on a CPU")
+    if training.optimizer == "soap":
+        lines.append("copies and workspaces of cuSOLVER in the bases of soap, which the peak includes and every tenth step computes again")
     if RECIPES[training.precision].master and not separate_gradients(training) and not copies_gradients(training):
         lines.append("float32 copies of the gradients that an unfused update makes")
     return tuple(lines)
@@ -150,7 +169,7 @@ def _with_a_copy_of_the_gradient(run: Update | None) -> Update:
 
 def creates_in_turn(training: Training) -> bool:
     """Return whether a first step creates a weight's state just before the weight's update, and not all state first."""
-    in_turn = training.optimizer == "lion" or (training.optimizer == "adafactor" and of_transformers(training))
+    in_turn = training.optimizer in ("lion", "soap") or (training.optimizer == "adafactor" and of_transformers(training))
     return in_turn or copies_gradients(training)
 
 
@@ -217,6 +236,69 @@ def _transformers_adafactor(loop: Loop, weight: Weight[Size], training: Training
     if training.first_moment:
         loop.variables["update"] = 0  # it names the first moment
     loop.sample(size)  # the negative update
+
+
+def _soap(loop: Loop, weight: Weight[Size], training: Training) -> None:
+    """SOAP in a step that computes the bases again, as every tenth does (precondition_frequency): an update, then a QR of each product."""
+    size, sides, moment = _bytes(weight, training), preconditioned(weight), ElementBytes.of(weight, training).moment
+    loop.variables["grad_projected"] = _project(loop, sides, size)
+    loop.sample(size)
+    loop.assign("de_nom", size)
+    loop.variables["exp_avg_projected"] = _project(loop, sides, size)
+    loop.sample(size)
+    loop.variables["norm_grad"] = _project(loop, sides, size, size)
+    before = loop.variables.copy()
+    _outer_products(loop, weight, training)
+    for number, side in enumerate(sides):
+        square, casts = side * side, 4 * (moment < 4)  # noqa: PLR2004 - bytes of float32
+        _set(loop, "matrix_product", square * moment)
+        _set(loop, "est_eig", side * moment, temporary=square * moment)
+        _set(loop, "sort_idx", side * 8, temporary=side * moment)
+        _set(loop, "exp_avg_sq", minimum(side, 1) * size)
+        _set(loop, "power_iter", square * moment)
+        loop.sample(square * (4 + 4 + casts))
+        _set(loop, "_", square * 4, temporary=square * 4)
+        loop.assign(f"matrices {number}", square * moment, temporary=square * casts)
+    loop.variables = before
+
+
+def _soap_creates(loop: Loop, weight: Weight[Size], training: Training) -> None:
+    """SOAP in the first step, which creates statistics and bases and updates nothing: eigenvectors, from 16 bits computed in float64."""
+    sides, moment, before = preconditioned(weight), ElementBytes.of(weight, training).moment, loop.variables.copy()
+    loop.variables["bases to come"] = -sum(side * side * moment for side in sides)
+    _outer_products(loop, weight, training)
+    for side in sides:
+        element = 8 if moment < 4 else 4  # noqa: PLR2004 - bytes of float32
+        loop.sample(3 * side * side * element if moment < element else 0)
+        _set(loop, "_", side * element, temporary=2 * side * side * element)
+        loop.variables["bases to come"] += side * side * moment
+    loop.variables = before
+
+
+def _project(loop: Loop, sides: Sequence[Size], size: Size, result: Size = 0) -> Size:
+    """Multiply a tensor by each basis, whose dimension goes last; one without a basis moves there as a view, which a stack copies then."""
+    strided: Size = 0
+    for side in sides:
+        multiplies = minimum(side, 1)
+        copied = strided * size if len(sides) > MATRIX else 0
+        loop.sample(multiplies * (result + copied + size))
+        result = multiplies * size + (1 - multiplies) * result
+        strided = (1 - multiplies) * (1 - strided)
+    return result
+
+
+def _outer_products(loop: Loop, weight: Weight[Size], training: Training) -> None:
+    """Multiply the gradient by itself along each dimension; twice a copy of it for the middle one of a stack."""
+    for number, side in enumerate(preconditioned(weight)):
+        copies = 2 * minimum(side, 1) * _bytes(weight, training) if number == 1 and len(weight.shape) > MATRIX else 0
+        _set(loop, "outer_product", side * side * ElementBytes.of(weight, training).moment, temporary=copies)
+
+
+def _set(loop: Loop, name: str, size: Size, temporary: Size = 0) -> None:
+    """Assign a variable, unless the size is 0."""
+    kept = (1 - minimum(size, 1)) * loop.variables.get(name, 0)
+    loop.assign(name, size, temporary)
+    loop.variables[name] = size + kept
 
 
 def _bytes(weight: Weight[Size], training: Training) -> Size:

@@ -13,11 +13,20 @@ from planner.spec.key_checks import key_checks
 from planner.spec.liger import LOSSES, switches_on
 from planner.spec.mixers import names
 from planner.spec.part_checks import attends
-from planner.spec.precision import RECIPES
+from planner.spec.precision import GRADIENTS, RECIPES
 from planner.spec.problems import Problem, quote
 from planner.spec.records import Layer, Norm, RecomputeModules, Training
 from planner.spec.records.training import CHOOSES_KERNEL
-from planner.spec.resolve import data_degree, has_feed_forward, head_dim, liger_of, n_kv_heads, sequence_length, step_tokens
+from planner.spec.resolve import (
+    data_degree,
+    gradient_dtype_of,
+    has_feed_forward,
+    head_dim,
+    liger_of,
+    n_kv_heads,
+    sequence_length,
+    step_tokens,
+)
 from planner.spec.settings import Document, Settings, Unresolved
 
 if TYPE_CHECKING:
@@ -241,6 +250,14 @@ def tokens_and_steps(settings: Settings, document: Document, laid: Settings | No
             yield settings.problem("tokens", "tokens-steps", message, "keep one of tokens and steps")
 
 
+def soap(settings: Settings, _: Settings) -> Problems:
+    """SOAP counts steps of all weights, but 16-bit gradients are copied to float32 in a step per weight."""
+    precision, recipe = settings.get("precision"), RECIPES[settings.get("precision")]
+    if settings.get("optimizer") == "soap" and recipe.master and GRADIENTS[gradient_dtype_of(settings)] == recipe.weights:
+        message = f"optimizer soap requires gradient_dtype fp32 with precision {precision}"
+        yield settings.problem("optimizer", "soap", message, "write gradient_dtype: fp32")
+
+
 def optimizer_in_backward(settings: Settings, _: Settings) -> Problems:
     """Gradients can be used at once only if nothing else waits for them: other passes, scaling, copies in another dtype."""
     if not settings.get("optimizer_in_backward"):
@@ -249,8 +266,8 @@ def optimizer_in_backward(settings: Settings, _: Settings) -> Problems:
         if settings.get(name) not in allowed:
             message = f"optimizer_in_backward requires {name} {' or '.join(map(str, allowed))}, not {settings.get(name)}"
             yield settings.problem("optimizer_in_backward", "optimizer-in-backward", message, f"remove it, or write {name}: {allowed[0]}")
-    if settings.get("optimizer") == "muon":
-        message = "optimizer_in_backward is not supported with optimizer muon"
+    if (optimizer := settings.get("optimizer")) in ("muon", "soap"):
+        message = f"optimizer_in_backward is not supported with optimizer {optimizer}"
         yield settings.problem("optimizer_in_backward", "optimizer-in-backward", message, "remove it, or write another optimizer")
 
 
@@ -322,5 +339,5 @@ _NORM = key_checks(Norm, "norm.")
 _LAYER = (*key_checks(Layer), gated_d_ff, gate_bias, parallel_placement, rotary_dim, *part_checks.LAYER)
 _ATTENTION = (heads_divide_width, kv_heads_divide_heads, fused_bias, fused_per_head, *part_checks.ATTENTION)
 _KEYS = (*key_checks(Training), *key_checks(RecomputeModules, "recompute_modules."))
-_TRAINING = (*_KEYS, sequence_in_context, gradient_dtype, optimizer_in_backward)
+_TRAINING = (*_KEYS, sequence_in_context, gradient_dtype, soap, optimizer_in_backward)
 _WITH_MODEL = (kernels, capped_scores, capped_logits, liger, muon_experts, count_prediction)

@@ -316,7 +316,8 @@ def gradient_accumulation(settings: Settings, degree: int) -> int:
     return sequences // together
 
 
-def _gradient_dtype(settings: Settings) -> GradientDtype:
+def gradient_dtype_of(settings: Settings) -> GradientDtype:
+    """Return the dtype of gradients: the chosen one if the precision has a choice."""
     default, *others = RECIPES[settings.get("precision")].gradients
     chosen: GradientDtype = settings.get("gradient_dtype", default) if others else default
     return chosen
@@ -343,7 +344,7 @@ RULES: dict[type[Any], dict[str, Callable[[Settings], object]]] = {
     Mamba: {"dt_rank": lambda settings: settings.get("mamba.dt_rank", -(-settings.get("d_model") // 16))},  # modules/mamba_simple.py
     ShortConvolution: {"width": lambda settings: settings.get("short_convolution.width", settings.get("d_model"))},
     Cluster: {"per_node": lambda settings: min(per_node(settings), settings.size("devices"))},
-    Training: {"gradient_dtype": _gradient_dtype, "liger": liger_of},
+    Training: {"gradient_dtype": gradient_dtype_of, "liger": liger_of},
 }
 
 

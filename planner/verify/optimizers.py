@@ -13,10 +13,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable
 from types import ModuleType
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import is_fake
+from torch.utils._pytree import tree_leaves
 
 from planner.capacity.optimizers import muon_updates, of_transformers
 from planner.capacity.parameters import parameters
@@ -66,8 +68,8 @@ def make(training: Training, named: Iterable[tuple[str, Tensor]], hidden: frozen
             return [torch.optim.Muon(matrices, LEARNING_RATE), torch.optim.AdamW(others, LEARNING_RATE, foreach=foreach, fused=fused)]
         case "adafactor":
             return [adafactor(training, tensors)]
-        case "lion":
-            return [third_party("lion_pytorch", "lion-pytorch", "lion").Lion(tensors, LEARNING_RATE)]
+        case "lion" | "soap" as name:
+            return [of_one_package(name, tensors)]
         case name:
             return [in_few_bits(name, tensors, paged=training.paged)]
 
@@ -79,6 +81,14 @@ def adafactor(training: Training, tensors: list[Tensor]) -> torch.optim.Optimize
     made = third_party("transformers.optimization", "transformers", "adafactor").Adafactor
     beta1 = 0.9 if training.first_moment else None
     return made(tensors, LEARNING_RATE, beta1=beta1, scale_parameter=False, relative_step=False)  # type: ignore[no-any-return] # untyped
+
+
+def of_one_package(name: Literal["lion", "soap"], tensors: list[Tensor]) -> torch.optim.Optimizer:
+    """Return lion-pytorch's Lion, or pytorch_optimizer's SOAP, with new bases in each step instead of every tenth."""
+    if name == "lion":
+        return third_party("lion_pytorch", "lion-pytorch", "lion").Lion(tensors, LEARNING_RATE)  # type: ignore[no-any-return] # untyped
+    soap = third_party("pytorch_optimizer", "pytorch_optimizer", "soap").SOAP
+    return soap(tensors, LEARNING_RATE, precondition_frequency=1)  # type: ignore[no-any-return] # untyped
 
 
 def in_few_bits(name: Optimizer, tensors: list[Tensor], *, paged: bool) -> torch.optim.Optimizer:
@@ -185,7 +195,7 @@ class Trainer:
     def state_bytes(self) -> int:
         """Return the bytes of the optimizers' state, each storage once, without step counters."""
         entries = [entry for optimizer in self.optimizers for state in optimizer.state.values() for entry in state.items()]
-        values = [value for key, value in entries if isinstance(value, Tensor) and key != STEP_COUNTER]
+        values = [value for key, held in entries for value in tree_leaves(held) if isinstance(value, Tensor) and key != STEP_COUNTER]
         tensors = {tensor.data_ptr(): tensor for value in values for tensor in parts_of(value)}
         return sum(map(bytes_of, tensors.values()))
 

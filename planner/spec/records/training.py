@@ -12,7 +12,7 @@ Precision = Literal["fp32", "bf16-autocast", "fp16-autocast", "bf16-master", "fp
 GradientDtype = Literal["fp32", "bf16", "fp16"]
 Optimizer = Literal[
     "adamw", "adam", "sgd", "sgd-momentum", "adamw-8bit", "adafactor", "lion", "muon", "adamw-32bit", "lion-8bit", "lion-32bit", "ademamix",
-    "ademamix-8bit", "adamw-8bit-torchao", "adamw-4bit", "adamw-fp8",
+    "ademamix-8bit", "adamw-8bit-torchao", "adamw-4bit", "adamw-fp8", "soap",
 ]  # fmt: skip
 Recompute = Literal["none", "selective", "full"]
 AttentionKernel = Literal["auto", "flash", "efficient", "cudnn", "math"]
@@ -96,7 +96,8 @@ class Training:
         default=False, only=f"device: h100; precision: bf16-autocast or bf16-master or bf16; implementation: {_FLOAT8}", quiet=True,
         aliases="fp8 fp8_linear float8_linear")
     optimizer: Optimizer = key("Optimizer, which determines the state per parameter. Names with 8bit or 32bit and ademamix are of "
-        "bitsandbytes, those with torchao, 4bit or fp8 of torchao; adafactor is PyTorch's, under transformers that of its Trainer.",
+        "bitsandbytes, those with torchao, 4bit or fp8 of torchao, soap is pytorch_optimizer's; adafactor is PyTorch's, under "
+        "transformers that of its Trainer.",
         default="adamw", aliases="optim optimiser",
         values={"adamw": "adam-w adamw_torch adamw_torch_fused adamw-fused",
         "adamw-8bit": "adamw8bit adam8bit adam-8bit adamw_8bit adamw_bnb_8bit 8bit-adam",
