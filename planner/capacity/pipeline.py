@@ -1,9 +1,9 @@
 """The step of a pipeline's device: passes of one microbatch through each of its stages, in the order of a schedule.
 
 A microbatch allocates the same whatever else is in flight. So a peak of a step is that of a pass, besides the microbatches that each stage
-has in flight then and the gradients that exist. torch.distributed.pipelining (PyTorch 2.13, schedules.py): GPipe runs all microbatches
-forward first; 1F1B runs forward until the first one returns, and then one backward and one forward in turn; interleaved 1F1B does the same
-with several stages per device, a round of microbatches in each.
+has in flight then and the gradients that exist; few moments can be the peak (schedule_events.py). torch.distributed.pipelining (PyTorch
+2.13, schedules.py): GPipe runs all microbatches forward first; 1F1B runs forward until the first one returns, and then one backward and one
+forward in turn; interleaved 1F1B does the same with several stages per device, a round of microbatches in each.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from planner.capacity.timeline import MemoryTimeline
 from planner.spec.records import Layout
+from planner.trace.dominance import highest
 from planner.trace.sizes import Size
 
 LOSS = 4  # bytes
@@ -30,17 +31,13 @@ class Moment(NamedTuple):
     """A pass, other microbatches in flight in each stage, and how many have run backward in each."""
 
     step: Pass
-    flying: tuple[int, ...]
-    ended: tuple[int, ...]
+    flying: tuple[Size, ...]
+    ended: tuple[Size, ...]
 
     @property
     def kind(self) -> tuple[Pass, bool]:
         """The pass, and whether its stage has gradients."""
         return self.step, self.ended[self.step.stage] > 0
-
-    def reaches(self, other: Moment) -> bool:
-        """Whether at least as much is allocated besides the pass as at another moment."""
-        return all(mine >= theirs for mine, theirs in zip(self.flying + self.ended, other.flying + other.ended, strict=True))
 
 
 class Passes(NamedTuple):
@@ -72,7 +69,7 @@ def order(layout: Layout, device: int, microbatches: int) -> Iterator[Pass]:
 def moments(passes: Iterable[Pass], stages: int) -> tuple[Moment, ...]:
     """Return the moments of a schedule; of those alike but for how many have run backward, the last one."""
     flying, ended = [0] * stages, [0] * stages
-    found: dict[tuple[Pass, tuple[int, ...], tuple[bool, ...]], Moment] = {}
+    found: dict[tuple[Pass, tuple[Size, ...], tuple[bool, ...]], Moment] = {}
     for step in passes:
         flying[step.stage] -= not step.forward
         one = Moment(step, tuple(flying), tuple(ended))
@@ -82,20 +79,18 @@ def moments(passes: Iterable[Pass], stages: int) -> tuple[Moment, ...]:
     return tuple(found.values())
 
 
-def in_flight(found: Iterable[Moment]) -> tuple[int, ...]:
+def in_flight(found: Iterable[Moment]) -> tuple[Size, ...]:
     """Return the microbatches in each stage when most are in flight: they have begun to run forward, but not backward."""
     vectors = (tuple(count + (number == one.step.stage) for number, count in enumerate(one.flying)) for one in found if one.step.forward)
     return max(vectors, key=sum)
 
 
-def highest(found: Iterable[Moment]) -> Sequence[Moment]:
-    """Return the moments of each kind at which most may be allocated."""
-    tops: dict[tuple[Pass, bool], list[Moment]] = {}
-    for one in found:
-        known = tops.setdefault(one.kind, [])
-        if not any(other.reaches(one) for other in known):
-            known[:] = [*(other for other in known if not one.reaches(other)), one]
-    return [one for some in tops.values() for one in some]
+def _alike(stages: Sequence[Passes]) -> Iterator[tuple[Passes, list[int]]]:
+    """Yield stages with the numbers of those whose passes are the same."""
+    numbers: dict[int, list[int]] = {}
+    for number, stage in enumerate(stages):
+        numbers.setdefault(id(stage), []).append(number)
+    yield from ((stages[every[0]], every) for every in numbers.values())
 
 
 def step(stages: Sequence[Passes], found: Sequence[Moment], weights: Size = 0) -> MemoryTimeline:
@@ -103,22 +98,26 @@ def step(stages: Sequence[Passes], found: Sequence[Moment], weights: Size = 0) -
 
     def besides(one: Moment) -> Size:
         """Return the bytes that are allocated besides a pass."""
-        flying = sum(count * stage.first.after_forward for count, stage in zip(one.flying, stages, strict=True))
-        existing = [stage.gradients + stage.sent + stage.kept * count for stage, count in zip(stages, one.ended, strict=True) if count]
-        return flying + sum(existing) + weights
+        existing = [stage.gradients + stage.sent + stage.kept * count for stage, count in zip(stages, one.ended, strict=True) if count > 0]
+        return of_flying(one.flying) + sum(existing) + weights
 
-    most = sum(count * stage.first.after_forward for count, stage in zip(in_flight(found), stages, strict=True))
+    def of_flying(counts: Sequence[Size]) -> Size:
+        return sum(count * size for count, size in zip(counts, saved, strict=True))
+
+    saved = [stage.first.after_forward for stage in stages]
+    most = of_flying(in_flight(found))
     whole = MemoryTimeline(changes=[most + weights], of_forward=1)
-    tops = highest(found)
-    for number, stage in enumerate(stages):
-        mine = [one for one in tops if one.step.stage == number]
+    kinds: dict[tuple[Pass, bool], list[Size]] = {}
+    for one in found:
+        kinds.setdefault((one.step, one.kind[1] and not one.step.forward), []).append(besides(one))
+    for stage, numbers in _alike(stages):
         for exist, timeline in ((False, stage.first), (True, stage.again)):
             whole.add(-whole.since(0))
             start = len(whole.changes)
             samples = [sample._replace(changes=start + sample.changes) for sample in timeline.samples]
-            for one in mine:
-                if exist == (one.kind[1] and not one.step.forward):
-                    whole.add_samples([sample for sample in samples if (sample.phase != "backward") == one.step.forward], besides(one))
+            for forward in (True, False):
+                if sizes := [size for number in numbers for size in kinds.get((Pass(forward, number), exist), ())]:
+                    whole.add_samples([sample for sample in samples if (sample.phase != "backward") == forward], highest(sizes))
             whole.changes += timeline.changes
     whole.add(sum(stage.gradients for stage in stages) - whole.since(0))
     return whole

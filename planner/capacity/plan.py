@@ -15,10 +15,10 @@ from planner.capacity.parameters import parameters
 from planner.capacity.pipeline import in_flight
 from planner.capacity.shares import Share, share
 from planner.capacity.step import not_counted, peaks, step
-from planner.spec.records import Model, MultiTokenPrediction, Scenario, Spec, Training
+from planner.spec.records import Layout, Model, MultiTokenPrediction, Scenario, Spec, Training
 from planner.trace.decoder import Trace, of_stages, trace
 from planner.trace.sizes import Size, hinted, maximum, total
-from planner.trace.stages import stages
+from planner.trace.stages import stage
 from planner.trace.unsupported import UnsupportedError
 
 PADDED_TOKENS = "padding of batches: each of the B × n tokens is assumed to be a real one"
@@ -47,7 +47,10 @@ def _figures(spec: Spec, scenario: Scenario) -> Plan[Size]:
     except UnsupportedError as error:
         raise UnsupportedError(f"{spec.path}: error[not-modelled]: scenario {scenario.name} of {spec.name}: {error}") from None
     several = NOT_COUNTED if training.layout and training.layout.cluster.devices > 1 else ()
-    mine, held, used = max(ranks, key=lambda rank: hinted(rank[2].peak_bytes)) if len(ranks) > 1 else ranks[0]
+    mine, held, used = ranks[0]
+    if len(ranks) > 1 and training.layout:
+        fullest = max(range(len(ranks)), key=lambda number: ranks[number][2].peak_bytes)
+        ((mine, held, used),) = of_devices(model, training, training.layout, [fullest])  # with the numbers of its own layers
     return Plan(
         name=spec.name,
         scenario=scenario.name,
@@ -74,9 +77,23 @@ def _ranks(model: Model, training: Training) -> list[Rank]:
     layout = training.layout
     if layout is None or layout.pipeline_parallel == 1:
         return [_rank(trace(model, training), training)]
-    count = layout.pipeline_parallel
-    every = [trace(model, training, stage) for stage in stages(model, count * layout.virtual_stages)]
-    return [_rank(of_stages(tuple(every[device::count])), training) for device in range(count)]
+    return of_devices(model, training, layout, range(layout.pipeline_parallel))
+
+
+def of_devices(model: Model, training: Training, layout: Layout, devices: Iterable[Size]) -> list[Rank]:
+    """Return what devices of a pipeline run and hold, by their numbers. Equal stages share a trace, whose layers may have other numbers."""
+    traced: dict[tuple[object, ...], Trace] = {}
+
+    def part(number: Size) -> Trace:
+        mine = stage(model, number, layout.pipeline_parallel * layout.virtual_stages)
+        kind = mine.first, mine.last, mine.runs, training.recompute_every > 1 and mine.first_layer
+        if kind not in traced:
+            traced[kind] = trace(model, training, mine)
+        made = traced[kind]
+        return replace(made, piped=made.piped and replace(made.piped, stage=mine))
+
+    parts = (tuple(part(device + layout.pipeline_parallel * chunk) for chunk in range(layout.virtual_stages)) for device in devices)
+    return [_rank(of_stages(one), training) for one in parts]
 
 
 def _rank(forward: Trace, training: Training) -> Rank:

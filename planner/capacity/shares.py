@@ -15,6 +15,7 @@ from planner.capacity import fully_shard
 from planner.capacity.figures import Traffic, Weight
 from planner.capacity.optimizers import ElementBytes
 from planner.capacity.pipeline import Moment, in_flight, moments, order
+from planner.capacity.schedule_events import events
 from planner.capacity.states import States, states
 from planner.capacity.timeline import Change, Changes
 from planner.capacity.traffic import traffic
@@ -22,7 +23,7 @@ from planner.spec.precision import separate_gradients
 from planner.spec.records import Layout, Training
 from planner.trace.decoder import Trace
 from planner.trace.nodes import operations
-from planner.trace.sizes import Size, maximum, product
+from planner.trace.sizes import Size, maximum, product, structure
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,8 @@ def _piped(forward: Trace, share: Share, training: Training) -> Share:
     """Return the share of a device of a pipeline, which receives every microbatch in buffers of its own. No gradients exist before."""
     layout, microbatches, pipes = training.layout, training.gradient_accumulation, [part.piped for part in forward.parts if part.piped]
     assert layout is not None  # noqa: S101 - a stage has one
-    found = moments(order(layout, pipes[0].stage.number, microbatches), len(pipes))
+    device = pipes[0].stage.number
+    found = events(layout, device, microbatches) or moments(order(layout, structure(device), microbatches), len(pipes))
     flying, buffers = sum(in_flight(found)), sum(pipe.stage.buffers(microbatches, pipe.passed) for pipe in pipes)
     listed = (*share.buffers, ("buffers that receive microbatches and gradients", buffers))
     stages = ", ".join(str(pipe.stage.number) for pipe in pipes)

@@ -89,7 +89,11 @@ def _of_stages(forward: Trace, share: Share, training: Training, walk: Callable[
         sent = piped.passed if holds and not piped.stage.first else 0
         return pipeline.Passes(first, again, gradients, pipeline.LOSS * piped.stage.last, sent)
 
-    made = pipeline.step([passes(part, part.piped) for part in forward.parts if part.piped], share.moments, whole.weights if whole else 0)
+    alike: dict[int, pipeline.Passes] = {}  # by trace
+    for part in forward.parts:
+        if part.piped and id(part.nodes) not in alike:
+            alike[id(part.nodes)] = passes(part, part.piped)
+    made = pipeline.step([alike[id(part.nodes)] for part in forward.parts], share.moments, whole.weights if whole else 0)
     for change in [Change(whole.weights, "gathered"), *whole.reduction] if whole else ():
         made.add(change.bytes)
         made.sample("backward", change.why)

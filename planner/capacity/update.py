@@ -25,8 +25,8 @@ from planner.capacity.optimizers import (
 from planner.capacity.states import tensors_of
 from planner.spec.precision import RECIPES, separate_gradients
 from planner.spec.records import Optimizer, OptimizerKernel, Training
-from planner.trace.dominance import largest, undominated
-from planner.trace.sizes import Size, exceeds_one, maximum, minimum, product
+from planner.trace.dominance import highest
+from planner.trace.sizes import Size, exceeds_one, minimum, product
 
 Stacks = Sequence[tuple[int, int, Size]]  # see Trace.stacks
 ADAMS: tuple[Optimizer, ...] = ("adamw", "adam")
@@ -51,7 +51,7 @@ class Loop:
 
     def peak(self, state: Size) -> tuple[Size, Size]:
         """Return the peak of a later step, and of a first step relative to the whole state of these bytes, which exists at the end."""
-        return _highest([0, *(size for size, _ in self.samples)]), _highest([0, *(size + made - state for size, made in self.samples)])
+        return highest([0, *(size for size, _ in self.samples)]), highest([0, *(size + made - state for size, made in self.samples)])
 
 
 Update = Callable[[Loop, Weight[Size], Training], None]
@@ -304,8 +304,3 @@ def _set(loop: Loop, name: str, size: Size, temporary: Size = 0) -> None:
 def _bytes(weight: Weight[Size], training: Training) -> Size:
     """Return the bytes of a tensor of a weight's size in the dtype of the state."""
     return product(weight.shape) * ElementBytes.of(weight, training).moment
-
-
-def _highest(sizes: Sequence[Size]) -> Size:
-    """Return the largest size."""
-    return maximum(*sizes) if all(isinstance(size, int) for size in sizes) else largest(undominated(sizes))

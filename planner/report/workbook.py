@@ -20,7 +20,8 @@ from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, GROUPS
 from planner.report.planned import Planned
 from planner.trace.kernels import FLASH_ALIGNMENT, FLASH_WIDEST_HEAD
 from planner.trace.lengths import structure_starts
-from planner.trace.sizes import HELPERS, Expression, Factor, Monomial, Size, evaluate, spreadsheet, symbols, terms_of, text
+from planner.trace.sizes import HELPERS, Expression, Factor, Monomial, Size, evaluate, symbols, terms_of, text
+from planner.trace.spreadsheet import spreadsheet
 
 if TYPE_CHECKING:
     from xlsxwriter.worksheet import Worksheet

@@ -66,6 +66,11 @@ def largest(candidates: Sequence[Size]) -> Size:
     return common + maximum(*(size - common for size in candidates))
 
 
+def highest(sizes: Sequence[Size]) -> Size:
+    """Return the largest size."""
+    return maximum(*sizes) if all(isinstance(size, int) for size in sizes) else largest(undominated(sizes))
+
+
 def _degree(monomial: Monomial) -> int:
     return sum(power for factor, power in monomial if isinstance(factor, str))
 

@@ -1,7 +1,8 @@
 """Sizes that add, multiply and floor-divide: Python integers for values, expressions for formulas and sweeps.
 
-The trace never branches on the value of a size. From integers it computes a count; from symbols such as ``symbol("B")``, the formula of
-the same count: a polynomial with integer coefficients over symbols and the helpers below.
+The trace never branches on the value of a size, except for choices of structure, which are noted: comparisons are such choices. From
+integers it computes a count; from symbols such as ``symbol("B")``, the formula of the same count: a polynomial with integer coefficients
+over symbols and the helpers below.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
+from operator import lt
 from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 Made = TypeVar("Made")
@@ -71,6 +73,19 @@ class Expression:
 
     def __bool__(self) -> bool:
         raise TypeError(f"an operator must not branch on a size: {self}")
+
+    def __lt__(self, other: Expression | int) -> bool:
+        difference = self - other
+        return difference.terms.get((), 0) < 0 if not difference.terms.keys() - {()} else choose(lt, self, other)
+
+    def __gt__(self, other: Expression | int) -> bool:
+        return (-self) < -other
+
+    def __ge__(self, other: Expression | int) -> bool:
+        return not self < other
+
+    def __le__(self, other: Expression | int) -> bool:
+        return not self > other
 
     def __repr__(self) -> str:
         return text(self)
@@ -219,24 +234,8 @@ def common_part(sizes: Sequence[Size]) -> Size:
 def text(size: Size, values: Mapping[str, int] | None = None) -> str:
     """Return the size as a formula: ``2·B·n·d_model² + 4``; with values, each symbol's value in its place: ``2·8·1024·768² + 4``."""
     if values is None:
-        return _polynomial(size, lambda product: "·".join(_order(product)), "·")
-    return _polynomial(size, lambda product: "·".join(_factor_text(factor, power, values) for factor, power in product), "·")
-
-
-def spreadsheet(size: Size, cells: Mapping[Factor | Expression | int, str], products: dict[Monomial, str] | None = None) -> str:
-    """Return the size as a spreadsheet's formula: ``2*B5*C5*F5*F5 + 4``; ``products`` keeps the text of products for other sizes.
-
-    ``cells`` gives the cell of each symbol, and of some helpers and their arguments; all cells hold whole numbers. The result is exact if
-    no step exceeds 2⁵³: powers are products, and quotients that INT rounds up are corrected.
-    """
-    known: dict[Monomial, str] = {} if products is None else products
-
-    def product_text(product: Monomial) -> str:
-        if product not in known:
-            known[product] = "*".join("*".join([_cell_text(factor, cells)] * power) for factor, power in product)
-        return known[product]
-
-    return _polynomial(size, product_text, "*")
+        return polynomial_text(size, lambda product: "·".join(_order(product)), "·")
+    return polynomial_text(size, lambda product: "·".join(_factor_text(factor, power, values) for factor, power in product), "·")
 
 
 def symbols(size: Size) -> tuple[str, ...]:
@@ -269,19 +268,6 @@ HELPERS: dict[str, Callable[..., int]] = {
     "maximum": max,
     "power_of_two": next_power_of_two,
 }
-MOST_BITS = 32  # of a power of two in a spreadsheet
-_FUNCTIONS = {
-    "ceil_div": "(INT({0}/{1})+1-GESTEP(INT({0}/{1})*{1},{0}))",
-    "floor_divide": "(INT({0}/{1})-1+GESTEP({0},INT({0}/{1})*{1}))",
-    "minimum": "MIN({all})",
-    "maximum": "MAX({all})",
-    "power_of_two": f"(1{''.join(f'+{2**power}*GESTEP({{0}},{2**power + 1})' for power in range(MOST_BITS))})",
-}
-"""The helpers as spreadsheet functions.
-
-LibreOffice's INT rounds almost whole quotients up, and its < and - treat almost equal numbers as equal. GESTEP(a, b), 1 for a >= b and 0
-otherwise, does neither.
-"""
 
 
 def terms_of(value: Expression | int) -> Mapping[Monomial, int]:
@@ -328,7 +314,8 @@ def _divide_exactly(dividend: Expression, divisor: Expression | int) -> Expressi
     return Expression(quotient)
 
 
-def _polynomial(size: Size, product_text: Callable[[Monomial], str], times: str) -> str:
+def polynomial_text(size: Size, product_text: Callable[[Monomial], str], times: str) -> str:
+    """Return the size as a sum of products, each as a text, whose factors ``times`` separates."""
     if isinstance(size, int):
         return str(size)
     parts: list[str] = []
@@ -387,16 +374,6 @@ def _helper_text(factor: tuple[str, tuple[Size, ...]], values: Mapping[str, int]
     helper, arguments = factor
     inner = [text(argument, values) for argument in arguments]
     return {"ceil_div": "⌈{} / {}⌉", "floor_divide": "⌊{} / {}⌋"}.get(helper, "").format(*inner) or f"{helper}({', '.join(inner)})"
-
-
-def _cell_text(factor: Factor, cells: Mapping[Factor | Expression | int, str]) -> str:
-    if factor in cells:
-        return cells[factor]
-    if isinstance(factor, str):
-        raise KeyError(f"no cell holds {factor}")
-    helper, arguments = factor
-    inner = [cells.get(argument) or f"({spreadsheet(argument, cells)})" for argument in arguments]
-    return _FUNCTIONS[helper].format(*inner, all=",".join(inner))
 
 
 def _symbols_of(factor: Factor) -> tuple[str, ...]:

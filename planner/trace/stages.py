@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import cast
 
 from planner.spec.records import Model, Run
 from planner.trace import primitives as op
 from planner.trace.nodes import Sent
-from planner.trace.sizes import Size
+from planner.trace.sizes import Size, structure
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
@@ -21,10 +22,10 @@ from planner.trace.tensor import Tensor
 class Stage:
     """A stage, by its number, of several; its layers, and the number of the first one."""
 
-    number: int
-    of: int
+    number: Size
+    of: Size
     runs: tuple[Run, ...]
-    first_layer: int
+    first_layer: Size
 
     @property
     def first(self) -> bool:
@@ -43,8 +44,21 @@ class Stage:
 
 def stages(model: Model, count: int) -> tuple[Stage, ...]:
     """Return the stages of a model, each with as many layers."""
+    return tuple(stage(model, number, count) for number in range(count))
+
+
+def stage(model: Model, number: Size, count: Size) -> Stage:
+    """Return a stage of several, each of which has as many layers, by its number."""
     each = model.n_layers // count
-    return tuple(Stage(number, count, tuple(_cut(model.runs, number * each, each)), number * each) for number in range(count))
+    first = number * each
+    if uniform(model):
+        return Stage(number, count, (replace(model.runs[0], count=cast("int", each)),), first)
+    return Stage(number, count, tuple(_cut(model.runs, structure(first), structure(each))), first)
+
+
+def uniform(model: Model) -> bool:
+    """Return whether all layers are of one kind."""
+    return len(model.runs) == 1 and len(model.runs[0].layers) == 1
 
 
 def _cut(runs: tuple[Run, ...], first: int, count: int) -> Iterator[Run]:

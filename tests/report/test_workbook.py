@@ -21,7 +21,8 @@ from planner.report import workbook
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, component_rows, row
 from planner.report.planned import BudgetLimit, Planned
 from planner.spec.records import Spec
-from planner.trace.sizes import Size, ceil_div, spreadsheet, symbol
+from planner.trace.sizes import Size, ceil_div, symbol
+from planner.trace.spreadsheet import spreadsheet
 
 ROOT = Path(__file__).parent.parent.parent
 EXACT = 2**53  # doubles hold all whole numbers up to here
