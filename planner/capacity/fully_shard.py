@@ -3,10 +3,10 @@
 Read from PyTorch 2.13, torch/distributed/fsdp/_fully_shard: _fsdp_param.py (parts), _fsdp_param_group.py and _fsdp_collectives.py.
 
 Forward: a group's buffer is filled from its parts, cast to the dtype of computation, and then copied to whole weights; the buffer lives
-until the next group's weights are copied, the whole weights until the group has run. Backward: before a group runs, its whole weights are copied
-from a buffer that was filled while the group after it ran, and the buffer of the group before it is filled. After it has run, its whole
-weights are freed, then the scattered gradients of the group after it; then its gradients are copied to a buffer in the dtype of reduction
-and scattered. The root's weights, all those outside the other groups, stay whole through the step.
+until the next group's weights are copied, the whole weights until the group has run. Backward: before a group runs, its whole weights are
+copied from a buffer that was filled while the group after it ran, and the buffer of the group before it is filled. After it has run, its
+whole weights are freed, then the scattered gradients of the group after it; then its gradients are copied to a buffer in the dtype of
+reduction and scattered. The root's weights, all those outside the other groups, stay whole through the step.
 """
 
 from __future__ import annotations
