@@ -100,6 +100,20 @@ BASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "experts": (DENSE | {"n_layers": 2, "experts": EXPERTS}, {"optimizer": "muon"}),
     "Adafactor of transformers": (DENSE | ROPE | {"n_layers": 1}, {"implementation": "transformers", "optimizer": "adafactor"}),
+    "adapters": (
+        DENSE | ROPE | {"n_layers": 3, "head": {"tied": False}},
+        LIGER
+        | {
+            "train": ["adapters", "norm"],
+            "adapters": {"rank": 4, "targets": ["qkv", "o"], "layers": ["0", "1"], "dropout": 0.1},
+            "also_train": ["embedding", "head"],
+            "recompute": "full",
+        },
+    ),
+    "packed": (
+        DENSE | ROPE | {"n_layers": 2},
+        LIGER | {"train": "adapters", "adapters": {"rank": 4, "dtype": "base"}, "base": {"format": "nf4"}, "precision": "bf16"},
+    ),
     "paged": (DENSE | {"n_layers": 1, "extra": [{"name": "a", "shape": [100_000]}]}, {"optimizer": "ademamix"}),
     "liger": (
         DENSE | ROPE | GATED | {"n_layers": 1, "model_type": "llama"},

@@ -37,6 +37,8 @@ BASES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (  # no model allows 
     (SIZES | ROUTED, {"optimizer": "muon"}),
     (SIZES | {"norm": {"type": "rmsnorm"}}, {"precision": "bf16-master"}),
     (SIZES, {"precision": "fp16-master"}),
+    (SIZES, {"train": "adapters", "adapters": {"rank": 4}, "base": {"dtype": "bf16"}}),
+    (SIZES, {"train": "adapters", "adapters": {"rank": 4}, "base": {"format": "nf4"}}),
 )
 CLUSTER = {"device": "H100-80GB-SXM", "devices": 8}
 LAYOUTS: tuple[dict[str, Any], ...] = (  # no layout allows all values

@@ -20,7 +20,7 @@ from planner.capacity.flops import DESCRIPTIONS  # noqa: E402
 from planner.capacity.symbols import symbolize  # noqa: E402
 from planner.importer.types import SUPPORTED  # noqa: E402
 from planner.report import units  # noqa: E402
-from planner.report.columns import COLUMNS, GROUPS, METHODS, ON_DEVICES, ComponentRow  # noqa: E402
+from planner.report.columns import COLUMNS, FINE_TUNED, GROUPS, METHODS, ON_DEVICES, ComponentRow  # noqa: E402
 from planner.spec.language import inlined  # noqa: E402
 from planner.spec.records import Scenario, Spec  # noqa: E402
 from planner.trace.decoder import trace  # noqa: E402
@@ -46,6 +46,8 @@ formula change alters results, so it is never mistaken for a model change."""
 ABOUT_DEVICES = """\
 If a spec in the file has a `cluster`, these columns follow; they are empty for the other specs. Figures are those of the device with the
 largest peak. `planner diff` compares them, and budgets, `expect` and `planner sweep --figure` accept them."""
+ABOUT_TUNED = """\
+If a spec in the file freezes weights (`training.train`), these columns follow."""
 ABOUT_OPERATORS = """\
 A model is one forward pass of these operators. Parameters, activations, FLOPs and peaks are sums and maxima over them. Totals are never
 computed by a separate formula. Sources are named below: PyTorch 2.13's `derivatives.yaml` and `autocast_mode.h`, and the modules of
@@ -177,10 +179,10 @@ def column_reference() -> Iterator[str]:
     yield from ("# Columns of the CSV files", "", WRITTEN, "")
     yield from ABOUT_COLUMNS.splitlines()
     yield from ("", "## capacity.csv: one row per model and scenario", "")
-    for columns in (COLUMNS, ON_DEVICES):
+    for columns, about in ((COLUMNS, ABOUT_DEVICES), (ON_DEVICES, ABOUT_TUNED), (FINE_TUNED, "")):
         rows = ((f"`{one.name}`", one.kind, one.unit, one.description, METHODS.get(one.name, "")) for one in columns)
         yield from (*table(("column", "type", "unit", "meaning", "method"), rows), "")
-        yield from (*ABOUT_DEVICES.splitlines(), "") if columns is COLUMNS else ()
+        yield from (*about.splitlines(), "") if about else ()
     yield from ("## components.csv: one row per model, scenario, group and component", "")
     yield f"Columns: {', '.join(f'`{name}`' for name in ComponentRow._fields)}. Groups:"
     yield ""

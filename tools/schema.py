@@ -169,7 +169,7 @@ def layers(_: Key) -> Schema:
 def scenarios(stated: Key) -> Schema:
     """Return the schema of scenarios, which have the keys of training."""
     scenario = mapping(Scenario, "scenarios.")
-    scenario["properties"] |= referred("training", of_record(Training, ""))
+    scenario["properties"] |= referred("training", of_record(Training, "training."))
     scenario["properties"]["layout"] = {"$ref": "#/properties/layout"}
     return listed(scenario, stated.example, least=0, most=SCENARIOS)
 
@@ -179,6 +179,12 @@ def mixers(stated: Key) -> Schema:
     names = ["attention", *RECORDS]
     several = listed({"type": "string", "enum": names}, ["attention", "mamba2"])
     return {"default": stated.default, "anyOf": [{"type": "string", "enum": [*names, "none"]}, several]}
+
+
+def words(stated: Key) -> Schema:
+    """Return the schema of a word or several."""
+    default = {"default": stated.default[0]} if stated.default else {}
+    return {**default, "anyOf": [text(100), listed(text(100), stated.example)]}
 
 
 def device(stated: Key) -> Schema:
@@ -213,6 +219,10 @@ OF_THEIR_OWN: Mapping[str, Callable[[Key], Schema]] = {
     "model.extra": lambda stated: listed(mapping(Extra, "model.extra."), stated.example),
     "model.extra.shape": lambda stated: listed(SIZE, stated.example, most=DIMENSIONS),
     "cluster.device": device,
+    "training.train": words,
+    "training.also_train": words,
+    "training.adapters.targets": words,
+    "training.adapters.layers": words,
     "scenarios": scenarios,
     "waivers": lambda stated: listed(mapping(Waiver, "waivers."), stated.example),
     "waivers.until": lambda stated: {"type": "string", "minLength": 1, "maxLength": 100, "examples": [stated.example]},

@@ -92,7 +92,7 @@ class BackwardPass(Visitor):
     def operation(self, node: Operation) -> None:
         """Allocate the gradients of an operator's inputs, and free those of its outputs and its saved tensors."""
         self.operator = f"{node.name} backward at {node.path}"
-        incoming = [self.gradients.pop(tensor.origin) for tensor in node.outputs if tensor.origin in self.gradients]
+        incoming = self.arrived(node)
         fetched = self.fetch(node) if incoming else 0
         targets = self.targets(node) if incoming else []
         gradients = []
@@ -117,6 +117,11 @@ class BackwardPass(Visitor):
             self.free_saved(node.saved_tensors)
         for tensor, gradient in zip(targets, gradients, strict=True):
             self.add(tensor, gradient)
+
+    def arrived(self, node: Operation) -> list[_Gradient]:
+        """Return the gradients of an operator's outputs. That of a leaf stays, so it is not among them."""
+        found = [self.gradients.pop(tensor.origin) for tensor in node.outputs if tensor.origin in self.gradients]
+        return found if any(tensor.needs_grad for tensor in node.inputs) else []
 
     def fetch(self, node: Operation | Checkpoint) -> Size:
         """Copy the node's saved tensors from the host, and return their bytes."""
@@ -187,7 +192,7 @@ class BackwardPass(Visitor):
     def free_saved(self, tensors: Iterable[Tensor]) -> None:
         """Remove one reference to each saved storage; free it with the last."""
         for storage, times in _storages(tensors).items():
-            if storage not in self.saved or storage not in self.references:
+            if storage not in self.saved or storage not in self.references or storage.throughout:
                 continue
             before = _needed(self.references[storage])
             _remove(self.references[storage], times)
@@ -236,6 +241,8 @@ class BackwardPass(Visitor):
         """Run one copy and extend it to all. The first copy, which runs last, frees storages from outside that only the copies save."""
         first_change, first_sample = len(self.timeline.changes), len(self.timeline.samples)
         carry = node.carry
+        if carry.last.origin not in self.gradients:  # nothing before it trains
+            return
         self.gradients[carry.made.origin] = self.gradients.pop(carry.last.origin)
         waiting, self.waits_from = self.gradients.copy(), {}
         own = allocated((node,)) - {carry.last.storage}
@@ -243,7 +250,8 @@ class BackwardPass(Visitor):
         for storage, times in _storages(node.saved_tensors).items():
             if storage not in own:
                 _remove(self.references[storage], times)
-        self.saved_outside = carry.inside.storage if _needed(self.references.get(carry.first.storage, {})) != 0 else None
+        stays = carry.first.storage.throughout or _needed(self.references.get(carry.first.storage, {})) != 0
+        self.saved_outside = carry.inside.storage if stays else None
         self.shared_by_copies = {storage for storage in inside.keys() - own if _needed(self.references[storage]) == 0}
         self.freed = []
         with self.within({s: count for s, count in inside.items() if s in own or s in self.shared_by_copies}, self.saved):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Literal, cast, get_args
 
+from planner.spec.precision import Dtype
 from planner.spec.records import FlopsConvention, Layout, Model, Training
+from planner.trace.packing import Packing
 from planner.trace.sizes import Size, product
 
 if TYPE_CHECKING:
@@ -19,9 +21,12 @@ else:
     Number = TypeVar("Number")
 
 Component = Literal[
-    "embedding", "position", "attention", "feed_forward", "ssm", "experts", "shared_experts", "router", "norm", "head", "other"
-]
+    "embedding", "position", "attention", "feed_forward", "ssm", "experts", "shared_experts", "router", "norm", "head", "other",
+    "adapters",
+]  # fmt: skip
 COMPONENTS: tuple[Component, ...] = get_args(Component)
+
+EVERYTHING = ("everything",)  # what trains by default
 
 Phase = Literal["forward", "loss", "backward", "optimizer"]
 PHASES: tuple[Phase, ...] = ("forward", "loss", "backward", "optimizer")
@@ -40,6 +45,8 @@ class Weight(Generic[Number]):
     active_each: Number  # elements of one copy that one token uses: top_k of the experts
     multiplied: bool  # whether a matrix product of the model multiplies by it: a matrix or a stack of them
     trains: bool = True  # whether it has a gradient and optimizer state
+    dtype: Dtype = "float32"
+    packing: Packing | None = None  # of its elements in few bits
 
     @property
     def params(self) -> Number:
@@ -70,6 +77,11 @@ class Parameters(Generic[Number]):
     active: Number  # used by one token
     by_component: dict[Component, Number]
     correction_biases: Number  # of routers: buffers stored in checkpoints, in no other figure
+
+    @property
+    def trained(self) -> Number:
+        """Elements of weights that train."""
+        return cast("Number", sum(weight.params for weight in self.weights if weight.trains))
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +248,11 @@ class Plan(Generic[Number]):
     prediction: Prediction[Number] | None = None
     fleet: Fleet[Number] | None = None  # if the spec has a cluster; then memory is that of the fullest device
     omits: tuple[str, ...] = ()  # parts of the source model that the spec does not count; also in not_counted
+
+    @property
+    def fine_tuned(self) -> bool:
+        """Whether some weights are frozen by ``training.train``."""
+        return self.training.train != EVERYTHING
 
     def to_frame(self: Plan) -> pd.DataFrame:
         """Return one row with the columns of capacity.csv; ``planner.report.frame.to_frame`` accepts several plans."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
-from planner.capacity.figures import COMPONENTS, Component, Flops, FlopsCount, Parameters
+from planner.capacity.figures import COMPONENTS, EVERYTHING, Component, Flops, FlopsCount, Parameters
 from planner.spec.records import FlopsConvention, LatentAttention, Layer, Model, Training
 from planner.trace import sizes
-from planner.trace.nodes import Checkpoint, Node, Operation, Repeat, visit
+from planner.trace.nodes import Checkpoint, Node, Operation, Repeat, operations, visit
 from planner.trace.sizes import Size
 
+_PASSES = "training is 3 forward passes"
+_FROZEN = "training is the forward pass and the products that gradients need"
 DESCRIPTIONS: dict[FlopsConvention, str] = {
-    "matmul": "model FLOPs: all matrix products, full n × n attention (window W: 2·n·W - W² pairs); training is 3 forward passes",
-    "matmul-causal": "all matrix products, causal half of n × n attention (window W: n·W - W²/2 pairs); training is 3 forward passes",
+    "matmul": f"model FLOPs: all matrix products, full n × n attention (window W: 2·n·W - W² pairs); {_PASSES}",
+    "matmul-causal": f"all matrix products, causal half of n × n attention (window W: n·W - W²/2 pairs); {_PASSES}",
     "6nd": "2·N forward and 6·N training per token; N: active parameters, embeddings included (Hoffmann et al. 2022, arXiv:2203.15556)",
     "6nd-kaplan": "as 6nd; N: active parameters without embeddings and LM head (Kaplan et al. 2020, arXiv:2001.08361)",
     "palm": "6·N + 12·L·H·Q·T training per token; N as in 6nd (Chowdhery et al. 2022, arXiv:2204.02311, appendix B)",
@@ -49,10 +51,10 @@ def flops(nodes: Sequence[Node], parameters: Parameters[Size], model: Model, tra
     attention = sum(count * queries(layer) for count, layer in layers) * training.sequence_length
     N = parameters.active
     kaplan = N - sum(weight.active_each * weight.copies for weight in parameters.weights if weight.component in TABLES)
-    full, causal = total(nodes, "full"), total(nodes, "causal")
+    full, causal = (_passes(nodes, count, training) for count in _OF_MODEL)
     passes = {
-        "matmul": Counted(full, 2 * full),
-        "matmul-causal": Counted(causal, 2 * causal),
+        "matmul": full,
+        "matmul-causal": causal,
         "6nd": Counted(2 * N * tokens, 4 * N * tokens),
         "6nd-kaplan": Counted(2 * kaplan * tokens, 4 * kaplan * tokens),
         "palm": Counted((2 * N + 4 * attention) * tokens, (4 * N + 8 * attention) * tokens),
@@ -60,6 +62,20 @@ def flops(nodes: Sequence[Node], parameters: Parameters[Size], model: Model, tra
     }
     counts = {convention: _count(convention, passes[convention], tokens, training) for convention in DESCRIPTIONS}
     return Flops(counts[training.flops_convention], tuple(counts.values()), by_component(nodes))
+
+
+_Count: TypeAlias = Literal["full", "causal"]
+_OF_MODEL: tuple[_Count, ...] = ("full", "causal")
+
+
+def _passes(nodes: Sequence[Node], count: _Count, training: Training) -> Counted:
+    """Return the model's FLOPs: backward twice those of forward, or with frozen weights once per factor that needs a gradient."""
+    forward = total(nodes, count)
+    if training.train == EVERYTHING:
+        return Counted(forward, 2 * forward)
+    runs_backward = ((node, copies) for node, copies in operations(nodes) if node.flops.backward != 0)
+    products = (copies * getattr(node.flops, count) * sum(one.needs_grad for one in node.inputs[:2]) for node, copies in runs_backward)
+    return Counted(forward, sizes.total(products))
 
 
 def queries(layer: Layer) -> Size:
@@ -104,4 +120,6 @@ def _count(convention: FlopsConvention, counted: Counted, tokens: Size, training
     a_pass = counted.forward + counted.backward
     forward_per_token, per_step = counted.forward // tokens, a_pass * training.gradient_accumulation
     in_total = None if training.tokens is None else a_pass * training.tokens // tokens
-    return FlopsCount(convention, DESCRIPTIONS[convention], forward_per_token, a_pass // tokens, counted.forward, per_step, in_total)
+    description = DESCRIPTIONS[convention]
+    description = description if training.train == EVERYTHING else description.replace(_PASSES, _FROZEN)
+    return FlopsCount(convention, description, forward_per_token, a_pass // tokens, counted.forward, per_step, in_total)

@@ -75,8 +75,14 @@ class ElementBytes:
 
     @classmethod
     def of(cls, weight: Weight[Number], training: Training) -> ElementBytes:
-        """Return those of a weight. One whose module requires float32 has no master copy; its gradient and moments are float32 too."""
+        """Return those of a weight. One whose module requires float32 has no master copy; its gradient and moments are float32 too.
+
+        The same holds for weights of another dtype than the precision's; frozen ones have none of these.
+        """
         its = cls.by_recipe(training, always_float32=weight.always_float32)
+        own = BYTES[weight.dtype]
+        if training.base and not weight.always_float32:
+            its = replace(its, weight=own, master=0, gradient=own, moment=own)
         return its if weight.trains else replace(its, master=0, gradient=0, moment=0)
 
     @classmethod

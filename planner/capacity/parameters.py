@@ -23,6 +23,8 @@ def parameters(trace: Trace) -> Parameters[Size]:
             stored.active,
             stored.why == LINEAR or stored.tensor in factors or stored.tensor.cast_copy in factors,
             stored.trains,
+            stored.tensor.dtype,
+            stored.packing,
         )
         for stored in trace.parameters
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 
+from planner.capacity.figures import EVERYTHING
 from planner.spec.precision import RECIPES
 from planner.spec.records import Implementation, Model, Precision, Training
 from planner.trace.classes import modeled_class
@@ -27,6 +28,10 @@ VARIED = {
     "batch_size", "sequence_length", "precision", "recompute", "implementation", "tokens", "flops_convention", "reserve_bytes", "liger",
     "layout",
 }  # fmt: skip
+# tests/capacity/test_tuned_steps.py
+TUNED_CLASSES = ("gpt2", "gpt_neox", "llama", "qwen2", "qwen3")
+TUNED = {"train", "adapters", "also_train", "base", "input_gradients", "reentrant"}
+WITH_PEFT = "steps with frozen weights, adapters of peft 0.21 and packed weights of bitsandbytes 0.50 were measured for this class: equal"
 # tests/capacity/test_liger_steps.py, for all classes that liger-kernel supports; peaks of other steps are at most 1.2 % too low.
 LIGER_RAN = ", the Python of liger-kernel without its Triton kernels"
 WITH_LIGER = "parameters, saved and allocated bytes, and FLOPs of PyTorch's operators equal, and the peak in 95 % of such steps"
@@ -116,7 +121,10 @@ def _of_class(model: Model, training: Training) -> Accuracy:
     setting = ", ".join(parts)
     if row["reason"]:
         return Accuracy(f"{named} was not measured with {setting}; {row['reason']}", equal=False)
+    if training.train != EVERYTHING and kind not in TUNED_CLASSES:
+        beyond = ["frozen weights", *beyond]
     counted = f"; {OF_CONVOLUTIONS}" if convolves(model) else ""
+    counted += f"; {WITH_PEFT}" if training.train != EVERYTHING and kind in TUNED_CLASSES else ""
     figures, runs = (in_words(row), "") if training.liger is None else (WITH_LIGER, LIGER_RAN)
     text = f"a small model of {named} was measured on a simulated A100 ({setting}{runs}): {figures}{counted}"
     if beyond:
@@ -131,7 +139,8 @@ def not_measured(training: Training) -> list[str]:
         of_precision, varied = [], VARIED
     else:
         of_precision, varied = [f"precision {training.precision}"], VARIED | {"gradient_dtype"}
-    names = (one.name for one in fields(Training) if one.name not in varied)
+    tuned = TUNED if training.train != EVERYTHING else set()
+    names = (one.name for one in fields(Training) if one.name not in varied | tuned)
     return [*of_precision, *(name for name in names if getattr(training, name) != getattr(small, name))]
 
 

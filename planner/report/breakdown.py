@@ -38,6 +38,8 @@ def parameters(plan: Plan) -> Section:
         )
     if figures.active != figures.total:
         notes.append(f"{units.exact(figures.active)} are active per token.")
+    if plan.fine_tuned:
+        notes.append(f"{units.exact(figures.trained)} train ({units.share(figures.trained, figures.total)}); all others are frozen.")
     if figures.correction_biases:
         notes.append(f"Checkpoints also store {units.exact(figures.correction_biases)} router correction biases (buffers, not parameters).")
     return Section(
@@ -68,6 +70,8 @@ def byte_sum(states: Sequence[ByteSum]) -> str:
     each = [state.bytes_per_param for state in states if state.total_bytes]
     terms = " + ".join("varies" if one is None else str(one) for one in each)
     known = [one for one in each if one is not None]
+    if not known:
+        return "varies" if each else ""
     return f"{terms} = {sum(known)}" if len(known) == len(each) > 1 else terms
 
 

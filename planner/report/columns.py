@@ -176,12 +176,21 @@ ON_DEVICES: tuple[Column, ...] = (
 """Columns of specs with a cluster. A file has them, after all others, if a plan has one. They are of the device with the largest peak."""
 
 
+FINE_TUNED: tuple[Column, ...] = (
+    _params("trained", "parameters that train", lambda parameters: parameters.trained),
+    _component("adapters", "adapters, and copies of weights that train beside them"),
+)
+"""Columns of specs that freeze weights. A file has them, after all others, if a plan does so."""
+
+
 def columns_of(plans: Iterable[Plan]) -> tuple[Column, ...]:
     """Return the columns of a file with these plans."""
-    return (*COLUMNS, *ON_DEVICES) if any(plan.fleet for plan in plans) else COLUMNS
+    every = tuple(plans)
+    on_devices, tuned = any(plan.fleet for plan in every), any(plan.fine_tuned for plan in every)
+    return (*COLUMNS, *(ON_DEVICES if on_devices else ()), *(FINE_TUNED if tuned else ()))
 
 
-CLAIMABLE: Mapping[str, Column] = {column.name: column for column in (*COLUMNS, *ON_DEVICES) if column.kind == "integer"}
+CLAIMABLE: Mapping[str, Column] = {column.name: column for column in (*COLUMNS, *ON_DEVICES, *FINE_TUNED) if column.kind == "integer"}
 METHODS: Mapping[str, str] = {name: column.method for name, column in CLAIMABLE.items() if column.method}
 FIGURES: Mapping[str, Column] = {name: column for name, column in CLAIMABLE.items() if column.tier != "file"}
 OVERVIEW: Mapping[str, Column] = {name: column for name, column in FIGURES.items() if column.tier != "figure"}
@@ -206,15 +215,23 @@ def _model_states(plan: Plan) -> Mapping[str, int]:
     return {name: getattr(plan.memory, f"{name}_bytes") for name in ("weights", "master_weights", "gradients", "optimizer", "average")}
 
 
+def _by_component(plan: Plan, quantities: Mapping[Component, int]) -> Mapping[str, int]:
+    return {name: quantities.get(name, 0) for name in COMPONENTS if name != "adapters" or plan.fine_tuned}
+
+
+def _activations(plan: Plan) -> Mapping[str, int]:
+    return {name: size for name, size in plan.memory.activations_by_component.items() if name != "adapters" or plan.fine_tuned}
+
+
 GROUPS: tuple[Group, ...] = (
     Group(
         "parameters",
         "parameters",
         "by component; the sum is params_total",
-        lambda plan: {component: plan.parameters.by_component.get(component, 0) for component in COMPONENTS},
+        lambda plan: _by_component(plan, plan.parameters.by_component),
     ),
     Group("model_states", "bytes", "by part; the sum is model_states_bytes", _model_states),
-    Group("activations", "bytes", "by component; the sum is activations_bytes", lambda plan: plan.memory.activations_by_component),
+    Group("activations", "bytes", "by component; the sum is activations_bytes", _activations),
     Group(
         "peak",
         "bytes",
@@ -225,7 +242,7 @@ GROUPS: tuple[Group, ...] = (
         "forward_flops",
         "FLOP",
         "one forward pass of B sequences by component: all matrix multiplications; attention as the full n × n matrix",
-        lambda plan: {component: plan.flops.forward_by_component.get(component, 0) for component in COMPONENTS},
+        lambda plan: _by_component(plan, plan.flops.forward_by_component),
     ),
     Group(
         "train_flops_per_step",

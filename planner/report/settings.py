@@ -126,8 +126,14 @@ def _text(value: object, key: Key) -> str:
         case Fraction():
             return units.decimal(value)
         case tuple():
-            return _extra(value)
+            return _extra(value) if any(isinstance(one, Extra) for one in value) else _words(value, key)
     return str(value)
+
+
+def _words(words: tuple[str, ...], key: Key) -> str:
+    if not words:
+        return key.derived or "none"
+    return words[0] if len(words) == 1 else f"[{', '.join(words)}]"
 
 
 def _layer(layer: Layer) -> dict[str, _Setting]:

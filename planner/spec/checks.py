@@ -15,7 +15,7 @@ from planner.spec.mixers import names
 from planner.spec.part_checks import attends
 from planner.spec.precision import GRADIENTS, RECIPES
 from planner.spec.problems import Problem, quote
-from planner.spec.records import Layer, Norm, RecomputeModules, Training
+from planner.spec.records import Base, Layer, Norm, RecomputeModules, Training
 from planner.spec.records.training import CHOOSES_KERNEL
 from planner.spec.resolve import (
     data_degree,
@@ -28,6 +28,7 @@ from planner.spec.resolve import (
     step_tokens,
 )
 from planner.spec.settings import Document, Settings, Unresolved
+from planner.spec.tuning_checks import TUNING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -338,6 +339,6 @@ _DOCUMENT = (*part_checks.DOCUMENT, n_layers, run_positions, scenario_names, wai
 _NORM = key_checks(Norm, "norm.")
 _LAYER = (*key_checks(Layer), gated_d_ff, gate_bias, parallel_placement, rotary_dim, *part_checks.LAYER)
 _ATTENTION = (heads_divide_width, kv_heads_divide_heads, fused_bias, fused_per_head, *part_checks.ATTENTION)
-_KEYS = (*key_checks(Training), *key_checks(RecomputeModules, "recompute_modules."))
+_KEYS = (*key_checks(Training), *key_checks(RecomputeModules, "recompute_modules."), *key_checks(Base, "base."))
 _TRAINING = (*_KEYS, sequence_in_context, gradient_dtype, soap, optimizer_in_backward)
-_WITH_MODEL = (kernels, capped_scores, capped_logits, liger, muon_experts, count_prediction)
+_WITH_MODEL = (kernels, capped_scores, capped_logits, liger, muon_experts, count_prediction, *TUNING)

@@ -5,10 +5,10 @@ The trace, the model states, the training step, the checks of a spec and ``verif
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from planner.spec.records import Ema, GradientDtype, Precision, Training
+from planner.spec.records import BaseDtype, Ema, GradientDtype, Precision, Training
 
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16", "int64", "int32", "uint8", "bool"]
 
@@ -16,6 +16,7 @@ BYTES: dict[Dtype, int] = {"float32": 4, "bfloat16": 2, "float16": 2, "int64": 8
 SHORT_NAMES: dict[Dtype, str] = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 """The names of dtypes in reports."""
 GRADIENTS: dict[GradientDtype, Dtype] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+DTYPES: dict[BaseDtype, Dtype] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 AVERAGES: dict[Ema, Dtype | None] = {"none": None, "fp32": "float32", "bf16": "bfloat16"}
 
 
@@ -52,6 +53,15 @@ RECIPES: dict[Precision, Recipe] = {
     "fp16-master": Recipe("float16", master="float32", gradients=("fp16", "fp32")),
     "bf16": Recipe("bfloat16", gradients=("bf16",)),
 }
+
+
+def recipe_of(training: Training) -> Recipe:
+    """Return the dtypes of a training step whose frozen weights may have a dtype of their own."""
+    recipe, base = RECIPES[training.precision], training.base
+    if base is None:
+        return recipe
+    dtype: Dtype = "float32" if base.prepare else DTYPES[base.dtype] if base.dtype else recipe.weights
+    return replace(recipe, weights=dtype)
 
 
 def separate_gradients(training: Training) -> bool:

@@ -15,9 +15,10 @@ from planner.spec.extra import extra
 from planner.spec.key import held, keys, of_the_layer
 from planner.spec.language import leaves
 from planner.spec.mixers import RECORDS, names
-from planner.spec.nodes import Node
+from planner.spec.nodes import UNREADABLE, Node
 from planner.spec.precision import RECIPES
 from planner.spec.records import (
+    Adapters,
     Attention,
     Cluster,
     Device,
@@ -74,6 +75,18 @@ def resolve(document: Document, file: str) -> Spec:
 
 def _texts(written: Node | None) -> tuple[str, ...]:
     return tuple(str(node.value) for node in written.elements()) if written else ()
+
+
+def words(settings: Settings, *, key: str) -> tuple[str, ...]:
+    """Return a word, or several. Raises Unresolved."""
+    written = settings.written(key)
+    if written is None:
+        default = leaves()[f"{settings.section}.{key}"].get("default")
+        return (settings.get(key),) if default else ()
+    found = [node.value for node in written.elements() or [written]]
+    if UNREADABLE in found:
+        raise Unresolved(key)
+    return tuple(str(word) for word in found)
 
 
 def made(kind: type[Kind], settings: Settings, group: str = "", **found: object) -> Kind:
@@ -323,6 +336,12 @@ def gradient_dtype_of(settings: Settings) -> GradientDtype:
     return chosen
 
 
+def input_gradients(settings: Settings) -> bool:
+    """Return whether the embedded tokens require a gradient: a model with adapters makes them do so for recomputation."""
+    recomputes = settings.get("recompute") == "full" and str(settings.get("implementation")).startswith("transformers")
+    return bool(settings.get("input_gradients")) if settings.written("input_gradients") else recomputes and settings.on("adapters")
+
+
 def liger_of(settings: Settings) -> Liger | None:
     """Return the switches of liger-kernel, None if it is off."""
     written = settings.written("liger")
@@ -344,7 +363,13 @@ RULES: dict[type[Any], dict[str, Callable[[Settings], object]]] = {
     Mamba: {"dt_rank": lambda settings: settings.get("mamba.dt_rank", -(-settings.get("d_model") // 16))},  # modules/mamba_simple.py
     ShortConvolution: {"width": lambda settings: settings.get("short_convolution.width", settings.get("d_model"))},
     Cluster: {"per_node": lambda settings: min(per_node(settings), settings.size("devices"))},
-    Training: {"gradient_dtype": gradient_dtype_of, "liger": liger_of},
+    Adapters: {name: partial(words, key=f"adapters.{name}") for name in ("targets", "layers")},
+    Training: {
+        "gradient_dtype": gradient_dtype_of,
+        "liger": liger_of,
+        "input_gradients": input_gradients,
+        **{name: partial(words, key=name) for name in ("train", "also_train")},
+    },
 }
 
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from planner.spec.records import FeedForward, Norm
+from planner.trace import packed, trained
 from planner.trace import primitives as op
+from planner.trace.adapters import adapted
 from planner.trace.collectives import enter, leave, partial_gradient
 from planner.trace.nodes import Saved
+from planner.trace.packed import packing_of
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import Size
 from planner.trace.tape import Tape
@@ -37,9 +40,12 @@ def norm(t: Tape, kind: Norm, x: Tensor, name: str, *, heads: Size | None = None
 def linear(t: Tape, x: Tensor, outputs: Size, name: str, *, bias: bool) -> Tensor:
     """Project the last dimension of x to ``outputs``. Stores outputs·inputs weights, and a bias of ``outputs``."""
     with t.at(name):
-        w = t.weight("weight", (outputs, x.shape[-1]), op.LINEAR)
+        packing = packing_of(t)
+        w = t.weight("weight", (outputs, x.shape[-1]), op.LINEAR, packing=packing)
         b = t.weight("bias", (outputs,), "bias: out") if bias else t.declared_weight("bias")
-        return t.implementation.linear(t, x, w, b)
+        made = packed.linear(t, x, w, b, packing) if packing else t.implementation.linear(t, x, w, b)
+        kind = t.training.adapters
+        return adapted(t, kind, x, w, made, packs=packing is not None) if kind and trained.targets(kind, t.path, name) else made
 
 
 def feed_forward(

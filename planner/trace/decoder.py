@@ -8,8 +8,9 @@ from itertools import accumulate
 from math import lcm
 
 from planner.spec.records import Layer, Model, PerLayerEmbedding, Run, Training
-from planner.trace import alternating, blocks
+from planner.trace import alternating, blocks, trained
 from planner.trace import primitives as op
+from planner.trace.adapters import check_tuned, requiring_gradient, trained_copy
 from planner.trace.collectives import enter, gather_vocabulary, leave, own_part, whole_table
 from planner.trace.implementations import implementation_of
 from planner.trace.layers import declare, decoder_layer, first_layer, recomputed
@@ -84,7 +85,7 @@ def trace(model: Model, training: Training, stage: Stage | None = None) -> Trace
         t.declared = declared = {f"{t.path}.{item.name}": item for item in model.extra}
         prompts = prompts_of(t)
         with t.unit(EMBEDDING):
-            table, project_in = _tables(t, model, prompts.rows)
+            stored, table, project_in = _tables(t, model, prompts.rows)
             embed = partial(_look_up, t, table, project_in)
             x, alive = embedded(t, ids, prompts, embed) if t.modules.prompts else (embed(ids), [])
         x = t.implementation.drop(t, _embedded(t, model, x, alive))
@@ -110,7 +111,8 @@ def trace(model: Model, training: Training, stage: Stage | None = None) -> Trace
             width = table.shape[1]
             project_out = None if model.embedding_dim is None else t.weight("weight", (width, model.d_model), op.LINEAR)
     with t.at("lm_head", "head"):
-        head = table if model.tied_head else token_rows(t, width, "LM head: V · width")
+        rows = partial(token_rows, t, width, "LM head: V · width")
+        head = stored if model.tied_head else trained_copy(t, "head", rows)[1]
         bias = token_rows(t, None, "bias: V") if model.head_bias else None
     t.units.append(Unit(HEAD, last, len(t.parameters), 1))
     score = partial(_score, t, project_out, head, bias)
@@ -119,13 +121,19 @@ def trace(model: Model, training: Training, stage: Stage | None = None) -> Trace
         op.keep_alive(t, whole)
     if model.prediction and training.count_prediction:
         predict(t, model.prediction, positions, x, (ids, targets), loss, embed, score)
+    check_tuned(t)
+    return _recorded(t, ids.bytes + targets.bytes)
+
+
+def _recorded(t: Tape, inputs_bytes: Size, piped: Piped | None = None) -> Trace:
+    """Return the trace that the tape has recorded."""
     recorded = tuple(t.nodes), tuple(t.parameters), tuple(t.stacks), tuple(t.units), tuple(t.buffers), tuple(t.shapes)
-    return Trace(*recorded, ids.bytes + targets.bytes, (*t.implementation.not_counted, *t.notes))
+    return Trace(*recorded, inputs_bytes, (*t.implementation.not_counted, *t.notes), piped)
 
 
 def _layers(t: Tape, runs: tuple[Run, ...], positions: PositionTables, x: Tensor, first: Size = 0) -> Tensor:
     """Run layers, ``first`` being the number of the first one."""
-    runs = tuple(of_device(t, run) for run in apart(runs)) if t.divided else runs
+    runs = tuple(of_device(t, run) for run in apart(runs)) if t.divided else trained.apart(runs, t.training)
     for run in runs:
         uniform = len(runs) == 1 and len(run.layers) == 1
         x = _run(t, run, positions, x, first=None if uniform else first)
@@ -141,7 +149,7 @@ def _trace_of_stage(t: Tape, model: Model, stage: Stage) -> Trace:
     with t.at("model"):
         t.boundary(WHOLE, starts=True)
         if stage.first:
-            table, project_in = _tables(t, model, 0)
+            _, table, project_in = _tables(t, model, 0)
             x = _embedded(t, model, _look_up(t, table, project_in, ids), [])
         else:
             x = received(t)
@@ -157,10 +165,9 @@ def _trace_of_stage(t: Tape, model: Model, stage: Stage) -> Trace:
         _score(t, None, head, None, x, targets)
     else:
         sent(t, x)
-    recorded = tuple(t.nodes), tuple(t.parameters), tuple(t.stacks), tuple(t.units), tuple(t.buffers), tuple(t.shapes)
     inputs = t.training.gradient_accumulation * (ids.bytes + targets.bytes)
     piped = Piped(stage, size, None if stage.last else x)
-    return Trace(*recorded, inputs, (*t.implementation.not_counted, *t.notes), piped)
+    return _recorded(t, inputs, piped)
 
 
 def of_stages(parts: tuple[Trace, ...]) -> Trace:
@@ -287,15 +294,17 @@ def _end(t: Tape) -> None:
     t.boundary(WHOLE, starts=False)
 
 
-def _tables(t: Tape, model: Model, more_rows: Size) -> tuple[Tensor, Tensor | None]:
-    """Return the token embedding, and the projection to the residual stream if their widths differ."""
+def _tables(t: Tape, model: Model, more_rows: Size) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the token embedding as stored and as read, and the projection to the residual stream if their widths differ."""
     width = model.d_model if model.embedding_dim is None else model.embedding_dim
     with t.at("embed_tokens", "embedding"):
-        table = token_rows(t, width, "token embedding: V · width", more=more_rows, looked_up=True)
+        rows = partial(token_rows, t, width, "token embedding: V · width", more=more_rows, looked_up=True)
+        stored, table = trained_copy(t, "embedding", rows)
         if model.embedding_scale or t.modules.scale_dtype:
             scale_buffer(t)
     with t.at("project_in", "other"):
-        return table, None if model.embedding_dim is None else t.weight("weight", (model.d_model, width), op.LINEAR)
+        project_in = None if model.embedding_dim is None else t.weight("weight", (model.d_model, width), op.LINEAR)
+    return stored, table, project_in
 
 
 def _look_up(t: Tape, table: Tensor, project_in: Tensor | None, ids: Tensor) -> Tensor:
@@ -306,6 +315,7 @@ def _look_up(t: Tape, table: Tensor, project_in: Tensor | None, ids: Tensor) -> 
             x = op.multiply(t, x, op.cast(t, op.constant(t, (), t.modules.scale_dtype), x.dtype))
         elif t.model.embedding_scale:
             x = op.mul_scalar(t, x)
+        x = requiring_gradient(t, x) if t.training.input_gradients else x
     if project_in is not None:
         with t.at("project_in", "other"):
             x = op.linear(t, x, project_in)
@@ -350,7 +360,9 @@ def _run(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, first: Size
     if t.training.recompute == "full" and t.training.recompute_every > 1:
         return _recomputed_in_part(t, run, positions, x, start=structure(first or 0))
     count = run.count
-    if first in {None, 0} and (t.modules.residual_in_float32 or t.modules.norm_in_first_layer or t.modules.passes_selection):
+    if not x.needs_grad and count != 1:  # the first layers may differ from the others, which read what needs a gradient
+        x, count, first = t.repeat(1, partial(stack, 1, first or 0), x), count - 1, (first or 0) + len(run.layers)
+    elif first in {None, 0} and (t.modules.residual_in_float32 or t.modules.norm_in_first_layer or t.modules.passes_selection):
         x = t.repeat(1, partial(stack, 1, 0, of_model=True), x)
         count, first = count - 1, None if first is None else len(run.layers)
         if count == 0:

@@ -25,6 +25,7 @@ from planner.trace.mixers.short_convolution import short_convolution
 from planner.trace.positions import PositionTables
 from planner.trace.tape import DECLARED, Tape
 from planner.trace.tensor import Tensor
+from planner.trace.unsupported import UnsupportedError
 
 MIXERS: dict[type[records.Mixer], Callable[..., Tensor]] = {
     records.Mamba: mamba,
@@ -89,6 +90,12 @@ def recomputed(t: Tape, body: Sublayer, x: Tensor, *tables: Tensor) -> Tensor:
     selective = t.training.recompute == "selective"
     if t.training.recompute == "none" or (selective and not t.implementation.saved_outputs):
         return body(x)
+    if t.training.reentrant and not x.needs_grad:
+        raise UnsupportedError("reentrant recomputation gives layers no gradients if their input needs none; write input_gradients: true")
+    if t.training.reentrant:  # the graph holds the tables in the function that it calls
+        for table in tables:
+            op.keep_alive_until_step_end(table)
+        return t.checkpoint(body, x, whole=True)
     return t.checkpoint(lambda x, *_: body(x), x, *tables, whole=t.implementation.recomputes_whole, selective=selective)
 
 

@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
-from planner.spec.precision import BYTES, RECIPES, Dtype, Recipe
+from planner.spec.precision import BYTES, Dtype, Recipe, recipe_of
 from planner.spec.records import Extra, Model, Training
+from planner.trace import trained
 from planner.trace.classes import ModelClass, class_of
 from planner.trace.implementation import Implementation
 from planner.trace.nodes import Boundary, Carry, Checkpoint, Flops, Node, Operation, Repeat, Saved, Sent, Unit
+from planner.trace.packing import Packing
 from planner.trace.sizes import Size, product, structure
 from planner.trace.tensor import Storage, Tensor
 from planner.trace.unsupported import UnsupportedError
@@ -34,6 +36,7 @@ class Parameter:
     always_float32: bool  # whether its module requires float32 for any dtype of the model
     trains: bool  # whether it gets a gradient
     gradient: Size  # elements of its gradient: more if autograd makes that of a whole table for a device's part of it
+    packing: Packing | None = None  # of its elements in few bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class Tape:
     modules: ModelClass = field(init=False)  # what differs from Llama's modules
 
     def __post_init__(self) -> None:
-        self.precision = RECIPES[self.training.precision]
+        self.precision = recipe_of(self.training)
         of_transformers = self.training.implementation.startswith("transformers")
         self.modules = class_of(self.model) if of_transformers else self.implementation.modules
 
@@ -216,18 +219,20 @@ class Tape:
         dtype: Dtype | None = None,
         trains: bool = True,
         gradient: Size | None = None,
+        packing: Packing | None = None,
     ) -> Tensor:
         """Return a new parameter of the current module.
 
         One token uses ``active`` of its elements (default: all). ``padding`` of them are in padding rows. ``dtype`` overrides the model's.
         One that does not train has no gradient and no optimizer state. ``gradient``: elements of its gradient, if not as many.
         """
+        trains = trains and trained.trains(self.training.train, self.path, self.component, name)
         made = self.tensor(shape, dtype or self.precision.weights, needs_grad=trains)
         made.storage.leaf = True
         used, always = product(shape) if active is None else active, dtype == "float32"
-        grad, trained = product(shape) if gradient is None else gradient, trains and self.trains
+        grad, learns = product(shape) if gradient is None else gradient, trains and self.trains
         self.parameters.append(
-            Parameter(f"{self.path}.{name}", made, self.copies, self.component, why, used, padding, always, trained, grad)
+            Parameter(f"{self.path}.{name}", made, self.copies, self.component, why, used, padding, always, learns, grad, packing)
         )
         return made
 
@@ -311,7 +316,7 @@ class Tape:
         nodes, self.nodes, self.copies = self.nodes, outer_nodes, outer_copies
         if made.dtype != x.dtype and count != 1:
             raise UnsupportedError(f"a layer turns {x.dtype} into {made.dtype}, so its copies are not equal")
-        if made.needs_grad != x.needs_grad:
+        if made.needs_grad != x.needs_grad and count != 1:
             raise UnsupportedError("only the first of equal layers reads a tensor without gradient, so its copies are not equal")
         last = self.tensor(made.shape, made.dtype, needs_grad=made.needs_grad)
         self.nodes.append(Repeat(count, tuple(nodes), Carry(x, inside, made, last)))

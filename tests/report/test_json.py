@@ -28,6 +28,8 @@ def test_details_behind_the_metrics_are_included(plan: Plan) -> None:
         "formula": "linear d_model -> 3·d_model",
         "always_float32": False,
         "trains": True,
+        "dtype": "float32",
+        "packing": None,
         "active_each": 48,
         "multiplied": True,
     }

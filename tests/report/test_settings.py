@@ -48,13 +48,16 @@ SHOWN_ELSEWHERE = {"model.pad_vocab_to_multiple_of", "training.steps", "training
 GATED_ROPE = Layer(Attention(2, 1, 2), FeedForward(8, gated=True), positions=Positions("rope", rotary_dim=2))
 
 
+WHOLE: dict[type[Any], object] = {records.Adapters: records.Adapters(16)}  # groups with a key that has no default
+
+
 def loud(record: Any) -> Any:  # noqa: ANN401 - any record
     """Return the record with other values for all fields that are hidden at their default, in the groups of a training, too."""
     hints = get_type_hints(type(record), {**vars(records), "Node": object})
     quiet = {field.name: field.default for field, key in keys(type(record)) if key.quiet and held(type(record), field)}
     groups = {field.name: key.kind for field, key in keys(type(record)) if key.kind and isinstance(record, records.Training)}
     found = {name: another(hints[name], default) for name, default in quiet.items() if name not in groups}
-    return replace(record, **found, **{name: loud(getattr(record, name) or kind()) for name, kind in groups.items()})
+    return replace(record, **found, **{name: loud(getattr(record, name) or WHOLE.get(kind) or kind()) for name, kind in groups.items()})
 
 
 def another(hint: Any, default: object) -> object:  # noqa: ANN401 - any annotation
@@ -63,6 +66,8 @@ def another(hint: Any, default: object) -> object:  # noqa: ANN401 - any annotat
         return not default
     choices = [choice for choice in get_args(hint) if isinstance(choice, str) and choice != default]
     choices += [choice for inner in get_args(hint) for choice in get_args(inner)]
+    if get_args(hint) == (str, ...):
+        return ("head",)
     return choices[0] if choices else Fraction(5, 4)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given, settings
@@ -118,7 +118,8 @@ def values(kind: type[Any], name: str) -> set[str]:
     if name == "mixer":
         return {*RECORDS, "attention", "none"}
     hint = get_type_hints(kind, {**vars(records), "Node": object})[name]
-    return set(get_args(get_args(hint)[0] if get_origin(hint) is ClassVar else hint))
+    alone = [inner for inner in get_args(hint) if get_origin(inner) is Literal] or [hint]  # in a class variable, or beside None
+    return set(get_args(alone[0]))
 
 
 def test_conditions_and_divisors_of_a_key_exist() -> None:

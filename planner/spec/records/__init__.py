@@ -4,7 +4,8 @@ Sizes are annotated ``int``. The trace also accepts records whose sizes are symb
 multiply and floor-divide. Whatever *exists* is a string or a bool; whatever is *counted* is a size.
 """
 
-from planner.spec.records.attention import *  # noqa: F403 - each module holds records and their names only
+from planner.spec.records.adapters import *  # noqa: F403 - each module holds records and their names only
+from planner.spec.records.attention import *  # noqa: F403
 from planner.spec.records.document import *  # noqa: F403
 from planner.spec.records.layout import *  # noqa: F403
 from planner.spec.records.mixers import *  # noqa: F403

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import ClassVar, Literal
 
 from planner.spec.key import group, key, record
+from planner.spec.records.adapters import Adapters, Base
 from planner.spec.records.layout import Layout
 
 Precision = Literal["fp32", "bf16-autocast", "fp16-autocast", "bf16-master", "fp16-master", "bf16"]
@@ -95,6 +96,16 @@ class Training:
         "of each weight.",
         default=False, only=f"device: h100; precision: bf16-autocast or bf16-master or bf16; implementation: {_FLOAT8}", quiet=True,
         aliases="fp8 fp8_linear float8_linear")
+    train: tuple[str, ...] = key("What trains: everything; adapters; or parts, which are components (embedding, attention, norm, head, "
+        "...), final_norm, bias, linears such as q, and layers such as layers.30-31. All other weights are frozen.",
+        default=("everything",), example=["layers.30-31", "final_norm", "head"], quiet=True, aliases="trainable trainable_params unfreeze")
+    adapters: Adapters | None = group(kind=Adapters, form="none", default=None)
+    also_train: tuple[str, ...] = key("Parts that train as whole copies beside adapters, as peft's modules_to_save: embedding, head.",
+        default=(), example=["embedding", "head"], quiet=True, aliases="modules_to_save")
+    base: Base | None = group(kind=Base, form="none", default=None)
+    input_gradients: bool = key("The embedded tokens require a gradient, as enable_input_require_grads makes them.", default=False,
+        derived="true with adapters and recompute: full under implementation transformers", quiet=True,
+        aliases="enable_input_require_grads")
     optimizer: Optimizer = key("Optimizer, which determines the state per parameter. Names with 8bit or 32bit and ademamix are of "
         "bitsandbytes, those with torchao, 4bit or fp8 of torchao, soap is pytorch_optimizer's; adafactor is PyTorch's, under "
         "transformers that of its Trainer.",
@@ -122,6 +133,8 @@ class Training:
         "none": "false no off"})
     recompute_every: int = key("Recompute only every n-th layer, as torchtitan's selective_ac_option.", "layers", default=1,
         only="recompute: full", quiet=True)
+    reentrant: bool = key("Recomputation is reentrant: a whole layer is recomputed before it runs backward.", default=False,
+        only="recompute: full; implementation: transformers or transformers-eager", quiet=True, aliases="use_reentrant")
     offload_activations: bool = key("Tensors of at least 1024 bytes that the model saves, without the LM head, are copied to the host "
         "until the backward pass reads them; the result has their bytes on the host.", default=False, only="recompute: full; "
         "implementation: pytorch or pytorch-eager or transformers or transformers-eager or torchtitan", quiet=True,

@@ -1,0 +1,49 @@
+"""What a fine-tuning trains: adapters beside frozen weights, and the weights that they are added to."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Literal
+
+from planner.spec.key import key, record
+
+AdapterType = Literal["lora", "rslora", "dora"]
+AdapterDtype = Literal["fp32", "base"]
+BaseDtype = Literal["fp32", "bf16", "fp16"]
+PackedFormat = Literal["none", "nf4", "fp4"]
+ComputeDtype = Literal["bf16", "fp16", "fp32"]
+
+# A table, in which a key takes a line or two.
+# fmt: off
+
+@record
+class Adapters:
+    """Low-rank adapters beside linears, as the package peft runs them: the matrices A [rank, in] and B [out, rank]."""
+
+    rank: int = key("Width of an adapter.", "channels", example=16, aliases="r lora_r lora_rank")
+    type: AdapterType = key("lora; rslora, which scales by another factor and has the same sizes; or dora, which also trains the norms of "
+        "the sums' rows.", default="lora", aliases="peft_type")
+    targets: tuple[str, ...] = key("Linears with an adapter, by short or full names, such as q or q_proj; all-linear: all of "
+        "the layers.", default=("all-linear",), aliases="target_modules lora_target_modules lora_attn_modules", example=["q", "v"])
+    layers: tuple[str, ...] = key("Layers with adapters: numbers and ranges such as 0-15.", default=(), derived="all",
+        aliases="layers_to_transform", example=["16-31"])
+    dropout: Fraction = key("Dropout probability of the adapters' inputs.", default=Fraction(0), least=0, below=1, example=0.05,
+        aliases="lora_dropout")
+    dtype: AdapterDtype = key("Data type of the adapters: fp32, as peft makes them beside 16-bit weights, or that of the weights (base).",
+        default="fp32", aliases="autocast_adapter_dtype")
+
+
+@record
+class Base:
+    """How the frozen weights are stored, if not as the precision says."""
+
+    dtype: BaseDtype | None = key("Data type of weights that are not packed.", default=None, derived="that of the precision",
+        values={"bf16": "bfloat16 torch.bfloat16", "fp16": "float16", "fp32": "float32"})
+    format: PackedFormat = key("Linears of layers in 4 bits per element, as bitsandbytes packs them; none: in the data type.",
+        default="none", aliases="bnb_4bit_quant_type quant_type quantization load_in_4bit")
+    double_quant: bool = key("The scales are quantized too.", default=False, only="base.format: nf4 or fp4",
+        aliases="bnb_4bit_use_double_quant use_double_quant double_quantization")
+    compute_dtype: ComputeDtype = key("Data type in which packed weights multiply.", default="bf16", only="base.format: nf4 or fp4",
+        quiet=True, aliases="bnb_4bit_compute_dtype")
+    prepare: bool = key("All other 16-bit weights are cast to fp32, as peft's prepare_model_for_kbit_training does.", default=False,
+        only="base.format: nf4 or fp4", aliases="prepare_model_for_kbit_training")

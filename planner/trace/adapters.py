@@ -1,0 +1,109 @@
+"""Adapters beside linears, as the package peft runs them.
+
+Read from peft 0.21.2: tuners/lora/layer.py and bnb.py (LoRA; Hu et al. 2021, arXiv:2106.09685), utils/other.py (ModulesToSaveWrapper).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from planner.spec.precision import Dtype
+from planner.spec.records import Adapters
+from planner.trace import packed, trained
+from planner.trace import primitives as op
+from planner.trace.tape import Tape
+from planner.trace.tensor import Tensor
+from planner.trace.trained import ADAPTERS
+from planner.trace.unsupported import UnsupportedError
+
+
+def adapted(t: Tape, kind: Adapters, x: Tensor, w: Tensor, made: Tensor, *, packs: bool) -> Tensor:
+    """Return x [.., in] times w [out, in], which is ``made``, plus B · A · x: A [rank, in] reads a copy of x in its dtype.
+
+    The sum is cast back to the dtype of ``made``; beside a packed weight, B · A · x is, and added to a copy of ``made``. Under autocast
+    that one casts nothing.
+    """
+    of_base = packed.compute_dtype(t) if packs else w.dtype
+    dtype: Dtype = "float32" if kind.dtype == "fp32" else of_base
+    outputs, inputs = w.shape
+    with t.at("", ADAPTERS):
+        a = t.weight("lora_A.weight", (kind.rank, inputs), "adapter: rank · in", dtype=dtype)
+        b = t.weight("lora_B.weight", (outputs, kind.rank), "adapter: out · rank", dtype=dtype)
+        as_is = packs and t.precision.autocast
+        made = op.contiguous(t, made, 1) if packs else made
+        wide = x if as_is else op.cast(t, x, dtype)
+        dropped = op.dropout(t, wide) if kind.dropout else wide
+        if kind.type == "dora":
+            added = decomposed(t, dropped, w, None if kind.dropout else made, (a, b))
+        else:
+            added = op.mul_scalar(t, op.linear(t, op.linear(t, dropped, a), b))
+        if packs:
+            both = op.add(t, made, added if as_is else op.cast(t, added, made.dtype))
+        else:
+            both = op.cast(t, op.add(t, made, added), made.dtype)
+        op.keep_alive(t, wide)
+    return both
+
+
+def decomposed(t: Tape, x: Tensor, w: Tensor, made: Tensor | None, pair: tuple[Tensor, Tensor]) -> Tensor:
+    """Return what DoRA adds to x [.., in] times w: (m / |w + B · A| - 1) · w · x + m / |w + B · A| · B · A · x.
+
+    The norms of rows of the sum are made of the product of an identity [in, in] with A and B, and get no gradient; m [out] trains.
+    ``made``: w · x, which dropout of x requires to compute again (Liu et al. 2024, arXiv:2402.09353; tuners/lora/dora.py).
+    """
+    a, b = pair
+    outputs, inputs = w.shape
+    magnitude = t.weight("lora_magnitude_vector.weight", (outputs,), "magnitudes: out", dtype=a.dtype)
+    with t.without_gradients(trains=True):
+        (identity,) = t.record("eye", [], [t.tensor((inputs, inputs), a.dtype, needs_grad=False)], by=decomposed)
+        narrow = op.linear(t, identity, a)
+        product = op.linear(t, narrow, b)
+        wide = op.cast(t, w, x.dtype)
+        summed = op.add(t, wide, op.mul_scalar(t, op.cast(t, product, x.dtype)).view(outputs, inputs))
+        (norms,) = t.record("norm", [summed], [t.tensor((outputs,), x.dtype)], by=decomposed)
+    scale = op.divide(t, magnitude, norms).view(1, outputs)
+    added = op.linear(t, op.linear(t, x, a), b)
+    base = made or op.linear(t, x, wide)
+    first = op.multiply(t, op.add_scalar(t, scale), base)
+    both = op.add(t, first, op.mul_scalar(t, op.multiply(t, scale, added)))
+    op.keep_alive(t, identity, narrow, product, wide)
+    return both
+
+
+def requiring_gradient(t: Tape, x: Tensor) -> Tensor:
+    """Return x as a leaf that requires a gradient (enable_input_require_grads). The graph of the loss keeps both until the step ends."""
+    made = Tensor(x.shape, x.dtype, x.parts)
+    t.record("requires_grad_", [x], [made], by=requiring_gradient)
+    made.needs_grad = True
+    op.keep_alive_until_step_end(made)
+    return made
+
+
+def trained_copy(t: Tape, part: str, stored: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+    """Return a weight, and what the model reads: a copy that trains if ``also_train`` names the part, else the weight itself."""
+    original = stored()
+    if part not in t.training.also_train:
+        return original, original
+    with t.at("modules_to_save", ADAPTERS):
+        return original, stored()
+
+
+def check_tuned(t: Tape) -> None:
+    """Raise UnsupportedError for parts that train, or have adapters, if the model has none of the name; and beside routed experts.
+
+    Adapters of all linears reach the three-dimensional weights of experts, too, whose sums with A and B peft computes in every pass.
+    """
+    if word := trained.unknown(t.training.train, ((stored.name, stored.component) for stored in t.parameters)):
+        raise UnsupportedError(f"training.train has {word!r}, which is no part of this model")
+    kind, base, routed = t.training.adapters, t.training.base, any(stored.component == "experts" for stored in t.parameters)
+    if routed and base and base.format != "none":
+        raise UnsupportedError("base.format packs linears, and packed experts are not modeled yet")
+    if kind is None:
+        return
+    if routed and trained.ALL in kind.targets:
+        raise UnsupportedError("adapters of routed experts (targets: all-linear) are not modeled yet; name the linears, such as q and v")
+    named = {stored.name.split(".")[-3] for stored in t.parameters if stored.name.endswith(".lora_A.weight")}
+    for target in kind.targets:
+        if target != trained.ALL and trained.LINEARS.get(target, target) not in named:
+            linears = ", ".join(sorted({stored.name.split(".")[-2] for stored in t.parameters if stored.why == op.LINEAR}))
+            raise UnsupportedError(f"adapters.targets has {target!r}, which is none of the linears {linears}")

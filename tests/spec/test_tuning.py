@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+import planner
+
+LLAMA: dict[str, Any] = {
+    "vocab_size": 1000,
+    "context_length": 64,
+    "d_model": 64,
+    "n_layers": 4,
+    "n_heads": 4,
+    "d_ff": 128,
+    "positions": "rope",
+    "attention": {"bias": False, "qkv": "separate"},
+    "feed_forward": {"type": "gated", "activation": "silu", "bias": False},
+    "norm": {"type": "rmsnorm"},
+    "head": {"tied": False},
+}
+ADAPTERS = {"train": "adapters", "adapters": {"rank": 4}}
+
+
+def planned(**training: Any) -> planner.Plan:  # noqa: ANN401 - any setting
+    spec = {"name": "tuned", "model": LLAMA, "training": {"implementation": "transformers", "precision": "bf16", **training}}
+    return planner.plan(planner.load(spec))
+
+
+def refused(message: str, **training: Any) -> None:  # noqa: ANN401
+    with pytest.raises((planner.SpecError, planner.UnsupportedError), match=re.escape(message)):
+        planned(**training)
+
+
+@pytest.mark.parametrize(
+    ("train", "params"),
+    [
+        (["head"], 1000 * 64),
+        (["layers.3"], 4 * 64 * 64 + 3 * 64 * 128 + 2 * 64),
+        (["layers.1-2", "final_norm"], 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64),
+        (["norm"], 9 * 64),
+        (["q", "down_proj"], 4 * (64 * 64 + 64 * 128)),
+        (["attention"], 4 * 4 * 64 * 64),
+        (["layers"], 4 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64)),
+        ("embedding", 1000 * 64),
+    ],
+)
+def test_parts_of_a_model_train(train: list[str], params: int) -> None:
+    plan = planned(train=train)
+    assert plan.parameters.trained == params
+    assert plan.memory.gradients_bytes == 2 * params
+    assert plan.memory.optimizer_bytes == 4 * params
+
+
+def test_adapters_are_counted_by_their_matrices() -> None:
+    # rank 4: q, k, v, o 64 -> 64, gate and up 64 -> 128, down 128 -> 64, in 4 layers
+    assert planned(**ADAPTERS).parameters.trained == 4 * 4 * (4 * (64 + 64) + 3 * (64 + 128))
+    two = {"train": "adapters", "adapters": {"rank": 4, "targets": ["q", "v_proj"], "layers": ["1-2"]}}
+    assert planned(**two).parameters.trained == 2 * 4 * 2 * (64 + 64)
+    assert planned(**two).parameters.by_component["adapters"] == 2 * 4 * 2 * (64 + 64)
+
+
+def test_frozen_weights_have_no_backward_products_of_their_own() -> None:
+    """Training of the head alone: forward, and one product for its gradient, of tokens · 2 · V · d."""
+    plan = planned(train=["head"], batch_size=2)
+    matmul = next(count for count in plan.flops.by_convention if count.convention == "matmul")
+    assert matmul.train_per_step - matmul.forward_per_step == 2 * 64 * 2 * 1000 * 64
+
+
+def test_packed_weights_have_the_bytes_of_their_blocks() -> None:
+    plan = planned(**ADAPTERS, base={"format": "nf4", "double_quant": True})
+    q = next(weight for weight in plan.parameters.weights if weight.name.endswith("q_proj.weight"))
+    # 4,096 elements: half a byte each, 64 scales of a byte, their one scale, a table of 256 and an offset in float32, and one of 16
+    assert q.packing is not None
+    assert q.packing.bytes(4096) == 2048 + 64 + 4 + 1024 + 4 + 64
+
+
+@pytest.mark.parametrize(
+    ("message", "training"),
+    [
+        ("train: adapters requires adapters", {"train": "adapters"}),
+        ("adapters requires train: adapters, not everything", {"adapters": {"rank": 4}}),
+        ("missing required key 'rank'", {"train": "adapters", "adapters": {}}),
+        ("also_train requires adapters", {"also_train": "embedding"}),
+        ("also_train has 'norm'; only copies of embedding and head are modeled", {**ADAPTERS, "also_train": "norm"}),
+        ("base describes frozen weights, but everything trains", {"base": {"dtype": "bf16"}}),
+        ("packed weights cannot train, and base.format requires train: adapters", {"train": "head", "base": {"format": "nf4"}}),
+        ("base.double_quant requires base.format: nf4 or fp4, not none", {**ADAPTERS, "base": {"double_quant": True}}),
+        (
+            "dora beside packed weights is not modeled yet",
+            {"train": "adapters", "adapters": {"rank": 4, "type": "dora"}, "base": {"format": "nf4"}},
+        ),
+        ("frozen weights under implementation megatron are not modeled yet", {**ADAPTERS, "implementation": "megatron"}),
+        ("frozen weights with loss are not modeled yet", {**ADAPTERS, "loss": "linear_cross_entropy"}),
+        ("frozen weights with liger are not modeled yet", {**ADAPTERS, "liger": True}),
+        ("train has 'layers.4', but the layers are 0 to 3; write layers of 0-3", {"train": "layers.4"}),
+        ("train has 'layers.2-1', but the layers are 0 to 3", {"train": "layers.2-1"}),
+        ("adapters.layers has 'all', which is no layer", {"train": "adapters", "adapters": {"rank": 4, "layers": "all"}}),
+        ("training.train has 'experts', which is no part of this model", {"train": "experts"}),
+        ("adapters.targets has 'qkv', which is none of the linears", {"train": "adapters", "adapters": {"rank": 4, "targets": "qkv"}}),
+        (
+            "reentrant recomputation gives layers no gradients if their input needs none",
+            {"train": "layers.3", "recompute": "full", "reentrant": True},
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(message: str, training: dict[str, Any]) -> None:
+    refused(message, **training)
+
+
+def test_adapters_of_routed_experts_are_refused() -> None:
+    experts = {"experts": {"count": 4, "top_k": 2, "d_ff": 64}}
+    spec = {"name": "tuned", "model": {**LLAMA, **experts}, "training": {"implementation": "transformers", **ADAPTERS}}
+    with pytest.raises(planner.UnsupportedError, match="adapters of routed experts"):
+        planner.plan(planner.load(spec))
