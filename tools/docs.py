@@ -80,9 +80,9 @@ UNKNOWN = """\
 - The Triton kernels of liger-kernel, which write to tensors that its Python code allocates. That code of 0.8.5 was measured on fake tensors
   of a simulated A100 for 23 classes, with all switches and with each alone (`tools/measure_liger.py`): parameters, saved and allocated
   bytes, and FLOPs of PyTorch's operators are equal in 348 steps, peaks in 337; the largest difference of a peak is 1.2 %.
-- The kernels of mamba_ssm, causal_conv1d and fla-core with `mixer_kernels: fused`. Their Python was measured in this way for 11 classes
+- The kernels of mamba_ssm, causal_conv1d and fla-core with `mixer_kernels: fused`. Their Python was measured in this way for 12 classes
   (`tools/measure_mixers.py`), with allocations of two C++ extensions read from their source: parameters, saved and allocated bytes are
-  equal in 44 steps, and peaks within 0.7 %. FLOPs inside kernels are those of their products, read from the source.
+  equal in 48 steps, and peaks within 0.7 %. FLOPs inside kernels are those of their products, read from the source.
 - Other kernels, drivers and releases. `planner verify SPEC --all` measures your installed PyTorch.
 - Model quality."""
 

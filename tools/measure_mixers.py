@@ -40,7 +40,7 @@ VERSIONS = {"mamba_ssm": "2.3.2", "causal_conv1d": "1.6.1", "fla_core": "0.6.0"}
 TYPES: dict[str, dict[str, int]] = {
     "mamba": {}, "falcon_mamba": {}, "jamba": {}, "mamba2": {"state_size": 8, "chunk_size": 16},
     "falcon_h1": {"mamba_d_state": 8}, "granitemoehybrid": {"mamba_d_state": 8}, "nemotron_h": {"ssm_state_size": 8},
-    "qwen3_next": {}, "qwen3_5_text": {}, "olmo_hybrid": {}, "lfm2": {},
+    "qwen3_next": {}, "qwen3_5_text": {}, "olmo_hybrid": {}, "lfm2": {}, "kimi_linear": {},
 }  # fmt: skip
 NAMES = ("bf16", "bf16-autocast", "fp32", "bf16 full")
 FUNCTIONS = (
@@ -118,7 +118,8 @@ def simulated() -> Iterator[None]:
         with mock.patch("torch.cuda.is_available", return_value=True):  # on import, they ask for the device
             for module, function in FUNCTIONS:
                 without_gaps(getattr(importlib.import_module(module), function))
-            importlib.import_module("fla.ops.gated_delta_rule")
+            for name in ("gated_delta_rule", "kda"):
+                importlib.import_module(f"fla.ops.{name}")
         yield
 
 

@@ -16,13 +16,13 @@ from planner.trace.blocks import linear, norm
 from planner.trace.mixers.channel_delta_rule import channel_delta_rule
 from planner.trace.mixers.delta_rule import chunked_delta_rule
 from planner.trace.mixers.fused_delta import chunk_gated_delta_rule
-from planner.trace.mixers.operators import convolution, exp, scan, softplus
+from planner.trace.mixers.fused_kda import chunk_kda
+from planner.trace.mixers.operators import convolution, exp, softplus
 from planner.trace.nodes import Saved
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import exceeds_one
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
-from planner.trace.unsupported import UnsupportedError
 
 RMS = records.Norm("rmsnorm", bias=False)
 
@@ -102,8 +102,6 @@ def kimi_delta_attention(t: Tape, kind: records.KimiDeltaAttention, x: Tensor) -
     B, n, d = x.shape
     H, h = kind.n_heads, kind.head_dim
     plain = t.implementation.plain_mixers
-    if plain and t.fused_mixers:
-        raise UnsupportedError("mixer_kernels: fused is not modeled for kimi_delta_attention; choose plain")
     with t.at("self_attn", "ssm"):
         qkv = op.cat(t, *(linear(t, x, H * h, name, bias=False) for name in ("q_proj", "k_proj", "v_proj")))
         qkv = convolution(t, qkv, kind.d_conv, bias=False)
@@ -111,20 +109,19 @@ def kimi_delta_attention(t: Tape, kind: records.KimiDeltaAttention, x: Tensor) -
             decay = linear(t, linear(t, x, h, "f_a_proj", bias=False), H * h, "f_b_proj", bias=False)
             shift = t.weight("dt_bias", (H * h,), "dt_bias: heads · head_dim", dtype="float32" if plain else None)
             a = t.weight("A_log", (H,), "A_log: heads")
-            decay = channel_decay(t, decay, shift, a).view(B, n, H, h) if plain else decay
+            decay = channel_decay(t, decay, shift, a) if plain else decay
+            decay = decay.view(B, n, H, h)
         beta = linear(t, x, H, "b_proj", bias=False)
-        if plain:
-            beta = sigmoid(t, beta)
-            with t.inside_scan():
-                q, k, v = op.split(t, qkv, *[(B, n, H, h)] * 3)
+        beta = sigmoid(t, beta)
+        with t.inside_scan():
+            q, k, v = op.split(t, qkv, *[(B, n, H, h)] * 3)
+            if t.fused_mixers:
+                y = chunk_kda(t, q, k, v, decay, beta, () if plain else (shift, a))
+            else:
                 y = channel_delta_rule(t, q, k, v, decay, beta)
-            op.keep_alive(t, qkv, decay, beta)
+        op.keep_alive(t, qkv, decay, beta)
         gate = linear(t, linear(t, x, h, "g_a_proj", bias=False), H * h, "g_b_proj", bias=False).view(B, n, H, h)
-        if plain:
-            y = gated_norm_in_float32(t, y, gate)
-        else:
-            y = scan(t, "chunk_kda", [qkv, decay, beta, shift, a], (B, n, H, h))
-            y = op.multiply(t, norm(t, RMS, y, "o_norm"), sigmoid(t, gate))
+        y = gated_norm_in_float32(t, y, gate) if plain else op.multiply(t, norm(t, RMS, y, "o_norm"), sigmoid(t, gate))
         return linear(t, y.view(B, n, H * h), d, "o_proj", bias=False)
 
 
