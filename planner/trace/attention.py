@@ -84,7 +84,7 @@ def heads(
             joined = exceeds_one(K) if kind.qkv == "fused_per_head" else None
             part = norm(t, qk_norm, op.contiguous(t, part, joined), name)
         part = part.view(B, count, n, h)
-        if kind.qk_norm in {"none", "full_width"} or (kind.shared_kv and name == "k_norm") or t.modules.normalizes_rotated:
+        if kind.qk_norm in {"none", "full_width", "unweighted"} or (kind.shared_kv and name == "k_norm") or t.modules.normalizes_rotated:
             return part
         return norm(t, qk_norm, part, name, heads=count if kind.qk_norm == "per_head" else None)
 
@@ -135,8 +135,8 @@ def rescaled(
         q = op.cast(t, op.multiply(t, q, position_scale(t, q.shape[2], q.dtype if rotates else "float32")), q.dtype)
     if shared:
         q = op.cast(t, op.multiply(t, op.cast(t, q, "float32"), shared), q.dtype)
-    if t.modules.normalizes_rotated and rotates:
-        qk_norm = replace(qk_norm, weight=kind.qk_norm != "none")
+    if rotates and (t.modules.normalizes_rotated or kind.qk_norm == "unweighted"):
+        qk_norm = replace(qk_norm, weight=kind.qk_norm not in {"none", "unweighted"})
         q, k = norm(t, qk_norm, q, "q_norm"), norm(t, qk_norm, k, "k_norm")
     return q, k
 

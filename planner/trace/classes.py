@@ -296,7 +296,6 @@ CLASSES: dict[ModelType, ModelClass] = {
     "llama4_text": ModelClass(
         softmax_in_float32=False,
         complex_tables=True,
-        normalizes_rotated=True,
         query_scale="unrotated",
         runs_all_experts=True,
     ),

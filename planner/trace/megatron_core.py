@@ -27,8 +27,10 @@ from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
 
-WIDEST_HEAD = 256  # of both fused kernels
+WIDEST_HEAD = 256  # of both fused kernels; of cuDNN's before Hopper half of it
 ALIGNMENT = 8  # elements of their heads
+UNEQUAL = 128  # from this width on, cuDNN 9.11 and later have no backward pass on Hopper for values of another width than queries, but for
+OF_DEEPSEEK = (192, 128)  # these of queries and values
 
 
 def activation(t: Tape, name: Activation, x: Tensor) -> Tensor:
@@ -131,15 +133,20 @@ def kernel(t: Tape, q: Tensor, v: Tensor) -> str:
     """Return the kernel (get_attention_backend): flash, cudnn or math. Transformer Engine requires a GPU."""
     if t.device == "cpu":
         raise UnsupportedError("implementation megatron-core requires a GPU; choose device a100 or h100")
-    forced, width = t.training.attention_kernel, structure(q.shape[-1])
+    forced, width, values = t.training.attention_kernel, structure(q.shape[-1]), structure(v.shape[-1])
     if forced == "efficient":
         raise UnsupportedError("implementation megatron-core has no efficient attention kernel; choose flash, cudnn or math")
-    fused = q.dtype != "float32" and max(width, structure(v.shape[-1])) <= WIDEST_HEAD and width % ALIGNMENT == 0
-    if forced in {"flash", "cudnn"} and not fused:
+    fused = q.dtype != "float32" and max(width, values) <= WIDEST_HEAD and max(width, values) % ALIGNMENT == 0
+    hopper = t.training.device == "h100"
+    unequal = width != values and min(width, values) >= UNEQUAL and (width, values) != OF_DEEPSEEK
+    by_cudnn = fused and not unequal and width % ALIGNMENT == values % ALIGNMENT == 0 and (hopper or max(width, values) <= WIDEST_HEAD // 2)
+    if (forced == "flash" and not fused) or (forced == "cudnn" and not by_cudnn):
         raise UnsupportedError(f"the {forced} attention kernel does not support these inputs; choose math")
     if forced != "auto":
         return forced
-    return ("cudnn" if t.training.device == "h100" else "flash") if fused else "math"
+    if by_cudnn and hopper:
+        return "cudnn"
+    return "flash" if fused else "math"
 
 
 def unfused(t: Tape, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -188,11 +195,38 @@ def cross_entropy(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
     return made
 
 
+def fused_cross_entropy(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the cross entropy per token in float32 (CrossEntropyFunction of Transformer Engine 2.20, pytorch/triton/cross_entropy.py).
+
+    The forward pass computes the gradient of the logits in float32, which is all that it saves. Backward multiplies that in place, and
+    autograd casts it. Temporary: 12 bytes per token, and two numbers of tokens.
+    """
+    with t.at("", "inputs"):
+        labels = op.contiguous(t, targets, exceeds_one(targets.shape[0]))
+    with t.at("", "loss"):
+        made = t.tensor(targets.shape, "float32")
+    gradient = t.tensor(logits.shape, "float32", needs_grad=False)
+    saved, in_place = [Saved(gradient, "gradients of the logits")], gradient.bytes if logits.dtype == "float32" else 0
+    temporary = 12 * product(targets.shape) + 2 * 8
+    t.record(
+        "cross_entropy",
+        [logits, labels],
+        [made, gradient],
+        saved,
+        temporary=temporary,
+        backward_temporary=-in_place,
+        by=fused_cross_entropy,
+    )
+    op.keep_alive(t, logits, labels)
+    return made
+
+
 def mean_cross_entropy(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
     """Return the sum of the losses of tokens that the batch does not mask, divided by their number (loss_func)."""
     B = targets.shape[0]
     loss_mask, count = of_batch(t, "loss mask", targets.shape, "float32"), of_batch(t, "number of tokens", (), "int32")
-    losses = op.contiguous(t, cross_entropy(t, logits, targets), exceeds_one(B))
+    each = fused_cross_entropy if t.training.fused_cross_entropy else cross_entropy
+    losses = op.contiguous(t, each(t, logits, targets), exceeds_one(B))
     with t.at("", "loss"):
         (total,) = t.record("sum", [op.multiply(t, losses, loss_mask)], [t.tensor((), "float32")], by=mean_cross_entropy)
         return t.record("divide", [total, count], [t.tensor((), "float32")], by=mean_cross_entropy)[0]

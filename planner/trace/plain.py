@@ -25,7 +25,7 @@ def beyond_plain_modules(model: Model) -> tuple[str, ...]:
         "attention.window": any(kind.window is not None for kind in attentions),
         "attention.output_gate": any(kind.output_gate != "none" for kind in attentions),
         "attention.v_head_dim": any(kind.v_head_dim not in {None, kind.head_dim} for kind in attentions),
-        "attention.qk_norm: per_head": any(kind.qk_norm == "per_head" for kind in attentions),
+        **{f"attention.qk_norm: {norm}": any(kind.qk_norm == norm for kind in attentions) for norm in ("per_head", "unweighted")},
         **{f"attention.{name}": any(getattr(kind, name) for kind in attentions) for name in SWITCHES},
     }
     return tuple(name for name, present in parts.items() if present)

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from planner.capacity.figures import Plan
+from planner.trace.decoder import trace
+from planner.trace.nodes import operations
 from planner.trace.unsupported import UnsupportedError
 
 PlanModel = Callable[..., Plan]
@@ -99,6 +101,35 @@ def test_experts_save_the_tensors_of_grouped_kernels(plan_model: PlanModel) -> N
 
     assert without("moe") == outside
     assert without("moe_act") == outside + routed - 256 * 2 * 40  # the product, for which only the activation runs again
+
+
+def test_the_cross_entropy_of_transformer_engine_saves_the_gradient_of_the_logits(plan_model: PlanModel) -> None:
+    # Per token, both save 100 float32 numbers; the other one also an int64 target and whether it is in the vocabulary's part.
+    step: dict[str, Any] = {"batch_size": 2, "precision": "bf16-master", "implementation": "megatron-core"}
+    of_te, other = (plan_model(LLAMA | {"n_layers": 1}, **step, fused_cross_entropy=it).memory for it in (True, False))
+    assert other.activations_bytes - of_te.activations_bytes == TOKENS * (8 + 1)
+
+
+@pytest.mark.parametrize(
+    ("device", "queries", "values", "kernel"),
+    [
+        # Transformer Engine 2.20, common/fused_attn/fused_attn.cpp: on Hopper, cuDNN trains heads to 256, but not of different widths from
+        # 128 on, except DeepSeek's; on Ampere to 128. flash-attn pads values to the width of queries (utils.py, fa2_padded_head_dim).
+        ("h100", 256, 256, "cudnn"),
+        ("h100", 192, 128, "cudnn"),
+        ("h100", 256, 128, "flash"),
+        ("h100", 192, 64, "cudnn"),
+        ("a100", 192, 128, "flash"),
+    ],
+)
+def test_the_kernel_of_wide_heads(device: str, queries: int, values: int, kernel: str, plan_model: PlanModel) -> None:
+    latent = {"kv_rank": 32, "nope_dim": queries - 8, "rope_dim": 8, "v_dim": values}
+    model = {name: value for name, value in LLAMA.items() if name not in ("attention", "n_kv_heads")}
+    model |= {"mixer": "latent_attention", "latent_attention": latent}
+    step = {"batch_size": 2, "precision": "bf16-master", "implementation": "megatron-core", "device": device}
+    plan = plan_model(model | {"n_layers": 1}, **step)
+    names = {node.name for node, _ in operations(trace(plan.model, plan.training).nodes)}
+    assert names & {"cudnn_attention", "flash_attention"} == {f"{kernel}_attention"}
 
 
 def test_the_mask_of_the_data_loader_exists_in_the_forward_pass(plan_model: PlanModel) -> None:

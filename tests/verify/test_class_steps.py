@@ -27,6 +27,7 @@ REPEATED = [
 EVERY = 1 if ALL else 12
 # What the small models of the file lack, by class.
 BESIDES = {
+    "no norms of rotated queries and keys": {"model_type": "llama4_text", "use_qk_norm": False},
     "experts beside a feed-forward, and keys as values": {
         "model_type": "gemma4_text",
         "num_hidden_layers": 4,

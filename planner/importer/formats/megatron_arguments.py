@@ -15,7 +15,7 @@ IGNORED: Mapping[str, str] = {
         "account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split activation_offload_fraction align_grad_reduce "
         "align_param_gather apply_rope_fusion attention_softmax_in_fp32 batch_invariant_backend batch_invariant_mode bias_dropout_fusion "
         "bias_gelu_fusion bias_swiglu_fusion cache_mla_latents clone_scatter_output_in_embedding config_logger_dir cp_comm_type "
-        "cpu_offloading_retain_pinned_cpu_buffers create_all_gather_group cross_entropy_fusion_impl cross_entropy_loss_fusion "
+        "cpu_offloading_retain_pinned_cpu_buffers create_all_gather_group "
         "cuda_graph_impl cuda_graph_warmup_steps data_parallel_sharding_strategy dataloader_type ddp_average_in_collective "
         "ddp_bucket_size ddp_num_buckets ddp_pad_buckets_for_high_nccl_busbw ddp_param_name_patterns_for_fp32_local_accumulation "
         "ddp_reduce_scatter_with_fp32_accumulation decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers "

@@ -227,6 +227,9 @@ TRAINING: Settings = {
             "attention_kernel": code(_kernel, "attention_backend", "use_flash_attn"),
             "gradient_accumulation_fusion": _FUSES,
             "mask_in_data_loader": _MASKS,
+            "fused_cross_entropy": when(
+                flag("cross_entropy_loss_fusion"), choice("cross_entropy_fusion_impl", {"te": True, "native": None}, None), None
+            ),
         }.items()
     },
     "training._omitted": code(_omitted, *_LAYOUT, *_SWITCHES, *_UNPLANNED, "attention_backend", "use_flash_attn"),

@@ -235,7 +235,7 @@ ROWS: Mapping[str, Row] = {
     ),
     # experts and a shared one in every n-th layer, dense layers of another width, windows that do not slide
     "llama4_text": decoder(
-        131072, BIAS, where(SOME_DENSE, GATED),
+        131072, BIAS, where(SOME_DENSE, GATED), qk_norm("use_qk_norm", "unweighted", True),
         experts(number="num_local_experts", **AS_WIDE, normalize=False, scoring="sigmoid", **COMPUTE, shared=shared(same("experts.d_ff"))),
         {"d_ff": when(SOME_DENSE, size("intermediate_size_mlp", 16384))},
         {"_sparse": per_layer(_llama4_sparse, layer_numbers("moe_layers", None), size("interleave_moe_layer_step", 1))},
@@ -243,10 +243,7 @@ ROWS: Mapping[str, Row] = {
         {"_kinds": each("layer_types", (CHUNKED, FULL), marked(_ROTATED, FULL, CHUNKED))},
         {"layers.windows": by_kind({CHUNKED: {"attention": {"window": window(8192, "attention_chunk_size"), "chunked": True}}})}, width=128,
         own_kv_heads=True,
-        ignored={SCALES: "attn_temperature_tuning floor_scale attn_scale", RUNS: "for_llm_compressor", UNREAD: "use_qk_norm"},
-        notes=(
-            "the norms of queries and keys, which have no weights, count under implementation transformers only, whatever use_qk_norm is",
-        ),
+        ignored={SCALES: "attn_temperature_tuning floor_scale attn_scale", RUNS: "for_llm_compressor"},
     ),
     # Qwen 3 with experts, windows by layer
     "mellum": decoder(

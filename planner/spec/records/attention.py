@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from planner.spec.key import group, key, of_layer, record
 
-QkNorm = Literal["none", "head_dim", "per_head", "full_width"]
+QkNorm = Literal["none", "head_dim", "per_head", "full_width", "unweighted"]
 QkvProjection = Literal["fused", "fused_per_head", "separate"]
 OutputGate = Literal["none", "element", "head"]
 
@@ -29,7 +29,8 @@ class Attention:
     v_bias: bool = key("Bias of the value projection.", path="bias.v", default=True)
     o_bias: bool = key("Bias of the output projection.", path="bias.o", default=True)
     qk_norm: QkNorm = key("Norm of queries and keys: over the channels of each head, with one weight of head_dim for all heads (head_dim) "
-        "or one per head (per_head); or over all heads at once (full_width).", default="none", aliases="use_qk_norm qk_layernorm norm_qk",
+        "or one per head (per_head); over all heads at once (full_width); or over a head's channels after rotation, without a weight, in "
+        "layers that rotate (unweighted).", default="none", aliases="use_qk_norm qk_layernorm norm_qk",
         values={"head_dim": "true yes on head", "full_width": "full all", "none": "false no off"})
     qkv: QkvProjection = key("Layout of the query, key and value projections: one matrix [q; k; v] (fused), one matrix with q, k and v of "
         "each head in turn, as in GPT-NeoX (fused_per_head), or three matrices (separate).", default="fused",

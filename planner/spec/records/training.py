@@ -156,6 +156,8 @@ class Training:
         only=_CORE, quiet=True)
     mask_in_data_loader: bool = key("The data loader makes an attention mask [B, 1, n, n], one byte per element, which attention does not "
         "need.", default=True, only=_CORE, quiet=True, aliases="create_attention_mask_in_dataloader")
+    fused_cross_entropy: bool = key("Cross entropy of Transformer Engine, whose forward pass computes the gradient of the logits in "
+        "float32: cross_entropy_loss_fusion with cross_entropy_fusion_impl: te.", default=False, only=f"{_CORE}; loss: default", quiet=True)
     mixer_kernels: MixerKernels = key("Kernels of mixers other than attention. plain: PyTorch's operators, which transformers runs without "
         "further packages; fused: those of mamba_ssm, causal_conv1d and flash-linear-attention, which it runs where they are installed. "
         "Other implementations always run the latter.", default="plain", only="implementation: transformers or transformers-eager",
