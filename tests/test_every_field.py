@@ -21,6 +21,7 @@ LAYER = "model.runs.Run.layers.Layer"
 # These change no metric.
 WITHOUT_FIGURE: Mapping[str, str] = {
     "model.positions.rotary_dim": "rope belongs to layers; the embedding adds learned and sinusoidal positions only",
+    "model.vocab_multiple": "only tensor-parallel devices of Megatron-Core round up to it once more",
     f"{LAYER}.positions.offset": "the table of learned positions belongs to the model",
 }
 

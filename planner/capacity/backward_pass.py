@@ -67,7 +67,7 @@ class BackwardPass(Visitor):
     def run(self, nodes: Sequence[Node], saved: Mapping[Storage, Size], output: Tensor | None = None) -> None:
         """Run the whole pass, from the gradient of the loss, which stays allocated throughout.
 
-        ``output`` is that of a pipeline's stage without the loss, whose gradient arrives in a buffer.
+        ``output`` is that of a pipeline's stage without the loss. Its gradient arrives in a buffer if the stage holds the output, too.
         """
         for operation, _ in operations(nodes):
             for tensor in dict.fromkeys(operation.inputs):
@@ -75,7 +75,7 @@ class BackwardPass(Visitor):
                     self.readers[tensor.origin] = self.readers.get(tensor.origin, 0) + 1
         made = allocated(nodes)
         start = output or _result(nodes)
-        seed = self.gradients[start.origin] = _Gradient(0) if output else self.new(start)
+        seed = self.gradients[start.origin] = _Gradient(0) if output and output.storage.throughout else self.new(start)
         seed.references += 1
         with self.within(_reference_counts(nodes), {storage: times for storage, times in saved.items() if storage in made}):
             self.go(reversed(nodes))

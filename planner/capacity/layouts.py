@@ -1,16 +1,17 @@
-"""The layouts of several devices that are modeled, in PyTorch's own parallelism; all others are refused by name."""
+"""The layouts of several devices that are modeled, of PyTorch's own parallelism and of Megatron-Core; others are refused by name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 
+from planner.capacity import megatron_refusals
+from planner.capacity.differing import differing
 from planner.capacity.figures import Fleet, Memory, RankPeak, Weight
 from planner.capacity.optimizers import MOMENTS
 from planner.capacity.shares import Share
 from planner.capacity.update import in_lists, of_weight
 from planner.spec.precision import RECIPES
-from planner.spec.records import Attention, FeedForward, Layer, Layout, Model, Training
+from planner.spec.records import Layout, Model, Training
 from planner.trace.classes import ModelClass, class_of
 from planner.trace.sizes import Size
 from planner.trace.unsupported import UnsupportedError
@@ -28,12 +29,13 @@ def refuse_unmodeled(model: Model, training: Training) -> None:
     """Raise UnsupportedError for a layout, or a setting beside it, that is not modeled."""
     layout = training.layout
     if layout and layout.cluster.devices > 1:
-        for what in _unmodeled(model, training, layout):
+        by_megatron = training.implementation == "megatron-core"
+        for what in (megatron_refusals.unmodeled if by_megatron else _unmodeled)(model, training, layout):
             raise UnsupportedError(f"{what} is not modeled yet")
 
 
 def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str]:
-    """Yield the settings that are not modeled with several devices."""
+    """Yield the settings that are not modeled with several devices of PyTorch's parallelism."""
     degrees = ("context_parallel", "expert_parallel")
     yield from (f"layout.{degree} above 1" for degree in degrees if getattr(layout, degree) > 1)
     kind, kernel, master = layout.data_parallel, training.optimizer_kernel, RECIPES[training.precision].master
@@ -44,13 +46,13 @@ def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str
         "training.liger with several devices": training.liger is not None,
         f"layout.offload {layout.offload} with data_parallel {kind}": layout.offload != "none"
         and (layout.offload == "optimizer" or kind != "fsdp" or layout.pipeline_parallel * layout.tensor_parallel > 1),
-        f"implementation {training.implementation} with several devices": training.implementation in ("megatron", "megatron-core"),
+        f"implementation {training.implementation} with several devices": training.implementation == "megatron",
         "model.prediction with several devices": model.prediction,
         f"precision {training.precision} with data_parallel {kind}": master and kind not in ("fsdp", "hsdp"),
         f"optimizer {training.optimizer} with optimizer_kernel {kernel} and shared weights or state": updates_parts,
     }
     yield from (what for what, is_set in found.items() if is_set)
-    yield from (f"training.{name} with several devices" for name in _others(training, _OF_TRAINING))
+    yield from (f"training.{name} with several devices" for name in differing(training, _OF_TRAINING))
     divides = next((degree for degree in ("tensor_parallel", "pipeline_parallel") if getattr(layout, degree) > 1), None)
     if divides:
         yield from (f"{what} with {divides}" for what in (*_undivided(model), *_undivided_training(model, training, layout)))
@@ -67,8 +69,8 @@ def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str
 
 # What the models of DTensor's measured plans differ in: plain GPT-2 and Llama.
 _OF_MODEL = (
-    "vocab_size", "padded_vocab_size", "context_length", "d_model", "n_layers", "runs", "positions", "norm", "final_norm", "tied_head",
-    "model_type",
+    "vocab_size", "padded_vocab_size", "vocab_multiple", "context_length", "d_model", "n_layers", "runs", "positions", "norm", "final_norm",
+    "tied_head", "model_type",
 )  # fmt: skip
 _OF_TRAINING = (
     "batch_size", "sequence_length", "gradient_accumulation", "tokens", "precision", "gradient_dtype", "optimizer", "amsgrad", "dropout",
@@ -82,20 +84,15 @@ _OF_FEED_FORWARD = ("d_ff", "gated", "activation", "gate_bias", "up_bias", "down
 
 def _undivided(model: Model) -> Iterator[str]:
     """Yield the settings of the model that are not modeled with tensor parallelism."""
-    yield from _others(model, _OF_MODEL)
+    yield from differing(model, _OF_MODEL)
     yield from ["head.tied"] if model.tied_head else []
     for layer in (layer for run in model.runs for layer in run.layers):
-        yield from _others(layer, _OF_LAYER)
+        yield from differing(layer, _OF_LAYER)
         kind, feed = layer.attention, layer.feed_forward
-        yield from _others(kind, _OF_ATTENTION) if kind else ["a layer without attention"]
-        yield from _others(feed, _OF_FEED_FORWARD) if feed else ["a layer without feed_forward"]
+        yield from differing(kind, _OF_ATTENTION) if kind else ["a layer without attention"]
+        yield from differing(feed, _OF_FEED_FORWARD) if feed else ["a layer without feed_forward"]
         yield from ["qkv fused_per_head"] if kind and kind.qkv == "fused_per_head" else []
         yield from [] if layer.positions.type in ("learned", "rope", "none") else [f"positions {layer.positions.type}"]
-
-
-def _others(record: Model | Layer | Attention | FeedForward | Training, known: Sequence[str]) -> Iterator[str]:
-    """Yield the settings of a record that differ from their defaults, except known ones."""
-    return (one.name for one in fields(record) if one.name not in known and getattr(record, one.name) != one.default)
 
 
 def _undivided_training(model: Model, training: Training, layout: Layout) -> Iterator[str]:

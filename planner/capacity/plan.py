@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import log
 from typing import TypeAlias, cast
 
+from planner.capacity import megatron_layout
 from planner.capacity.activations import OWN_LINES, SavedEntry, host_bytes, saved_for_backward
 from planner.capacity.figures import COMPONENTS, Memory, Plan, Prediction, SavedStorage, ShapeLine
 from planner.capacity.flops import flops
@@ -99,7 +100,7 @@ def of_devices(model: Model, training: Training, layout: Layout, devices: Iterab
 def _rank(forward: Trace, training: Training) -> Rank:
     weights = parameters(forward).weights
     refuse_mixed(weights, training)
-    held = share(forward, weights, training)
+    held = (megatron_layout.share if training.implementation == "megatron-core" else share)(forward, weights, training)
     return forward, held, memory(forward, held, training)
 
 

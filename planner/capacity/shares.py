@@ -21,7 +21,7 @@ from planner.capacity.timeline import Change, Changes
 from planner.capacity.traffic import traffic
 from planner.spec.precision import separate_gradients
 from planner.spec.records import Layout, Training
-from planner.trace.decoder import Trace
+from planner.trace.decoder import Piped, Trace
 from planner.trace.nodes import operations
 from planner.trace.sizes import Size, maximum, product, structure
 
@@ -99,13 +99,18 @@ def _piped(forward: Trace, share: Share, training: Training) -> Share:
     """Return the share of a device of a pipeline, which receives every microbatch in buffers of its own. No gradients exist before."""
     layout, microbatches, pipes = training.layout, training.gradient_accumulation, [part.piped for part in forward.parts if part.piped]
     assert layout is not None  # noqa: S101 - a stage has one
-    device = pipes[0].stage.number
-    found = events(layout, device, microbatches) or moments(order(layout, structure(device), microbatches), len(pipes))
-    flying, buffers = sum(in_flight(found)), sum(pipe.stage.buffers(microbatches, pipe.passed) for pipe in pipes)
+    found, which = schedule(pipes, layout, microbatches)
+    buffers = sum(pipe.stage.buffers(microbatches, pipe.passed) for pipe in pipes)
     listed = (*share.buffers, ("buffers that receive microbatches and gradients", buffers))
-    stages = ", ".join(str(pipe.stage.number) for pipe in pipes)
-    which = f"stage{'s' * (len(pipes) > 1)} {stages} of {pipes[0].stage.of}, with {flying} microbatch{'es' * (flying > 1)} in flight"
     return replace(share, held=buffers, preallocated=False, buffers=listed, which=which, moments=found)
+
+
+def schedule(pipes: Sequence[Piped], layout: Layout, microbatches: Size) -> tuple[Sequence[Moment], str]:
+    """Return the moments of a device with these stages, and its description."""
+    device = pipes[0].stage.number
+    found = events(layout, device, microbatches) or moments(order(layout, structure(device), structure(microbatches)), len(pipes))
+    flying, stages = sum(in_flight(found)), ", ".join(str(pipe.stage.number) for pipe in pipes)
+    return found, f"stage{'s' * (len(pipes) > 1)} {stages} of {pipes[0].stage.of}, with {flying} microbatch{'es' * (flying > 1)} in flight"
 
 
 def _sums(forward: Trace) -> Size:

@@ -77,14 +77,14 @@ def step(forward: Trace, share: Share, training: Training) -> Step:
 
 def _of_stages(forward: Trace, share: Share, training: Training, walk: Callable[..., MemoryTimeline]) -> MemoryTimeline:
     """Return the timeline of the step of a pipeline's device."""
-    whole, each, layout = share.gathered, ElementBytes.by_recipe(training).gradient, training.layout
+    whole, each, layout, held = share.gathered, ElementBytes.by_recipe(training).gradient, training.layout, share.preallocated
 
     def passes(part: Trace, piped: Piped) -> pipeline.Passes:
         first, again = (
-            walk(part.nodes, preallocated=exist and (whole is None or whole.adds_in_place), output=piped.output, **changes)
+            walk(part.nodes, preallocated=held or (exist and (whole is None or whole.adds_in_place)), output=piped.output, **changes)
             for exist, changes in ((False, {"changes": whole.first} if whole else {}), (True, {}))
         )
-        gradients = each * sum(stored.gradient * stored.copies for stored in part.parameters)
+        gradients = 0 if held else each * sum(stored.gradient * stored.copies for stored in part.parameters)
         holds = layout is None or layout.schedule != "interleaved"  # its runtime does not
         sent = piped.passed if holds and not piped.stage.first else 0
         return pipeline.Passes(first, again, gradients, pipeline.LOSS * piped.stage.last, sent)

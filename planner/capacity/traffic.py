@@ -18,7 +18,8 @@ def traffic(nodes: Iterable[Node], training: Training) -> tuple[Traffic[Size], .
     tensor, stage = (layout.tensor_parallel, layout.cluster.devices // layout.pipeline_parallel) if layout else (1, 1)
     each, once = _sent(nodes, ("forward", "backward")), _sent(nodes, ("step",))
     passes, of = training.gradient_accumulation, ElementBytes.by_recipe(training)
-    wider = of.gradient // of.weight if of.master and passes > 1 else 1  # passes add up in the dtype of reduction
+    adds = passes > 1 or training.implementation == "megatron-core"  # passes add up in the dtype of reduction
+    wider = of.gradient // of.weight if of.master and adds else 1
     total = {name: each.get(name, 0) * passes + once.get(name, 0) * wider for name in (*each, *once)}
     return tuple(Traffic(name, size, 2 * stage if name in ("send", "receive") else tensor) for name, size in total.items())
 

@@ -154,10 +154,11 @@ def _shared(layout: Settings, settings: Settings, document: Document) -> Mapping
             others = prod(layout.size(other) for other in MODEL_DEGREES if other != key)
             among = f"devices {count} / {others} =" if others > 1 else "devices"
             found[key] |= {among: count // others} if layout.size(key) > 1 and count % others == 0 else {}
-    found["tensor_parallel"]["padded vocab_size"] = _padded_vocabulary(document)
+    if not by_megatron(settings):  # which pads the vocabulary until it divides
+        found["tensor_parallel"]["padded vocab_size"] = _padded_vocabulary(document)
     for each in (layer for group in document.groups for layer in group.layers):
         with suppress(Unresolved):
-            found["tensor_parallel"] |= _of_layer(each)
+            found["tensor_parallel"] |= _of_layer(each, layout.size("tensor_parallel") if by_megatron(settings) else 1)
             found["expert_parallel"] |= {"experts.count": each.size("experts.count")} if each.on("experts") else {}
     layers, stages = n_layers(document), layout.size("pipeline_parallel")
     found["pipeline_parallel"]["n_layers"] = layers
@@ -175,15 +176,22 @@ def _padded_vocabulary(document: Document) -> int:
     return -(-V // multiple) * multiple
 
 
-def _of_layer(layer: Settings) -> Mapping[str, int]:
-    heads = {"n_heads": layer.size("n_heads"), "n_kv_heads": n_kv_heads(layer)} if "attention" in names(layer) else {}
+def _of_layer(layer: Settings, replicas: int) -> Mapping[str, int]:
+    """Return what tensor-parallel devices divide. Up to ``replicas`` of them can have the same KV heads."""
+    keys = n_kv_heads(layer) if "attention" in names(layer) else 0
+    heads = {"n_heads": layer.size("n_heads"), "n_kv_heads": replicas if replicas % keys == 0 else keys} if keys else {}
     return heads | ({"d_ff": d_ff(layer)} if has_feed_forward(layer) else {})
 
 
-def sharing(layout: Settings, _: Settings, document: Document) -> Problems:
+def by_megatron(settings: Settings) -> bool:
+    """Return whether Megatron-Core divides the model, not PyTorch."""
+    return bool(settings.get("implementation") == "megatron-core")
+
+
+def sharing(layout: Settings, settings: Settings, document: Document) -> Problems:
     """Find a single device that would share with others, and groups of hsdp that do not divide the devices."""
     kind, degree = layout.get("data_parallel"), data_degree(document.cluster, layout)
-    if kind != "ddp" and degree == 1:
+    if kind != "ddp" and degree == 1 and not by_megatron(settings):
         message = f"data_parallel {kind} requires several data-parallel devices, and there is 1"
         yield layout.problem("data_parallel", "data-parallel", message, "remove it, or lower the other degrees")
     shard = layout.size("shard_degree")
@@ -210,7 +218,7 @@ def schedule(layout: Settings, settings: Settings, document: Document) -> Proble
     if stages == 1:
         return
     passes = gradient_accumulation(settings, data_degree(document.cluster, layout))
-    if kind in ("1f1b", "zero_bubble") and passes < stages:
+    if kind in ("1f1b", "zero_bubble") and passes < stages and not by_megatron(settings):
         message = f"schedule {kind} requires at least {stages} microbatches (pipeline_parallel), and there are {passes}"
         yield layout.problem("pipeline_parallel", "microbatches", message, f"write gradient_accumulation: {stages} or more")
     if kind == "interleaved" and passes % stages:

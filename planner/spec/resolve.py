@@ -121,6 +121,7 @@ def model(document: Document) -> Model:
         Model,
         settings,
         padded_vocab_size=-(-V // multiple) * multiple,
+        vocab_multiple=multiple,
         n_layers=n_layers(document),
         runs=tuple(Run(group.count, tuple(layer(document, settings) for settings in group.layers)) for group in document.groups),
         positions=_embedded_positions(settings),

@@ -12,13 +12,13 @@ from planner.spec.records import Attention, Layer, Norm
 from planner.trace import primitives as op
 from planner.trace import pytorch
 from planner.trace.blocks import linear, norm
-from planner.trace.collectives import enter, leave
+from planner.trace.collectives import enter, gather_heads, leave
 from planner.trace.implementation import Scores
 from planner.trace.mixers.operators import softplus
 from planner.trace.nodes import Saved
 from planner.trace.positions import PositionTables, position_scale
 from planner.trace.routing import sigmoid
-from planner.trace.sizes import Size, exceeds_one
+from planner.trace.sizes import Size, exceeds_one, structure
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
@@ -144,6 +144,8 @@ def rescaled(
 def projections(t: Tape, kind: Attention, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return queries [B, n, H·h], keys [B, n, K·h] and values [B, n, K·v]: of separate projections, or views of a fused one.
 
+    Devices with the same KV head have a part of its projection each, whose results they gather.
+
     With ``fused_per_head``, each KV head's queries, key and value are adjacent, and the queries are copied. If an earlier layer provides
     keys and values, views of the queries are placeholders for them.
     """
@@ -156,7 +158,9 @@ def projections(t: Tape, kind: Attention, x: Tensor) -> tuple[Tensor, Tensor, Te
             return q, q.view(B, n, K * h), q.view(B, n, values)
         k = linear(t, x, K * h, "k_proj", bias=kind.k_bias)
         return q, k, k if kind.keys_as_values else linear(t, x, values, "v_proj", bias=kind.v_bias)
-    qkv = linear(t, x, (H + K) * h + values, "qkv_proj", bias=kind.q_bias)
+    shared, replicas = K * h + values, structure(kind.kv_replicas)
+    of_device = H * h + (shared // replicas if replicas > 1 else shared)
+    qkv = gather_heads(t, linear(t, x, of_device, "qkv_proj", bias=kind.q_bias), replicas)
     q, k, v = op.split(t, qkv, (B, n, H * h), (B, n, K * h), (B, n, values))
     if kind.qkv == "fused_per_head":
         q.interleaved = k.interleaved = v.interleaved = True

@@ -26,6 +26,8 @@ def enter(t: Tape, x: Tensor, readers: int = 1) -> Tensor:
     """
     if not t.tensor_parallel:
         return x
+    if t.implementation.enter:
+        return t.implementation.enter(t, x)
     if not t.sequence_parallel:
         t.record("all-reduce", [], [], sends=[Sent("all-reduce", x.bytes, "backward")] * readers, by=enter)
         return x
@@ -38,12 +40,26 @@ def leave(t: Tape, x: Tensor) -> Tensor:
     """Leave a tensor-parallel stretch: sum x over devices, with sequence parallelism scattered along the sequence."""
     if not t.tensor_parallel:
         return x
+    if t.implementation.leave:
+        return t.implementation.leave(t, x)
     if not t.sequence_parallel:
         t.record("all-reduce", [], [], sends=[Sent("all-reduce", x.bytes, "forward")], by=leave)
         return x
     made = t.tensor((x.shape[0], x.shape[1] // t.degree, *x.shape[2:]), x.dtype)
     sends = [Sent("reduce-scatter", x.bytes, "forward"), Sent("all-gather", x.bytes, "backward")]
     return t.record("reduce-scatter", [x], [made], temporary=x.bytes, backward_temporary=x.bytes, sends=sends, by=leave)[0]
+
+
+def gather_heads(t: Tape, x: Tensor, replicas: int) -> Tensor:
+    """Gather the parts [B, n, c / tp] of queries, keys and values of all heads, if several devices have the same KV heads.
+
+    Megatron-Core (core/transformer/attention.py, SelfAttention.get_query_key_value_tensors): gathering along the last dimension copies.
+    """
+    if replicas == 1:
+        return x
+    made = t.tensor((*x.shape[:-1], x.shape[-1] * t.degree), x.dtype)
+    sends = [Sent("all-gather", made.bytes, "forward"), Sent("reduce-scatter", made.bytes, "backward")]
+    return t.record("all-gather", [x], [made], temporary=made.bytes, backward_temporary=made.bytes, sends=sends, by=gather_heads)[0]
 
 
 def partial_gradient(t: Tape, *weights: Tensor | None) -> None:
@@ -55,7 +71,7 @@ def partial_gradient(t: Tape, *weights: Tensor | None) -> None:
 
 def whole_table(t: Tape, table: Tensor) -> Tensor:
     """Return a part [V / tp, d] of the token embedding as the lookup sees it: its gradient is made for the whole table [V, d]."""
-    return table.view(table.shape[0] * t.degree, table.shape[1]) if t.tensor_parallel else table
+    return table if t.vocabulary_parallel or not t.tensor_parallel else table.view(table.shape[0] * t.degree, table.shape[1])
 
 
 def gather_vocabulary(t: Tape, logits: Tensor) -> Tensor:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from math import lcm
+from typing import cast
 
-from planner.spec.records import Layer, Model, PerLayerEmbedding, Run, Training
+from planner.spec.records import Attention, Layer, Model, PerLayerEmbedding, Run, Training
 from planner.trace import alternating, blocks, trained
 from planner.trace import primitives as op
 from planner.trace.adapters import check_tuned, requiring_gradient, trained_copy
@@ -20,7 +21,7 @@ from planner.trace.positions import PositionTables
 from planner.trace.prediction import predict
 from planner.trace.prompts import embedded, learned_bias, without_prompts
 from planner.trace.prompts import prompts as prompts_of
-from planner.trace.sizes import Size, product, structure
+from planner.trace.sizes import Size, maximum, product, structure
 from planner.trace.stages import Stage, received, sent
 from planner.trace.tape import Buffer, Parameter, Shape, Tape
 from planner.trace.tensor import Tensor
@@ -144,8 +145,11 @@ def _layers(t: Tape, runs: tuple[Run, ...], positions: PositionTables, x: Tensor
 def _trace_of_stage(t: Tape, model: Model, stage: Stage) -> Trace:
     """Trace a stage: plain layers, with the embedding before the first ones, with final norm, head and loss after the last ones."""
     B, n = t.training.batch_size, t.training.sequence_length
+    t.ends = stage.first, stage.last
     with t.at("", "inputs"):
         ids, targets = (t.tensor((B, n), "int64", needs_grad=False) for _ in range(2))
+        if t.megatron and any(t.ends):  # which loads each microbatch when it runs
+            t.record("batch", [], [one for one, is_read in zip((ids, targets), t.ends, strict=True) if is_read], by=_trace_of_stage)
     with t.at("model"):
         t.boundary(WHOLE, starts=True)
         if stage.first:
@@ -165,7 +169,7 @@ def _trace_of_stage(t: Tape, model: Model, stage: Stage) -> Trace:
         _score(t, None, head, None, x, targets)
     else:
         sent(t, x)
-    inputs = t.training.gradient_accumulation * (ids.bytes + targets.bytes)
+    inputs = 0 if t.megatron else t.training.gradient_accumulation * (ids.bytes + targets.bytes)
     piped = Piped(stage, size, None if stage.last else x)
     return _recorded(t, inputs, piped)
 
@@ -196,8 +200,11 @@ def of_device(t: Tape, run: Run) -> Run:
 
     def part(layer: Layer) -> Layer:
         kind, feed = layer.attention, layer.feed_forward
-        mine = kind and replace(kind, n_heads=t.part(kind.n_heads), n_kv_heads=t.part(kind.n_kv_heads))
-        return replace(layer, attention=mine, feed_forward=feed and replace(feed, d_ff=t.part(feed.d_ff)))
+        return replace(layer, attention=kind and of_heads(kind), feed_forward=feed and replace(feed, d_ff=t.part(feed.d_ff)))
+
+    def of_heads(kind: Attention) -> Attention:
+        replicas = cast("int", maximum(1, t.degree // kind.n_kv_heads))
+        return replace(kind, n_heads=t.part(kind.n_heads), n_kv_heads=t.part(kind.n_kv_heads * replicas), kv_replicas=replicas)
 
     return replace(run, layers=tuple(part(layer) for layer in run.layers)) if t.tensor_parallel else run
 
@@ -212,10 +219,10 @@ def token_rows(t: Tape, width: Size | None, why: str, *, more: Size = 0, looked_
 
     With tensor parallelism, it is a device's part. The gradient of a table that is ``looked_up`` is whole.
     """
-    V, padded = t.model.vocab_size, t.part(t.model.padded_vocab_size)
+    V, padded = t.model.vocab_size, t.vocabulary
     shape, a_row = ((padded,), 1) if width is None else ((padded + more, width), width)
     padding = 0 if t.tensor_parallel else (padded - V) * a_row  # whose device has it is not counted
-    gradient = (t.model.padded_vocab_size + more) * a_row if looked_up else None
+    gradient = (t.model.padded_vocab_size + more) * a_row if looked_up and not t.vocabulary_parallel else None
     return t.weight("bias" if width is None else "weight", shape, why, padding=padding, gradient=gradient)
 
 

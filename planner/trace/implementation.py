@@ -66,6 +66,9 @@ class Implementation:
     default_loss: Callable[[Tape, Tensor, Tensor], Tensor]
     # What differs from Llama's modules, apart from what a spec states; the implementations of transformers know it by class.
     modules: ModelClass = AS_LLAMA
+    # Enter and leave a stretch of tensor-parallel matrices, on parts of the vocabulary up to the loss. None: as PyTorch's DTensor does.
+    enter: Callable[[Tape, Tensor], Tensor] | None = None
+    leave: Callable[[Tape, Tensor], Tensor] | None = None
     # Whether one projection returns queries, keys and values of each KV head side by side, whatever the checkpoint stores.
     fuses_qkv: bool = False
     # Apply the LM head to the last hidden states and return the mean cross entropy, in place of the default loss. None: there are logits.

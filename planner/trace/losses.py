@@ -20,7 +20,7 @@ def finished(t: Tape, computed: Tensor, *output: Tensor) -> Tensor:
     Programs divide that of one of several accumulated passes by their number, while the model's output (the logits) exists.
     """
     made = computed
-    if t.piped:  # the schedule divides the gradients instead; a stage holds its output
+    if t.piped and not t.megatron:  # the schedule divides the gradients instead; a stage holds its output
         for tensor in output:
             op.keep_alive_until_step_end(tensor)
     elif t.training.gradient_accumulation > 1:

@@ -19,8 +19,9 @@ from planner.trace import primitives as op
 from planner.trace.classes import ModelClass
 from planner.trace.implementation import Scores
 from planner.trace.megatron_experts import experts
-from planner.trace.megatron_linear import linear, norm
-from planner.trace.nodes import Operation, Saved
+from planner.trace.megatron_linear import enter, linear, norm
+from planner.trace.megatron_parallel import leave
+from planner.trace.nodes import Operation, Saved, Sent
 from planner.trace.pytorch import PYTORCH
 from planner.trace.sizes import Size, exceeds_one, product, structure
 from planner.trace.tape import Tape
@@ -54,7 +55,7 @@ def positions(t: Tape, n: Size) -> Tensor:
 
 def mask(t: Tape, B: Size, n: Size, _window: Size | None) -> Tensor | None:
     """Return the Boolean mask [B, 1, n, n] of the batch, which every layer gets, if the data loader makes it."""
-    return of_batch(t, "attention mask", (B, 1, n, n), "bool") if t.training.mask_in_data_loader else None
+    return of_batch(t, "attention mask", (B, 1, n, n), "bool") if t.training.mask_in_data_loader and any(t.ends) else None
 
 
 def of_batch(t: Tape, name: str, shape: tuple[Size, ...], dtype: Dtype) -> Tensor:
@@ -72,7 +73,8 @@ def rotary_tables(t: Tape, n: Size, rotary_dim: Size) -> tuple[Tensor, Tensor]:
     """Return the angles of n positions, twice. They are cached, as are the frequencies."""
     t.buffer("inv_freq", (rotary_dim // 2,), "float32")
     t.buffer("rotary_pos_emb", (n, rotary_dim), "float32")
-    of_batch(t, "position ids", (t.training.batch_size, n), "int64")
+    if t.ends[0]:
+        of_batch(t, "position ids", (t.training.batch_size, n), "int64")
     table = op.constant(t, (n, rotary_dim), "float32")
     return table, table
 
@@ -190,7 +192,28 @@ def cross_entropy(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
     probabilities = t.tensor(logits.shape, "float32", needs_grad=False)
     outputs = [made, probabilities, masked, found]
     saved = [Saved(probabilities, "probabilities"), Saved(masked, "targets"), Saved(found, "mask of targets")]
-    t.record("cross_entropy", [logits, labels], outputs, saved, temporary=16 * tokens, by=cross_entropy)
+    sends = [Sent("all-reduce", made.bytes, "forward")] * 3 * t.tensor_parallel  # the largest logit, that of the target, the sum
+    t.record("cross_entropy", [logits, labels], outputs, saved, temporary=16 * tokens, by=cross_entropy, sends=sends)
+    op.keep_alive(t, logits, labels)
+    return made
+
+
+def cross_entropy_in_place(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the cross entropy per token in float32 of Transformer Engine 2.11: its kernel leaves the gradient in the logits.
+
+    Saves these. Temporary are three numbers per token, of each tensor-parallel device too: largest logit, sum, logit of the target.
+    """
+    numbers = 12 * product(targets.shape)
+    with t.at("", "inputs"):
+        labels = op.contiguous(t, targets, exceeds_one(targets.shape[0]))
+    with t.at("", "loss"):
+        made = t.tensor(targets.shape, "float32")
+    gathered = numbers * t.degree if t.tensor_parallel else 0
+    sends = [Sent("all-gather", gathered, "forward")] * t.tensor_parallel
+    t.record(
+        "cross_entropy", [logits, labels], [made], [Saved(logits, "gradient of the logits")], temporary=numbers + gathered,
+        backward_temporary=-logits.bytes, sends=sends, by=cross_entropy_in_place,
+    )  # fmt: skip
     op.keep_alive(t, logits, labels)
     return made
 
@@ -225,8 +248,8 @@ def mean_cross_entropy(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
     """Return the sum of the losses of tokens that the batch does not mask, divided by their number (loss_func)."""
     B = targets.shape[0]
     loss_mask, count = of_batch(t, "loss mask", targets.shape, "float32"), of_batch(t, "number of tokens", (), "int32")
-    each = fused_cross_entropy if t.training.fused_cross_entropy else cross_entropy
-    losses = op.contiguous(t, each(t, logits, targets), exceeds_one(B))
+    kinds = {"none": cross_entropy, "te": fused_cross_entropy, "te-2.11": cross_entropy_in_place}
+    losses = op.contiguous(t, kinds[t.training.cross_entropy_fusion](t, logits, targets), exceeds_one(B))
     with t.at("", "loss"):
         (total,) = t.record("sum", [op.multiply(t, losses, loss_mask)], [t.tensor((), "float32")], by=mean_cross_entropy)
         return t.record("divide", [total, count], [t.tensor((), "float32")], by=mean_cross_entropy)[0]
@@ -249,6 +272,8 @@ MEGATRON_CORE = replace(
     default_loss=mean_cross_entropy,
     experts=experts,
     modules=ModelClass(fused_gate_up=True, shared_first=True, router="compute", scores_chosen="float32"),
+    enter=enter,
+    leave=leave,
     fuses_qkv=True,
     recomputes_whole=True,
     not_counted=(

@@ -1,7 +1,8 @@
 """Stages of a pipeline: the layers of each, what it receives and what it sends.
 
 torch.distributed.pipelining (PyTorch 2.13, stage.py): a stage receives each microbatch in a buffer of its own, and the gradient of its
-output in another; it holds its output until the microbatch has run backward.
+output in another; it holds its output until the microbatch has run backward. Megatron-Core (core/pipeline_parallel: schedules.py,
+p2p_communication.py) allocates what it receives when it arrives, and frees what it has sent.
 """
 
 from __future__ import annotations
@@ -80,17 +81,25 @@ def _cut(runs: tuple[Run, ...], first: int, count: int) -> Iterator[Run]:
 
 
 def received(t: Tape) -> Tensor:
-    """Return a microbatch [B, n, d_model] in its buffer, which is allocated throughout. Its gradient is sent."""
+    """Return a microbatch [B, n, d_model] in its buffer, which is allocated throughout. Its gradient is sent.
+
+    Megatron-Core allocates a tensor for each microbatch instead.
+    """
     n = t.training.sequence_length // t.degree if t.sequence_parallel else t.training.sequence_length
     x = t.tensor((t.training.batch_size, n, t.model.d_model), t.precision.weights)
-    x.storage.bytes = 0
     sends = [Sent("receive", x.bytes, "forward"), Sent("send", x.bytes, "backward")]
-    t.record("receive", [], [], sends=sends, by=received)
+    if t.megatron:
+        t.record("receive", [], [x], sends=sends, by=received)
+        x.needs_grad = True
+    else:
+        t.record("receive", [], [], sends=sends, by=received)
+        x.storage.bytes = 0
     return x
 
 
 def sent(t: Tape, x: Tensor) -> Tensor:
-    """Send the output of a stage, which holds it, and receive its gradient."""
-    t.record("send", [], [], sends=[Sent("send", x.bytes, "forward"), Sent("receive", x.bytes, "backward")], by=sent)
-    op.keep_alive_until_step_end(x)
+    """Send the output of a stage, which holds it, and receive its gradient. Megatron-Core frees it (deallocate_pipeline_outputs)."""
+    t.record("send", [x], [], sends=[Sent("send", x.bytes, "forward"), Sent("receive", x.bytes, "backward")], by=sent)
+    if not t.megatron:
+        op.keep_alive_until_step_end(x)
     return x

@@ -14,7 +14,7 @@ from planner.trace.classes import ModelClass, class_of
 from planner.trace.implementation import Implementation
 from planner.trace.nodes import Boundary, Carry, Checkpoint, Flops, Node, Operation, Repeat, Saved, Sent, Unit
 from planner.trace.packing import Packing
-from planner.trace.sizes import Size, product, structure
+from planner.trace.sizes import Size, ceil_div, product, structure
 from planner.trace.tensor import Storage, Tensor
 from planner.trace.unsupported import UnsupportedError
 
@@ -92,6 +92,7 @@ class Tape:
     trains: bool = True  # whether the weights of the current module are trained
     returned: list[Tensor] = field(default_factory=list)  # tensors that the current layer keeps alive until it ends
     parts: list[Tensor] = field(default_factory=list)  # of heads, that the current attention keeps alive until it ends
+    ends: tuple[bool, bool] = (True, True)  # whether a pipeline's stage has the token embedding, and the loss
     declared: dict[str, Extra] = field(default_factory=dict)  # by path: tensors that the spec declares and no operator has read yet
     precision: Recipe = field(init=False)
     modules: ModelClass = field(init=False)  # what differs from Llama's modules
@@ -121,9 +122,25 @@ class Tape:
         return cast("int", size // self.degree)
 
     @property
+    def vocabulary(self) -> int:
+        """A device's part of the padded vocabulary, which Megatron-Core pads until each part is a multiple."""
+        padded, multiple = self.model.padded_vocab_size, self.model.vocab_multiple * self.degree
+        return self.part(cast("int", ceil_div(padded, multiple) * multiple) if self.vocabulary_parallel else padded)
+
+    @property
+    def megatron(self) -> bool:
+        """Whether Megatron-Core divides the model among devices, not PyTorch."""
+        return self.implementation.enter is not None
+
+    @property
+    def vocabulary_parallel(self) -> bool:
+        """Whether lookup and loss run on parts of the vocabulary, with gradients of these parts only."""
+        return self.tensor_parallel and self.megatron
+
+    @property
     def loss_parallel(self) -> bool:
         """Whether the loss is computed on parts of the vocabulary."""
-        return self.training.layout is not None and self.training.layout.loss_parallel
+        return self.vocabulary_parallel or (self.training.layout is not None and self.training.layout.loss_parallel)
 
     @property
     def tensor_parallel(self) -> bool:

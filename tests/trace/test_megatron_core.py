@@ -106,7 +106,7 @@ def test_experts_save_the_tensors_of_grouped_kernels(plan_model: PlanModel) -> N
 def test_the_cross_entropy_of_transformer_engine_saves_the_gradient_of_the_logits(plan_model: PlanModel) -> None:
     # Per token, both save 100 float32 numbers; the other one also an int64 target and whether it is in the vocabulary's part.
     step: dict[str, Any] = {"batch_size": 2, "precision": "bf16-master", "implementation": "megatron-core"}
-    of_te, other = (plan_model(LLAMA | {"n_layers": 1}, **step, fused_cross_entropy=it).memory for it in (True, False))
+    of_te, other = (plan_model(LLAMA | {"n_layers": 1}, **step, cross_entropy_fusion=it).memory for it in ("te", "none"))
     assert other.activations_bytes - of_te.activations_bytes == TOKENS * (8 + 1)
 
 

@@ -227,8 +227,8 @@ TRAINING: Settings = {
             "attention_kernel": code(_kernel, "attention_backend", "use_flash_attn"),
             "gradient_accumulation_fusion": _FUSES,
             "mask_in_data_loader": _MASKS,
-            "fused_cross_entropy": when(
-                flag("cross_entropy_loss_fusion"), choice("cross_entropy_fusion_impl", {"te": True, "native": None}, None), None
+            "cross_entropy_fusion": when(
+                flag("cross_entropy_loss_fusion"), choice("cross_entropy_fusion_impl", {"te": "te", "native": None}, None), None
             ),
         }.items()
     },

@@ -53,6 +53,7 @@ class Attention:
         aliases="num_kv_shared_layers kv_sharing")
     differential: bool = key("Differential attention: two softmaxes subtracted, with four learned vectors of head_dim (Ye et al. 2024, "
         "arXiv:2410.05258).", default=False, quiet=True)
+    kv_replicas: int = 1  # tensor-parallel devices with the same KV heads
 
 
 @record

@@ -60,6 +60,8 @@ class Layout:
         values={"ring": "p2p alltoall", "all_gather": "allgather", "ulysses": "a2a"})
     expert_parallel: int = key("Devices that share the experts of a layer.", "devices", default=1,
         aliases="expert_model_parallel_size expert_parallel_size expert_parallel_degree ep ep_size")
+    expert_tensor_parallel: int | None = key("Devices that share the matrices of each expert, under Megatron-Core.", "devices",
+        default=None, derived="tensor_parallel", quiet=True, aliases="expert_tensor_parallel_size etp")
     data_parallel: DataParallel = key("What the devices that read different data share: copies of everything (ddp); also the optimizer "
         "state (zero1), gradients (zero2) and weights (fsdp), or all of it within groups of shard_degree devices (hsdp). Their number "
         "follows: devices / (tensor_parallel * pipeline_parallel * context_parallel).", default="ddp",

@@ -151,3 +151,4 @@ class Model:
         aliases="architectures")
     extra: tuple[Extra, ...] = key("Further tensors, counted as declared: once under model, per layer in a group of layers.", default=(),
         example=[{"name": "lambda_q1", "shape": ["head_dim"], "component": "attention"}])
+    vocab_multiple: int = 1  # pad_vocab_to_multiple_of

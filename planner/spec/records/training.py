@@ -21,6 +21,7 @@ MixerKernels = Literal["plain", "fused"]
 Device = Literal["a100", "h100", "cpu"]
 Loss = Literal["default", "cross_entropy", "cross_entropy_shifted", "linear_cross_entropy", "linear_cross_entropy_chunked",
     "cross_entropy_float32"]  # fmt: skip
+CrossEntropyFusion = Literal["none", "te", "te-2.11"]
 Ema = Literal["none", "fp32", "bf16"]
 OptimizerKernel = Literal["fused", "foreach", "for-loop"]
 Implementation = Literal["pytorch", "pytorch-eager", "transformers", "transformers-eager", "megatron", "megatron-core", "torchtitan"]
@@ -154,10 +155,11 @@ class Training:
         default="auto", aliases="sdpa_backend sdp_backend attention_backend")
     gradient_accumulation_fusion: bool = key("Linears add their weight's gradient to the accumulated one in their kernel.", default=True,
         only=_CORE, quiet=True)
+    cross_entropy_fusion: CrossEntropyFusion = key("Cross entropy in one kernel of Transformer Engine (cross_entropy_loss_fusion with "
+        "cross_entropy_fusion_impl: te), which computes the gradient of the logits in the forward pass: in float32 (te, release 2.20), or "
+        "in their place (te-2.11).", default="none", only=f"{_CORE}; loss: default", quiet=True)
     mask_in_data_loader: bool = key("The data loader makes an attention mask [B, 1, n, n], one byte per element, which attention does not "
         "need.", default=True, only=_CORE, quiet=True, aliases="create_attention_mask_in_dataloader")
-    fused_cross_entropy: bool = key("Cross entropy of Transformer Engine, whose forward pass computes the gradient of the logits in "
-        "float32: cross_entropy_loss_fusion with cross_entropy_fusion_impl: te.", default=False, only=f"{_CORE}; loss: default", quiet=True)
     mixer_kernels: MixerKernels = key("Kernels of mixers other than attention. plain: PyTorch's operators, which transformers runs without "
         "further packages; fused: those of mamba_ssm, causal_conv1d and flash-linear-attention, which it runs where they are installed. "
         "Other implementations always run the latter.", default="plain", only="implementation: transformers or transformers-eager",

@@ -1,0 +1,65 @@
+"""What of Megatron-Core's layouts, and of settings beside them, is not modeled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from planner.capacity.differing import differing
+from planner.spec.records import Layer, Layout, Model, Training
+
+PRECISIONS = ("fp32", "bf16-master", "fp16-master")
+_OF_TRAINING = (
+    "batch_size", "sequence_length", "gradient_accumulation", "tokens", "precision", "gradient_dtype", "optimizer", "dropout", "recompute",
+    "recompute_every", "recompute_modules", "implementation", "device", "attention_kernel", "gradient_accumulation_fusion",
+    "cross_entropy_fusion", "mask_in_data_loader", "reserve_bytes", "flops_convention", "layout",
+)  # fmt: skip
+_OF_MODEL = (
+    "vocab_size", "padded_vocab_size", "vocab_multiple", "context_length", "d_model", "n_layers", "runs", "positions", "norm", "final_norm",
+    "tied_head", "model_type",
+)  # fmt: skip
+_OF_LAYER = ("attention", "feed_forward", "norm", "positions")
+_OF_ATTENTION = ("n_heads", "n_kv_heads", "head_dim", "q_bias", "k_bias", "v_bias", "o_bias", "qkv", "qk_norm")
+_OF_FEED_FORWARD = ("d_ff", "gated", "activation", "gate_bias", "up_bias", "down_bias")
+
+
+def unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str]:
+    """Yield the settings that are not modeled."""
+    found = {
+        f"layout.data_parallel {layout.data_parallel}": layout.data_parallel not in ("ddp", "zero1"),
+        "layout.gradient_as_bucket_view": layout.gradient_as_bucket_view,
+        f"layout.offload {layout.offload}": layout.offload != "none",
+        "layout.context_parallel above 1": layout.context_parallel > 1,
+        "layout.expert_parallel above 1": layout.expert_parallel > 1,
+        f"precision {training.precision}": training.precision not in PRECISIONS,
+        f"gradient_dtype {training.gradient_dtype}": training.gradient_dtype != "fp32",
+        f"optimizer {training.optimizer}": training.optimizer not in ("adamw", "adam"),
+        "cross_entropy_fusion te": training.cross_entropy_fusion == "te" and layout.tensor_parallel > 1,
+        "model.prediction": model.prediction,
+    }
+    yield from (f"{what} with implementation megatron-core and several devices" for what, is_set in found.items() if is_set)
+    yield from (f"training.{name} with several devices" for name in differing(training, _OF_TRAINING))
+    if layout.tensor_parallel * layout.pipeline_parallel > 1:
+        divides = "tensor_parallel" if layout.tensor_parallel > 1 else "pipeline_parallel"
+        yield from (f"{what} with {divides}" for what in _undivided(model))
+    if layout.pipeline_parallel > 1:
+        yield from [f"schedule {layout.schedule} with pipeline_parallel"] if layout.schedule not in ("1f1b", "interleaved") else []
+        yield from ["recompute_every with pipeline_parallel"] if training.recompute_every > 1 else []
+
+
+def _undivided(model: Model) -> Iterator[str]:
+    """Yield the settings of the model that are not modeled with divided layers."""
+    yield from differing(model, _OF_MODEL)
+    for layer in (layer for run in model.runs for layer in run.layers):
+        yield from differing(layer, _OF_LAYER)
+        yield from _of_layer(layer)
+
+
+def _of_layer(layer: Layer) -> Iterator[str]:
+    """Yield the settings of a layer's parts. Projections in one matrix have all biases or none."""
+    kind, feed = layer.attention, layer.feed_forward
+    yield from differing(kind, _OF_ATTENTION) if kind else ["a layer without attention"]
+    yield from differing(feed, _OF_FEED_FORWARD) if feed else ["a layer without feed_forward"]
+    yield from ["different biases of queries, keys and values"] if kind and not kind.q_bias == kind.k_bias == kind.v_bias else []
+    yield from ["different biases of gate and up"] if feed and feed.gated and feed.gate_bias != feed.up_bias else []
+    yield from [f"qk_norm {kind.qk_norm}"] if kind and kind.qk_norm not in ("none", "head_dim") else []
+    yield from [f"positions {layer.positions.type}"] if layer.positions.type not in ("learned", "rope", "none") else []
