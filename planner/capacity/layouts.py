@@ -43,6 +43,7 @@ def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str
     updates_parts = shares_state and (training.optimizer not in MOMENTS or (of_weight(training) and not in_lists(training)))
     found = {
         "layout.data_parallel zero2": kind == "zero2",
+        "layout.expert_tensor_parallel": layout.expert_tensor_parallel is not None,
         "training.liger with several devices": training.liger is not None,
         f"layout.offload {layout.offload} with data_parallel {kind}": layout.offload != "none"
         and (layout.offload == "optimizer" or kind != "fsdp" or layout.pipeline_parallel * layout.tensor_parallel > 1),

@@ -60,7 +60,7 @@ def _buffers(weights: Sequence[Weight[Size]], layout: Layout) -> Iterator[Buffer
     model = layout.pipeline_parallel * layout.tensor_parallel
     routed = [weight for weight in weights if weight.component == "experts" and layout.expert_parallel > 1]
     others = [weight for weight in weights if weight not in routed]
-    of_experts = layout.pipeline_parallel * layout.expert_parallel * expert_tensor_parallel(layout)
+    of_experts = layout.pipeline_parallel * layout.expert_parallel * layout.expert_tensor_degree
     for some, among in ((others, model), (routed, of_experts)):
         if trained := [weight for weight in some if weight.trains]:
             degree = layout.cluster.devices // among
@@ -68,11 +68,6 @@ def _buffers(weights: Sequence[Weight[Size]], layout: Layout) -> Iterator[Buffer
             end = lcm(degree, END)
             elements = sum(weight.params for weight in trained) if layout.data_parallel == "ddp" else ceil_div(aligned, end) * end
             yield Buffer(sum(weight.params for weight in trained), elements, degree)
-
-
-def expert_tensor_parallel(layout: Layout) -> int:
-    """Return the devices that share the matrices of each expert."""
-    return layout.tensor_parallel if layout.expert_tensor_parallel is None else layout.expert_tensor_parallel
 
 
 def _divided(whole: States, each: ElementBytes, buffers: Sequence[Buffer], training: Training) -> States:

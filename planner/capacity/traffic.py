@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from planner.capacity.figures import Traffic
 from planner.capacity.optimizers import ElementBytes
-from planner.spec.records import Training
+from planner.spec.records import Layout, Training
 from planner.trace.nodes import Checkpoint, Node, Operation, Repeat
 from planner.trace.sizes import Size
 
@@ -15,23 +15,34 @@ from planner.trace.sizes import Size
 def traffic(nodes: Iterable[Node], training: Training) -> tuple[Traffic[Size], ...]:
     """Return the collectives of all microbatches; recomputed regions run those of their forward pass again."""
     layout = training.layout
-    tensor, stage = (layout.tensor_parallel, layout.cluster.devices // layout.pipeline_parallel) if layout else (1, 1)
+    spans = _spans(layout) if layout else {}
     each, once = _sent(nodes, ("forward", "backward")), _sent(nodes, ("step",))
     passes, of = training.gradient_accumulation, ElementBytes.by_recipe(training)
     adds = passes > 1 or training.implementation == "megatron-core"  # passes add up in the dtype of reduction
     wider = of.gradient // of.weight if of.master and adds else 1
     total = {name: each.get(name, 0) * passes + once.get(name, 0) * wider for name in (*each, *once)}
-    return tuple(Traffic(name, size, 2 * stage if name in ("send", "receive") else tensor) for name, size in total.items())
+    return tuple(Traffic(name, size, spans.get(group, 1)) for (name, group), size in total.items())
 
 
-def _sent(nodes: Iterable[Node], when: tuple[str, ...]) -> Mapping[str, Size]:
-    """Return the bytes of the collectives of some passes, by collective."""
-    found: dict[str, Size] = defaultdict(int)
+def _spans(layout: Layout) -> Mapping[str, int]:
+    """Return the devices from the first to the last one of each kind of group: tensor, then context, then data parallelism, then stages."""
+    return {
+        "tensor": layout.tensor_parallel,
+        "context": layout.tensor_parallel * layout.context_parallel,
+        "experts": layout.expert_tensor_degree * layout.expert_parallel,
+        "stages": 2 * layout.cluster.devices // layout.pipeline_parallel,
+    }
+
+
+def _sent(nodes: Iterable[Node], when: tuple[str, ...]) -> Mapping[tuple[str, str], Size]:
+    """Return the bytes of the collectives of some passes, by collective and group of devices."""
+    found: dict[tuple[str, str], Size] = defaultdict(int)
     for node in nodes:
         match node:
             case Operation():
                 for sent in node.sends:
-                    found[sent.collective] = found[sent.collective] + (sent.bytes if sent.when in when else 0)
+                    key = sent.collective, sent.group
+                    found[key] = found[key] + (sent.bytes if sent.when in when else 0)
             case Repeat():
                 for name, size in _sent(node.body, when).items():
                     found[name] = found[name] + size * node.count

@@ -212,6 +212,27 @@ def within_tensor_parallel(layout: Settings, _: Settings, __: Document) -> Probl
             yield layout.problem(key, "tensor-parallel", message, "remove it, or write tensor_parallel: 2")
 
 
+def expert_groups(layout: Settings, settings: Settings, document: Document) -> Problems:
+    """Find experts whose groups, which Megatron-Core forms of the devices of a stage, do not divide these, and widths that do not."""
+    tensor = layout.size("tensor_parallel")
+    among = layout.size("expert_tensor_parallel") if layout.written("expert_tensor_parallel") else tensor
+    layers = [each for group in document.groups for each in group.layers if each.on("experts")]
+    if document.cluster is None or not layers or not by_megatron(settings):
+        return
+    of_stage, together = document.cluster.size("devices") // layout.size("pipeline_parallel"), layout.size("expert_parallel") * among
+    if of_stage % together:
+        message = f"expert_parallel {layout.size('expert_parallel')} * {among} does not divide the {of_stage} devices of a stage"
+        yield layout.problem("expert_parallel", "degree", message, f"let their product be {nearest(together, divisors(of_stage))}")
+    for each in layers:
+        sizes = {"experts.d_ff": (among, "expert_tensor_parallel")}
+        sizes |= {"experts.shared.d_ff": (tensor, "tensor_parallel")} if each.on("experts.shared") else {}
+        for name, (degree, key) in sizes.items():
+            if each.size(name) % degree:
+                message = f"{key} {degree} does not divide {name} {each.size(name)}"
+                yield layout.problem(key, "degree", message, f"write {nearest(degree, divisors(each.size(name)))}")
+                return
+
+
 def schedule(layout: Settings, settings: Settings, document: Document) -> Problems:
     """Find schedules without the microbatches and stages that they need."""
     stages, virtual, kind = layout.size("pipeline_parallel"), layout.size("virtual_stages"), layout.get("schedule")
@@ -231,4 +252,4 @@ def schedule(layout: Settings, settings: Settings, document: Document) -> Proble
 
 
 TRAINING = (known_device, reserve, nodes, belongs_together, kernels, global_batch)
-LAYOUT = (*key_checks(Layout), degrees, sharing, within_tensor_parallel, schedule)
+LAYOUT = (*key_checks(Layout), degrees, sharing, within_tensor_parallel, expert_groups, schedule)

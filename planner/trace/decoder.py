@@ -8,7 +8,7 @@ from itertools import accumulate
 from math import lcm
 from typing import cast
 
-from planner.spec.records import Attention, Layer, Model, PerLayerEmbedding, Run, Training
+from planner.spec.records import Attention, Experts, LatentAttention, Layer, Model, PerLayerEmbedding, Run, Training
 from planner.trace import alternating, blocks, trained
 from planner.trace import primitives as op
 from planner.trace.adapters import check_tuned, requiring_gradient, trained_copy
@@ -77,7 +77,7 @@ def trace(model: Model, training: Training, stage: Stage | None = None) -> Trace
     t = new_tape(model, training)
     if stage and not (stage.first and stage.last):
         return _trace_of_stage(t, model, stage)
-    B, n = training.batch_size, training.sequence_length
+    B, n = training.batch_size, t.sequence
     with t.at("", "inputs"):
         ids = t.show("token ids", t.tensor((B, n), "int64", needs_grad=False))
         targets = t.tensor((B, n), "int64", needs_grad=False)
@@ -144,7 +144,7 @@ def _layers(t: Tape, runs: tuple[Run, ...], positions: PositionTables, x: Tensor
 
 def _trace_of_stage(t: Tape, model: Model, stage: Stage) -> Trace:
     """Trace a stage: plain layers, with the embedding before the first ones, with final norm, head and loss after the last ones."""
-    B, n = t.training.batch_size, t.training.sequence_length
+    B, n = t.training.batch_size, t.sequence
     t.ends = stage.first, stage.last
     with t.at("", "inputs"):
         ids, targets = (t.tensor((B, n), "int64", needs_grad=False) for _ in range(2))
@@ -200,13 +200,24 @@ def of_device(t: Tape, run: Run) -> Run:
 
     def part(layer: Layer) -> Layer:
         kind, feed = layer.attention, layer.feed_forward
-        return replace(layer, attention=kind and of_heads(kind), feed_forward=feed and replace(feed, d_ff=t.part(feed.d_ff)))
+        return replace(
+            layer,
+            attention=kind and of_heads(kind),
+            feed_forward=feed and replace(feed, d_ff=t.part(feed.d_ff)),
+            mixers=tuple(replace(one, n_heads=t.part(one.n_heads)) if isinstance(one, LatentAttention) else one for one in layer.mixers),
+            experts=with_shared_part(t, layer.experts) if layer.experts else None,
+        )
 
     def of_heads(kind: Attention) -> Attention:
         replicas = cast("int", maximum(1, t.degree // kind.n_kv_heads))
         return replace(kind, n_heads=t.part(kind.n_heads), n_kv_heads=t.part(kind.n_kv_heads * replicas), kv_replicas=replicas)
 
     return replace(run, layers=tuple(part(layer) for layer in run.layers)) if t.tensor_parallel else run
+
+
+def with_shared_part(t: Tape, kind: Experts) -> Experts:
+    """Return experts with the part of the shared ones that a tensor-parallel device has."""
+    return kind if kind.shared_d_ff is None else replace(kind, shared_d_ff=t.part(kind.shared_d_ff))
 
 
 def new_tape(model: Model, training: Training) -> Tape:
@@ -331,7 +342,7 @@ def _look_up(t: Tape, table: Tensor, project_in: Tensor | None, ids: Tensor) -> 
 
 def _embedded(t: Tape, model: Model, x: Tensor, alive: list[Tensor]) -> Tensor:
     """Return the token embeddings, with positions added and normalized if the model does so; add to ``alive`` what stays alive."""
-    n = t.training.sequence_length
+    n = t.sequence
     kept = [x]
     with t.at("embed_positions", "position"):
         if model.positions.type == "learned":

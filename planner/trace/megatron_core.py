@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from planner.spec.precision import Dtype
 from planner.spec.records import Activation
@@ -18,6 +19,7 @@ from planner.trace import kernels, pytorch
 from planner.trace import primitives as op
 from planner.trace.classes import ModelClass
 from planner.trace.implementation import Scores
+from planner.trace.megatron_context import attend
 from planner.trace.megatron_experts import experts
 from planner.trace.megatron_linear import enter, linear, norm
 from planner.trace.megatron_parallel import leave
@@ -54,8 +56,8 @@ def positions(t: Tape, n: Size) -> Tensor:
 
 
 def mask(t: Tape, B: Size, n: Size, _window: Size | None) -> Tensor | None:
-    """Return the Boolean mask [B, 1, n, n] of the batch, which every layer gets, if the data loader makes it."""
-    return of_batch(t, "attention mask", (B, 1, n, n), "bool") if t.training.mask_in_data_loader and any(t.ends) else None
+    """Return the Boolean mask [B, 1, n, n · cp] of the batch, which every layer gets, if the data loader makes it."""
+    return of_batch(t, "attention mask", (B, 1, n, n * t.context), "bool") if t.training.mask_in_data_loader and any(t.ends) else None
 
 
 def of_batch(t: Tape, name: str, shape: tuple[Size, ...], dtype: Dtype) -> Tensor:
@@ -100,23 +102,38 @@ def attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tensor
     q.by_head = k.by_head = v.by_head = False  # [n, B, heads, ..]
     name = kernel(t, q, v)
     one_projection = q.interleaved and k.interleaved and v.interleaved
-    B, H, n, _ = q.shape
+    B = q.shape[0]
     given = q, k, v
     if not one_projection:
         q, k, v = (op.contiguous(t, x, 1 if strided(x) else None) for x in given)
     if name == "math":
         return unfused(t, q, k, v)
     if name == "cudnn":
-        statistics = [t.tensor((B, H, n, 1), "float32", needs_grad=False), t.tensor((2,), "int64", needs_grad=False)]
-        return kernels.fused_sdpa(t, "cudnn_attention", (q, k, v), None, statistics)
+        return on_devices(t, q, k, v, partial(cudnn, t))
     copied, width = 1 if one_projection else exceeds_one(B), v.shape[-1]
-    statistics = [t.tensor((B, H, n), "float32", needs_grad=False), t.tensor((2,), "int64", needs_grad=False)]
     packed = op.contiguous(t, q, copied), op.contiguous(t, k, copied), as_wide(t, op.contiguous(t, v, copied), q)
-    made = kernels.fused_sdpa(t, "flash_attention", packed, None, statistics, of_model=q.shape[-1] + width)
+    made = on_devices(t, *packed, partial(flash, t, q.shape[-1] + width))
     op.keep_alive(t, *given, q, k, v)
     if packed[2].shape[-1] is width:
         return op.contiguous(t, made, exceeds_one(B))
     return op.contiguous(t, op.narrow(t, made, width), 1)
+
+
+def on_devices(t: Tape, q: Tensor, k: Tensor, v: Tensor, kernel: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+    """Attend with a kernel, or with those of the devices that share each sequence."""
+    return kernel(q, k, v) if structure(t.context) == 1 else attend(t, q, k, v, kernel)
+
+
+def cudnn(t: Tape, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attend with the kernel of cuDNN, with its logsumexp and state of random numbers."""
+    statistics = [t.tensor((*q.shape[:3], 1), "float32", needs_grad=False), t.tensor((2,), "int64", needs_grad=False)]
+    return kernels.fused_sdpa(t, "cudnn_attention", (q, k, v), None, statistics)
+
+
+def flash(t: Tape, of_model: Size, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attend with the kernel of flash-attn; ``of_model``: width of queries and values without padding."""
+    statistics = [t.tensor(q.shape[:3], "float32", needs_grad=False), t.tensor((2,), "int64", needs_grad=False)]
+    return kernels.fused_sdpa(t, "flash_attention", (q, k, v), None, statistics, of_model=of_model)
 
 
 def strided(x: Tensor) -> bool:

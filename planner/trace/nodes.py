@@ -39,11 +39,15 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Bytes of the whole tensor of a collective: in each forward or backward pass of a microbatch, or once per step."""
+    """Bytes of the whole tensor of a collective: in each forward or backward pass of a microbatch, or once per step.
+
+    ``group``: the devices that communicate.
+    """
 
     collective: str
     bytes: Size
     when: Literal["forward", "backward", "step"]
+    group: Literal["tensor", "context", "experts", "stages"] = "tensor"
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,9 +85,9 @@ def received(t: Tape) -> Tensor:
 
     Megatron-Core allocates a tensor for each microbatch instead.
     """
-    n = t.training.sequence_length // t.degree if t.sequence_parallel else t.training.sequence_length
+    n = t.sequence // t.degree if t.sequence_parallel else t.sequence
     x = t.tensor((t.training.batch_size, n, t.model.d_model), t.precision.weights)
-    sends = [Sent("receive", x.bytes, "forward"), Sent("send", x.bytes, "backward")]
+    sends = [Sent("receive", x.bytes, "forward", "stages"), Sent("send", x.bytes, "backward", "stages")]
     if t.megatron:
         t.record("receive", [], [x], sends=sends, by=received)
         x.needs_grad = True
@@ -99,7 +99,7 @@ def received(t: Tape) -> Tensor:
 
 def sent(t: Tape, x: Tensor) -> Tensor:
     """Send the output of a stage, which holds it, and receive its gradient. Megatron-Core frees it (deallocate_pipeline_outputs)."""
-    t.record("send", [x], [], sends=[Sent("send", x.bytes, "forward"), Sent("receive", x.bytes, "backward")], by=sent)
+    t.record("send", [x], [], sends=[Sent("send", x.bytes, "forward", "stages"), Sent("receive", x.bytes, "backward", "stages")], by=sent)
     if not t.megatron:
         op.keep_alive_until_step_end(x)
     return x

@@ -128,6 +128,26 @@ class Tape:
         return self.part(cast("int", ceil_div(padded, multiple) * multiple) if self.vocabulary_parallel else padded)
 
     @property
+    def expert_degree(self) -> Size:
+        """The devices that share the experts of a layer."""
+        return self.training.layout.expert_parallel if self.training.layout else 1
+
+    @property
+    def expert_tensor_degree(self) -> int:
+        """The devices that share the matrices of each expert."""
+        return self.training.layout.expert_tensor_degree if self.training.layout and self.megatron else 1
+
+    @property
+    def context(self) -> Size:
+        """The devices of context parallelism."""
+        return self.training.layout.context_parallel if self.training.layout else 1
+
+    @property
+    def sequence(self) -> int:
+        """The tokens of a sequence that the device has."""
+        return cast("int", self.training.sequence_length // self.context)
+
+    @property
     def megatron(self) -> bool:
         """Whether Megatron-Core divides the model among devices, not PyTorch."""
         return self.implementation.enter is not None

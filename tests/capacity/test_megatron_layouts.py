@@ -16,7 +16,7 @@ from planner.capacity.figures import Plan
 
 DATA = Path(__file__).parent.parent / "data"
 # Parameters of ranks that Megatron-Core 0.16.1 builds on a CPU (use_cpu_initialization, local modules). Layers have LayerNorm.
-BUILT = [row for row in csv.DictReader((DATA / "megatron_core_params.csv").read_text("utf-8").splitlines()) if row["model"] != "moe"]
+BUILT = list(csv.DictReader((DATA / "megatron_core_params.csv").read_text("utf-8").splitlines()))
 # SimuMax v1.2, results on 8 B200: torch.cuda.max_memory_allocated of each rank of Megatron-LM 23e00ed0 (core 0.14), MiB.
 RUNS = [json.loads(line) for line in (DATA / "megatron_runs.jsonl").read_text(encoding="utf-8").splitlines()]
 
@@ -46,7 +46,7 @@ def built(row: Mapping[str, str]) -> dict[str, Any]:
 @pytest.mark.parametrize("row", BUILT, ids=lambda row: "-".join(row[key] for key in ("model", "world", "rank", "tp", "pp", "ep", "untied")))
 def test_a_device_has_the_parameters_that_megatron_core_builds(row: dict[str, str], tmp_path: Path) -> None:
     world, pp, tp, ep = (int(row[name]) for name in ("world", "pp", "tp", "ep"))
-    layout = {"tensor_parallel": tp, "pipeline_parallel": pp, "expert_parallel": ep}
+    layout = {"tensor_parallel": tp, "sequence_parallel": tp > 1, "pipeline_parallel": pp, "expert_parallel": ep}
     plan = planned(tmp_path, built(row), {"gradient_accumulation": 4}, layout, world)
     assert plan.fleet is not None
     ranks = plan.fleet.ranks
@@ -67,3 +67,77 @@ def test_peaks_of_runs_on_gpus(run: dict[str, Any], tmp_path: Path) -> None:
     # Workspaces of cuBLAS (32 MiB for PyTorch and Transformer Engine each, allocated when first used) and the like are not in a plan.
     for peak, recorded in peaks(run, tmp_path):
         assert 0.99 * recorded < peak < recorded
+
+
+LLAMA: dict[str, Any] = {
+    "vocab_size": 100, "pad_vocab_to_multiple_of": 16, "context_length": 64, "d_model": 64, "n_heads": 8, "n_kv_heads": 4, "head_dim": 16,
+    "d_ff": 96, "positions": "rope", "norm": {"type": "rmsnorm"}, "head": {"tied": False}, "attention": {"bias": False},
+    "feed_forward": {"type": "gated", "activation": "silu", "bias": False},
+}  # fmt: skip
+
+
+def kept(path: Path, layout: Mapping[str, Any], devices: int, **training: object) -> int:
+    """Return the bytes that one layer saves on a device."""
+    four, five = (
+        planned(path, LLAMA | {"n_layers": layers}, {"batch_size": 2} | training, layout, devices).memory.activations_bytes
+        for layers in (4, 5)
+    )
+    return five - four
+
+
+@pytest.mark.parametrize(
+    ("layout", "devices", "norms", "heads", "width", "tokens", "more"),
+    [
+        # Bytes per token of a layer, d 64: the norms' inputs and outputs (4·2·d) and statistics (2·4); queries, keys, values and the output
+        # of attention, and a float32 per query head; gate, up and their product of 96. And 16 bytes of a state of random numbers.
+        ({}, 1, 1, 8 + 4 + 4 + 8, 96, 128, 8 * 4 * 128 + 16),
+        # Tensor parallelism divides heads and width, sequence parallelism the norms as well.
+        ({"tensor_parallel": 2}, 2, 1, 4 + 2 + 2 + 4, 48, 128, 4 * 4 * 128 + 16),
+        ({"tensor_parallel": 2, "sequence_parallel": True}, 2, 0.5, 4 + 2 + 2 + 4, 48, 128, 4 * 4 * 128 + 16),
+        # 8 devices, 4 KV heads: two have each.
+        ({"tensor_parallel": 8, "sequence_parallel": True}, 8, 0.125, 1 + 1 + 1 + 1, 12, 128, 1 * 4 * 128 + 16),
+        # A ring has a state of random numbers per step. Exchanged heads are saved in the kernel, and the output once more for the
+        # projection, like the steps of gathered keys.
+        ({"context_parallel": 2}, 2, 1, 8 + 4 + 4 + 8, 96, 64, 8 * 4 * 64 + 2 * 16),
+        ({"context_parallel": 4, "context_kind": "ulysses"}, 4, 1, 8 + 4 + 4 + 8 + 8, 96, 32, 8 * 4 * 32 + 16),
+        ({"context_parallel": 2, "context_kind": "all_gather"}, 2, 1, 8 + 4 + 4 + 8 + 8, 96, 64, 8 * 4 * 64 + 2 * 16),
+    ],
+)  # fmt: skip
+def test_a_layer_saves_a_device_s_part(
+    layout: dict[str, Any], devices: int, norms: float, heads: int, width: int, tokens: int, more: int, tmp_path: Path
+) -> None:
+    each = norms * (4 * 2 * 64 + 2 * 4) + 2 * 16 * heads + 2 * 3 * width
+    assert kept(tmp_path, layout, devices) == each * tokens + more
+
+
+def test_the_distributed_optimizer_divides_padded_buffers(tmp_path: Path) -> None:
+    # One layer on 3 devices. Rows of 64: 112 of the vocabulary (7 · 16) in embedding and head, (8 + 2·4)·16 of queries, keys and values, 64
+    # of 128 of the output, 192 of gate and up; 64 · 96 down; three norms of 64. All are multiples of 64 elements, so only the end is
+    # padded, to a multiple of 3 and of 128.
+    elements = 64 * (2 * 112 + 256 + 128 + 192 + 96 + 3)
+    padded = -(-elements // 384) * 384
+    memory = planned(tmp_path, LLAMA | {"n_layers": 1}, {}, {"data_parallel": "zero1"}, 3).memory
+    assert (memory.weights_bytes, memory.gradients_bytes) == (2 * padded, 4 * padded)
+    assert (memory.master_weights_bytes, memory.optimizer_bytes) == (4 * padded // 3, 8 * padded // 3)
+    alone = planned(tmp_path, LLAMA | {"n_layers": 1}, {}, {"data_parallel": "ddp"}, 3).memory
+    assert (alone.weights_bytes, alone.gradients_bytes, alone.optimizer_bytes) == (2 * elements, 4 * elements, 8 * elements)
+
+
+def test_experts_have_groups_of_their_own(tmp_path: Path) -> None:
+    # 8 experts of 64 · 32 (gate, up, down) on 4 devices of 8: two each, 2 · 3 · 64 · 32 elements, whose optimizer state two devices share;
+    # eight share the rest, as above but for feed-forward and with a router of 8 rows. Buffers end at multiples of 128 and of the devices.
+    model = LLAMA | {"n_layers": 1, "experts": {"count": 8, "top_k": 2, "d_ff": 32}}
+    plan = planned(tmp_path, model, {}, {"data_parallel": "zero1", "expert_parallel": 4}, 8)
+    routed, others = 2 * 3 * 64 * 32, 64 * (2 * 112 + 256 + 128 + 8 + 3)
+    buffers = routed, -(-others // 128) * 128
+    assert plan.memory.weights_bytes == 2 * sum(buffers)
+    assert plan.memory.optimizer_bytes == 8 * (buffers[0] // 2 + buffers[1] // 8)
+
+
+def test_a_tied_embedding_is_on_the_first_and_the_last_stage(tmp_path: Path) -> None:
+    # 100 rows are padded to 128: to 64, a multiple of 16, on each of two devices.
+    model = LLAMA | {"n_layers": 4, "head": {"tied": True}}
+    plan = planned(tmp_path, model, {"gradient_accumulation": 4}, {"tensor_parallel": 2, "pipeline_parallel": 4}, 8)
+    assert plan.fleet is not None
+    first, second, third, last = (rank.params for rank in plan.fleet.ranks)
+    assert (first - second, third - second, last - second) == (64 * 64, 0, 64 * 64 + 64)  # the last one has the final norm, too

@@ -83,6 +83,11 @@ class Layout:
         values={"weights": "true params parameters param", "none": "false"})
 
     @property
+    def expert_tensor_degree(self) -> int:
+        """The devices that share the matrices of each expert."""
+        return self.tensor_parallel if self.expert_tensor_parallel is None else self.expert_tensor_parallel
+
+    @property
     def data_degree(self) -> int:
         """The devices that read different data."""
         return self.cluster.devices // (self.tensor_parallel * self.pipeline_parallel * self.context_parallel)
