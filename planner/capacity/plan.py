@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import log
 from typing import TypeAlias, cast
@@ -39,19 +39,36 @@ def plan(spec: Spec, scenario: Scenario) -> Plan:
 
 
 def _figures(spec: Spec, scenario: Scenario) -> Plan[Size]:
-    model, training = spec.model, scenario.training
+    training, layout = scenario.training, scenario.training.layout
     try:
-        refuse_unmodeled(model, training)
-        forward = trace(model, replace(training, layout=None))  # of the whole model
-        counted = parameters(forward)
-        ranks = _ranks(model, training) if training.layout and training.layout.cluster.devices > 1 else [_rank(forward, training)]
+        refuse_unmodeled(spec.model, training)
+        forward = _whole(spec.model, training)
+        ranks = _ranks(forward, spec.model, training)
     except UnsupportedError as error:
         raise UnsupportedError(f"{spec.path}: error[not-modelled]: scenario {scenario.name} of {spec.name}: {error}") from None
-    several = NOT_COUNTED if training.layout and training.layout.cluster.devices > 1 else ()
-    mine, held, used = ranks[0]
-    if len(ranks) > 1 and training.layout:
+    mine = ranks[0]
+    if len(ranks) > 1 and layout:
         fullest = max(range(len(ranks)), key=lambda number: ranks[number][2].peak_bytes)
-        ((mine, held, used),) = of_devices(model, training, training.layout, [fullest])  # with the numbers of its own layers
+        (mine,) = of_devices(spec.model, training, layout, [fullest])  # with the numbers of its own layers
+    return _planned(spec, scenario, forward, mine, ranks)
+
+
+def of_kinds(spec: Spec, scenario: Scenario) -> list[Plan[Size]]:
+    """Return the plan of each kind of device that can have the largest peak, of a modeled layout over symbols."""
+    forward = _whole(spec.model, scenario.training)
+    return [_planned(spec, scenario, forward, rank, [rank]) for rank in _ranks(forward, spec.model, scenario.training)]
+
+
+def _whole(model: Model, training: Training) -> Trace:
+    """Return the trace of the whole model on one device."""
+    return trace(model, replace(training, layout=None))
+
+
+def _planned(spec: Spec, scenario: Scenario, forward: Trace, rank: Rank, ranks: Sequence[Rank]) -> Plan[Size]:
+    """Return the plan with the memory of a device; ``forward`` is the trace of the whole model."""
+    model, training, counted = spec.model, scenario.training, parameters(forward)
+    several = NOT_COUNTED if training.layout and training.layout.cluster.devices > 1 else ()
+    mine, held, used = rank
     return Plan(
         name=spec.name,
         scenario=scenario.name,
@@ -73,12 +90,18 @@ def _figures(spec: Spec, scenario: Scenario) -> Plan[Size]:
 Rank: TypeAlias = tuple[Trace, Share, Memory[Size]]
 
 
-def _ranks(model: Model, training: Training) -> list[Rank]:
-    """Return what each kind of device runs and holds: one, or each stage of a pipeline."""
+def _ranks(forward: Trace, model: Model, training: Training) -> list[Rank]:
+    """Return what each kind of device runs and holds: one, or each device of a pipeline.
+
+    If their number is a symbol, these are the first two and the last one: those between are like the second one, with less in flight.
+    """
     layout = training.layout
-    if layout is None or layout.pipeline_parallel == 1:
+    if layout is None or layout.cluster.devices == 1:
+        return [_rank(forward, training)]
+    count: Size = layout.pipeline_parallel
+    if count == 1:
         return [_rank(trace(model, training), training)]
-    return of_devices(model, training, layout, range(layout.pipeline_parallel))
+    return of_devices(model, training, layout, range(count) if isinstance(count, int) else (0, 1, count - 1))
 
 
 def of_devices(model: Model, training: Training, layout: Layout, devices: Iterable[Size]) -> list[Rank]:

@@ -14,8 +14,10 @@ from typing import NamedTuple
 
 from planner.capacity.pipeline import Moment, Pass
 from planner.spec.records import Layout
+from planner.spec.records.layout import Schedule
 from planner.trace.sizes import Size, structure
 
+CLOSED: tuple[Schedule, ...] = ("gpipe", "1f1b", "interleaved")
 ROUNDS = 4  # of which the last three have all moments of the later ones
 
 

@@ -179,7 +179,8 @@ def fully_sharded(forward: Trace, weights: tuple[Weight[Size], ...], training: T
     one do not reduce gradients, so these stay whole (set_requires_gradient_sync).
     """
     replicas, shards = layout.data_parallel == "hsdp", layout.shard_degree if layout.data_parallel == "hsdp" else layout.data_degree
-    padded, own = (tuple(fully_shard.part(weight, shards, place) for weight in weights) for place in (None, number % shards))
+    place = number % shards if number else 0
+    padded, own = (tuple(fully_shard.part(weight, shards, which) for weight in weights) for which in (None, place))
     stored, optimizer = states(padded, training), states(own, training)
     each = ElementBytes.by_recipe(training)
     gradients = stored.gradients // each.gradient * (each.master or each.gradient)
@@ -206,7 +207,7 @@ def fully_sharded(forward: Trace, weights: tuple[Weight[Size], ...], training: T
     sent = fully_shard.traffic(groups, training.gradient_accumulation, layout)
     host = mine if layout.offload == "weights" else None
     mine = _nothing(mine) if host else mine
-    which = f"shard {number % shards} of {shards}: the first ones have the most rows of uneven weights"
+    which = f"shard {place} of {shards}: the first ones have the most rows of uneven weights"
     return Share(own, mine, held, several and groups.adds_in_place, False, changes, padded, buffers, (*sent, *inside), which, host=host)
 
 

@@ -31,6 +31,7 @@ class Points:
         self.largest = {name: int(array.max(initial=0)) for name, array in values.items()}
         self.products: dict[Monomial, NDArray[Any]] = {}
         self.results: dict[Factor, NDArray[Any]] = {}  # of helpers
+        self.bounds: dict[Factor, int] = {}
 
     def evaluate(self, size: Size | Expression) -> NDArray[Any]:
         """Return the size's exact values, never wrapped or rounded.
@@ -93,5 +94,7 @@ class Points:
         """Return a bound on the absolute value of a factor."""
         if isinstance(factor, str):
             return self.largest[factor]
-        helper, arguments = factor
-        return (max(map(self.bound, arguments)) + 1) * (2 if helper == "power_of_two" else 1)
+        if factor not in self.bounds:
+            helper, arguments = factor
+            self.bounds[factor] = (max(map(self.bound, arguments)) + 1) * (2 if helper == "power_of_two" else 1)
+        return self.bounds[factor]

@@ -56,9 +56,9 @@ class Expression:
 
     __rmul__ = __mul__
 
-    def __floordiv__(self, other: Expression | int) -> Expression:
+    def __floordiv__(self, other: Expression | int) -> Expression | int:
         quotient = _divide_exactly(self, other)
-        return _call("floor_divide", self, other) if quotient is None else quotient
+        return _call("floor_divide", self, other) if quotient is None else _whole(quotient)
 
     def __rfloordiv__(self, other: int) -> Expression:
         return _call("floor_divide", other, self)
@@ -75,8 +75,8 @@ class Expression:
         raise TypeError(f"an operator must not branch on a size: {self}")
 
     def __lt__(self, other: Expression | int) -> bool:
-        difference = self - other
-        return difference.terms.get((), 0) < 0 if not difference.terms.keys() - {()} else choose(lt, self, other)
+        difference = _whole(self - other)
+        return difference < 0 if isinstance(difference, int) else choose(lt, self, other)
 
     def __gt__(self, other: Expression | int) -> bool:
         return (-self) < -other
@@ -268,6 +268,11 @@ HELPERS: dict[str, Callable[..., int]] = {
     "maximum": max,
     "power_of_two": next_power_of_two,
 }
+
+
+def _whole(size: Expression) -> Expression | int:
+    """Return a size without symbols as an integer."""
+    return size.terms.get((), 0) if not size.terms.keys() - {()} else size
 
 
 def terms_of(value: Expression | int) -> Mapping[Monomial, int]:

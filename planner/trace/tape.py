@@ -14,7 +14,7 @@ from planner.trace.classes import ModelClass, class_of
 from planner.trace.implementation import Implementation
 from planner.trace.nodes import Boundary, Carry, Checkpoint, Flops, Node, Operation, Repeat, Saved, Sent, Unit
 from planner.trace.packing import Packing
-from planner.trace.sizes import Size, ceil_div, product, structure
+from planner.trace.sizes import Size, ceil_div, choose, product, structure
 from planner.trace.tensor import Storage, Tensor
 from planner.trace.unsupported import UnsupportedError
 
@@ -63,6 +63,10 @@ class Shape:
     what: str
     tensor: Tensor
     copies: Size
+
+
+def _is_one(size: int) -> bool:
+    return size == 1
 
 
 @dataclass(slots=True)
@@ -118,8 +122,9 @@ class Tape:
         return self.training.layout.tensor_parallel if self.training.layout else 1
 
     def part(self, size: int) -> int:
-        """Return a device's part of the heads, of a hidden width or of the vocabulary."""
-        return cast("int", size // self.degree)
+        """Return a device's part of the heads, of a hidden width or of the vocabulary. Structure depends on whether it is one."""
+        mine = size // self.degree
+        return 1 if choose(_is_one, mine) else cast("int", mine)
 
     @property
     def vocabulary(self) -> int:
