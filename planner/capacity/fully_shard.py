@@ -20,7 +20,7 @@ from planner.capacity.optimizers import ElementBytes
 from planner.capacity.timeline import Change, Changes, Place
 from planner.spec.records import Layout, Training
 from planner.trace.decoder import EMBEDDING, HEAD, WHOLE, Trace
-from planner.trace.sizes import Size, ceil_div, maximum, minimum
+from planner.trace.sizes import Size, ceil_div, maximum, minimum, product
 from planner.trace.unsupported import UnsupportedError
 
 Line: TypeAlias = "ByteSum[Size]"
@@ -34,6 +34,8 @@ class Group:
     gathered: Size  # of the buffer, and of the whole weights
     gradients: Size  # whole, in the dtype of computation
     accumulated: Size  # whole, in the dtype of reduction
+    tables: Size  # elements of gradients of whole tables of which the device has a part
+    of_part: Size  # elements of that part
     scatter: Size  # whole and padded, in the dtype of reduction
     reduced: Size  # the part of that
     shard: Size  # the part's gradients, in the dtype of the part
@@ -58,6 +60,7 @@ class Groups:
     root_reshards: bool
     adds_in_place: bool  # whether gradients accumulate in the dtype of computation
     casts: bool  # whether parts have another dtype than reduced gradients
+    widths: tuple[int, int]  # bytes of an element in the dtype of computation, and in that of reduction
     on_host: bool  # whether parts and their gradients are in host memory
 
     @property
@@ -109,13 +112,14 @@ def groups(forward: Trace, weights: Sequence[Weight[Size]], training: Training, 
     reduced = each.gradient if each.master else each.weight
     root = _group(rest, each, shards, on_host=on_host) if rest else None
     casts = reduced != (each.master or each.weight)
-    return Groups(root, tuple(found), always, reduced == each.weight, casts, on_host)
+    return Groups(root, tuple(found), always, reduced == each.weight, casts, (each.weight, reduced), on_host)
 
 
 def _group(weights: Sequence[tuple[Weight[Size], Size]], each: ElementBytes, shards: Size, *, on_host: bool) -> Group:
     """Return the bytes of a group of weights, each with the elements of its gradient."""
     made = sum(gradient * weight.copies for weight, gradient in weights)
     padded = sum(part(weight, shards, None).params for weight, _ in weights)
+    tables = [(gradient, weight) for weight, gradient in weights if gradient != product(weight.shape)]
     low, stored = each.weight, each.master or each.weight
     reduced = each.gradient if each.master else low
     return Group(
@@ -123,6 +127,8 @@ def _group(weights: Sequence[tuple[Weight[Size], Size]], each: ElementBytes, sha
         gathered=padded * shards * low,
         gradients=made * low,
         accumulated=made * reduced,
+        tables=sum(gradient * weight.copies for gradient, weight in tables),
+        of_part=sum(weight.params for _, weight in tables),
         scatter=padded * shards * reduced,
         reduced=padded * reduced,
         shard=padded * stored,
@@ -211,14 +217,19 @@ def _unshard(group: Group) -> list[Change]:
 
 
 def _scatter(groups: Groups, group: Group, before: Size, *, several: bool, keeps: bool, added_last: bool = True) -> list[Change]:
-    """Free the weights and the buffer scattered before, and reduce and scatter the gradients, the last ones if they are not added yet."""
+    """Free the weights and the buffer scattered before, and reduce and scatter the gradients, the last ones if they are not added yet.
+
+    Of the gradient of a whole table, the device's part is copied first (FSDPParam._get_grad_inner_tensor).
+    """
     why = "reduce-scatter"
     accumulated = group.accumulated if several else group.gradients
+    whole, own = (size * groups.widths[several] for size in (group.tables, group.of_part))
     added = -group.gradients if several and added_last and not groups.adds_in_place else 0
     cast = [Change(group.shard, why), Change(0 if keeps else -group.reduced, why)] if groups.casts else []
-    freed, made = Change(added - group.gathered - before, "reshard"), Change(group.scatter, why)
+    copied = Change(added + own, "redistribute")
+    freed, made = Change(-whole - group.gathered - before, "reshard"), Change(group.scatter, why)
     moved = [Change(-group.shard, why)] if groups.on_host else []
-    return [freed, made, Change(-accumulated, why), Change(group.reduced, why), *cast, *moved]
+    return [copied, freed, made, Change(whole - own - accumulated, why), Change(group.reduced, why), *cast, *moved]
 
 
 def buffers(groups: Groups) -> tuple[tuple[str, Size], ...]:

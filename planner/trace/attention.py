@@ -30,7 +30,7 @@ def attention(t: Tape, kind: Attention, layer: Layer, positions: PositionTables,
         kind = replace(kind, qkv="fused_per_head")
     t.parts = []
     with t.at("self_attn", "attention"):
-        x = enter(t, x, readers=3 if kind.qkv == "separate" else 1)
+        given, x = x, enter(t, x, readers=3 if kind.qkv == "separate" else 1)
         B, n, d_model = x.shape
         H = kind.n_heads
         gate = gate_scores(t, kind, x) if t.modules.gates_first and kind.output_gate != "none" else None
@@ -55,7 +55,7 @@ def attention(t: Tape, kind: Attention, layer: Layer, positions: PositionTables,
             mixed = gated(t, kind, gate or gate_scores(t, kind, x), mixed)
         out = leave(t, linear(t, t.show("heads joined", mixed), d_model, "o_proj", bias=kind.o_bias))
         out = t.implementation.drop(t, out)
-        op.keep_alive(t, x, q, k, v, mixed, *t.parts)
+        op.keep_alive(t, given, x, q, k, v, mixed, *t.parts)
         return out
 
 

@@ -58,7 +58,7 @@ def feed_forward(
     with t.at(name, component):
         if kind.channel_mix:
             return channel_mix(t, kind, x)
-        x = enter(t, x, readers=2 if kind.gated and not t.modules.fused_gate_up else 1)
+        given, x = x, enter(t, x, readers=2 if kind.gated and not t.modules.fused_gate_up else 1)
         if kind.gated:
             gate, up = gate_and_up(t, kind, x)
             hidden = t.implementation.gated(t, kind.activation, largest(t, gate) if kind.sparse else gate, up)
@@ -68,7 +68,7 @@ def feed_forward(
             hidden = norm(t, Norm("rmsnorm", bias=False), hidden, "ffn_sub_norm")
         out = leave(t, linear(t, t.show("hidden", hidden), x.shape[-1], "down_proj", bias=kind.down_bias))
         out = t.implementation.drop(t, out) if drops else out
-        op.keep_alive(t, x, hidden)
+        op.keep_alive(t, given, x, hidden)
         return out
 
 
