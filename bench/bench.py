@@ -125,11 +125,11 @@ def grid(_: str) -> Line:
 
     import planner
     from planner import capacity
-    from planner.explore import sweep
+    from planner.explore import table
 
     spec = planner.load(LLAMA)
     B, n = np.meshgrid(np.arange(1, SIDE + 1), np.arange(1, SIDE + 1) * 128)
-    metrics = [sweep.METRICS[name] for name in sweep.ALWAYS]
+    metrics = [table.METRICS[name] for name in table.ALWAYS]
 
     def sums() -> None:
         total = np.zeros(B.shape, dtype=np.int64)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from planner.explore.compare import Comparison
     from planner.explore.fit import Fit
     from planner.explore.size import Configuration
-    from planner.explore.sweep import Sweep
+    from planner.explore.table import Sweep
     from planner.review.review import Review
 
 SpecLike: TypeAlias = "Spec | str | os.PathLike[str] | Mapping[str, Any]"
@@ -139,7 +139,8 @@ def sweep(spec: SpecLike, axes: Mapping[str, Iterable[int | str] | str], *, metr
     6
     """
     from planner.explore import axes as grid
-    from planner.explore.sweep import METRICS, sweep
+    from planner.explore.sweep import sweep
+    from planner.explore.table import METRICS
 
     if metric not in METRICS:
         raise ValueError(f"unknown metric {metric!r}; choose from {', '.join(METRICS)}")

@@ -18,7 +18,7 @@ import planner
 from planner import api
 from planner import spec as spec_room
 from planner.cli import main
-from planner.explore import sweep
+from planner.explore import table
 
 ROOT = Path(__file__).parent.parent
 TINY = "name: tiny\nmodel: {vocab_size: 200, context_length: 32, d_model: 64, n_layers: 2, n_heads: 4}\n"
@@ -146,7 +146,7 @@ def test_the_functions_return_what_the_commands_print(
     assert [asdict(one) for one in planner.size("1B")] == [asdict(one) for one in planner.size(10**9)] == sizes
     printed("sweep", path, "--set", "training.batch_size=1..4", "--set", "training.precision=bf16,fp32")
     grid = planner.sweep(path, {"training.batch_size": range(1, 5), "training.precision": "bf16,fp32"})
-    assert "".join(sweep.csv(grid)) == (tmp_path / "reports" / "sweep.csv").read_text(encoding="utf-8")
+    assert "".join(table.csv(grid)) == (tmp_path / "reports" / "sweep.csv").read_text(encoding="utf-8")
     assert grid.to_frame().to_csv(index=False) == (tmp_path / "reports" / "sweep.csv").read_text(encoding="utf-8")
     wider = planner.load(path, set={"name": "wider", "model.d_model": 128})
     compared = planner.compare(path, wider)

@@ -45,25 +45,25 @@ def run(arguments: argparse.Namespace) -> int:
     from functools import partial
 
     from planner import spec
-    from planner.explore import axes, sweep, view
+    from planner.explore import axes, sweep, table, view
     from planner.importer.convert import as_spec
     from planner.report import terminal
     from planner.report.write import Content, write
 
-    if arguments.figure not in sweep.METRICS:
-        return fail(f"sweep: unknown metric {arguments.figure!r}; choose from {', '.join(sweep.METRICS)}")
+    if arguments.figure not in table.METRICS:
+        return fail(f"sweep: unknown metric {arguments.figure!r}; choose from {', '.join(table.METRICS)}")
     try:
         load = partial(spec.load, arguments.spec, convert=as_spec)
         with Progress() as progress:
             made = sweep.sweep(load, [axes.parse(one) for one in arguments.set], partial(progress, what="plans"), metric=arguments.figure)
     except spec.SpecError as error:
         return report(error.problems)
-    except (ValueError, sweep.SweepError) as error:
+    except (ValueError, table.SweepError) as error:
         return fail(f"sweep: {error}")
     figure = arguments.figure
     with Progress() as progress:
         files: dict[str, Content] = {
-            "sweep.csv": (piece.encode() for piece in sweep.csv(made, partial(progress, what="points"))),
+            "sweep.csv": (piece.encode() for piece in table.csv(made, partial(progress, what="points"))),
             "sweep.md": view.as_markdown(made, figure).encode(),
             "sweep.svg": view.chart(made, figure).encode(),
         }

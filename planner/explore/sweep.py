@@ -1,50 +1,29 @@
 """``planner sweep``: metrics over a grid of settings, exact at every point.
 
 Batch sizes and sequence lengths are evaluated at once, from one trace over symbols; each combination of other settings has its own trace.
+In a grid of layouts, other sizes are arrays, too (layouts.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product, repeat
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, cast
 
 from planner import capacity
-from planner.capacity.figures import Plan
 from planner.capacity.symbolic import Values, values_at
+from planner.explore import layouts
 from planner.explore.axes import MOST, Axis
-from planner.report.columns import CLAIMABLE
-from planner.report.csv import safe
+from planner.explore.table import ALWAYS, AT_ONCE, METRICS, STEP, Load, Piece, Progress, Sweep, SweepError, missing, no_progress
 from planner.spec.override import clash
 from planner.spec.records import Spec
 from planner.trace.sizes import Size, evaluate
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
     from numpy.typing import NDArray
-
-AT_ONCE = 20_000  # points evaluated at once, which limits the memory
-_STEP = ("training.batch_size", "training.sequence_length")
-METRICS: Mapping[str, Callable[[Plan], int | None]] = {
-    **{name: cast("Callable[[Plan], int | None]", column.read) for name, column in CLAIMABLE.items() if f"training.{name}" not in _STEP},
-    "train_flops_per_step": lambda plan: plan.flops.chosen.train_per_step,
-}
-"""What can be swept: each integer column of capacity.csv, and the FLOPs of a step."""
-ALWAYS = (
-    "params_total", "model_states_bytes", "activations_bytes", "logits_bytes", "peak_bytes",
-    "forward_flops_per_token", "train_flops_per_token", "train_flops_per_step",
-)  # fmt: skip
-"""The metrics that each sweep.csv has."""
-
-Load = Callable[[Sequence[str]], Spec]  # the spec with overrides such as "model.n_layers=24"; raises SpecError
-Progress = Callable[[int, int], None]  # points done, and of how many
-
-
-class SweepError(ValueError):
-    """Why a grid cannot be evaluated, and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,38 +44,38 @@ class Block:
         """Return a metric at a point."""
         return evaluate(self.sizes[metric], {"B": batch_size, "n": sequence_length})
 
-    def pieces(self) -> Iterator[list[list[int] | int]]:
-        """Yield batch sizes, sequence lengths and metrics, some points at once, n varying fastest; an integer for one value for all."""
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the settings and the metrics, some points at once, n varying fastest."""
         for first in range(0, self.points, AT_ONCE):
             B, n = _points(self.batch_sizes, self.sequence_lengths, first, min(first + AT_ONCE, self.points))
             found = [cast("Values", values) for values in values_at(self.sizes.values(), B, n)]
-            yield [values if isinstance(values, int) else values.tolist() for values in (B, n, *found)]
+            yield [*self.settings, *(values if isinstance(values, int) else values.tolist() for values in (B, n, *found))]
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
-    """A grid evaluated: blocks in the order of the axes that are neither B nor n."""
+class Steps(Sweep):
+    """A grid of batch sizes and sequence lengths for each combination of other settings, in the order of the other axes."""
 
-    model: str
-    metrics: tuple[str, ...]
-    others: tuple[Axis, ...]
     blocks: tuple[Block, ...]
-    omits: tuple[str, ...] = ()  # parts of the source model that no metric counts
 
     @property
     def points(self) -> int:
         """The number of points."""
         return sum(block.points for block in self.blocks)
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return the columns of sweep.csv, a row per point, every integer exact."""
-        from planner.report.frame import frame
+    def at(self, metric: str, point: Mapping[str, int | str]) -> int:
+        """Return a metric at a point."""
+        *settings, B, n = (axis.values.index(point[axis.key]) if axis.key in point else 0 for axis in self.axes)
+        number = 0
+        for axis, place in zip(self.axes, settings, strict=False):
+            number = number * len(axis.values) + place
+        block = self.blocks[number]
+        return block.at(metric, block.batch_sizes[B], block.sequence_lengths[n])
 
-        return frame(dict(zip(columns(self), zip(*cells(self), strict=True), strict=True)))
-
-
-def no_progress(_done: int, _of: int) -> None:
-    """Report no progress."""
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the columns of some points at once."""
+        for block in self.blocks:
+            yield from block.pieces()
 
 
 def sweep(load: Load, axes: Sequence[Axis], progress: Progress = no_progress, *, metric: str = ALWAYS[0]) -> Sweep:
@@ -108,14 +87,16 @@ def sweep(load: Load, axes: Sequence[Axis], progress: Progress = no_progress, *,
     if twice := clash(axis.key for axis in axes):
         raise SweepError(f"{twice}; give all its values at once")
     metrics = tuple(dict.fromkeys((*ALWAYS, metric)))
-    step = {axis.key: axis for axis in axes if axis.key in _STEP}
-    others = tuple(axis for axis in axes if axis.key not in _STEP)
+    step = {axis.key: axis for axis in axes if axis.key in STEP}
+    others = tuple(axis for axis in axes if axis.key not in STEP)
     points = prod(len(axis.values) for axis in axes)
     for axis in axes:
-        if axis.key in _STEP and not (axis.is_numeric and all(0 < int(value) < 2**63 for value in axis.values)):
+        if axis.key in STEP and not (axis.is_numeric and all(0 < int(value) < 2**63 for value in axis.values)):
             raise SweepError(f"{axis.key} must be a list of positive integers below 2^63")
     if points > MOST:
         raise SweepError(f"the grid has {points:,} points; the limit is {MOST:,}")
+    if any(axis.key.startswith(("cluster", "layout")) for axis in axes):
+        return layouts.sweep(load, others, step, metrics, progress)
     blocks: list[Block] = []
     name = ""
     omits: tuple[str, ...] = ()
@@ -126,7 +107,8 @@ def sweep(load: Load, axes: Sequence[Axis], progress: Progress = no_progress, *,
         name, omits = spec.name, spec.omits
         blocks.append(_block(spec, settings, step, metrics))
         progress(len(blocks), plans)
-    return Sweep(name, metrics, others, tuple(blocks), omits)
+    own = blocks[0].batch_sizes, blocks[0].sequence_lengths
+    return Steps(name, metrics, (*others, *(Axis(key, values) for key, values in zip(STEP, own, strict=True))), omits, tuple(blocks))
 
 
 def _block(spec: Spec, settings: tuple[int | str, ...], step: dict[str, Axis], metrics: tuple[str, ...]) -> Block:
@@ -134,8 +116,8 @@ def _block(spec: Spec, settings: tuple[int | str, ...], step: dict[str, Axis], m
 
     base = spec.scenarios[0]
     formulas = capacity.step_formulas(spec, base)
-    own = dict(zip(_STEP, (base.training.batch_size, base.training.sequence_length), strict=True))
-    batch_sizes, lengths = (tuple(map(int, step[key].values)) if key in step else (own[key],) for key in _STEP)
+    own = dict(zip(STEP, (base.training.batch_size, base.training.sequence_length), strict=True))
+    batch_sizes, lengths = (tuple(map(int, step[key].values)) if key in step else (own[key],) for key in STEP)
     try:
         formulas.at(np.array([max(batch_sizes)]), np.array([max(lengths)]))  # no other point fails if this one does not
     except ValueError as error:
@@ -144,8 +126,7 @@ def _block(spec: Spec, settings: tuple[int | str, ...], step: dict[str, Axis], m
     for metric in metrics:
         size = formulas.size(METRICS[metric])
         if size is None:
-            missing = "training.tokens" if metric.startswith("train_") else "a cluster"
-            raise SweepError(f"{spec.name} has no value of {metric}; write {missing} in the spec")
+            raise missing(spec, metric)
         sizes[metric] = size
     return Block(settings, batch_sizes, lengths, sizes)
 
@@ -156,37 +137,3 @@ def _points(batch_sizes: tuple[int, ...], lengths: tuple[int, ...], first: int, 
 
     numbers = np.arange(first, end)
     return np.array(batch_sizes, dtype=np.int64)[numbers // len(lengths)], np.array(lengths, dtype=np.int64)[numbers % len(lengths)]
-
-
-def columns(made: Sweep) -> tuple[str, ...]:
-    """Return the names of a point's settings and metrics."""
-    return (*(axis.name for axis in made.others), "batch_size", "sequence_length", *made.metrics)
-
-
-def csv(made: Sweep, progress: Progress = no_progress) -> Iterator[str]:
-    """Yield the grid as CSV in pieces, a row per point, integers only; a last column has what the model omits, if anything."""
-    yield ",".join((*columns(made), *(["omits"] if made.omits else []))) + "\n"
-    omits = f",{_quoted('; '.join(made.omits))}".replace("%", "%%") if made.omits else ""
-    done, of = 0, made.points
-    for block in made.blocks:
-        lead = "".join(f"{_quoted(value)}," for value in block.settings).replace("%", "%%")
-        for piece in block.pieces():
-            figures = ",".join(str(one) if isinstance(one, int) else "%d" for one in piece)
-            line = f"{lead}{figures}{omits}\n"
-            rows = [line % cells for cells in zip(*(one for one in piece if not isinstance(one, int)), strict=True)]
-            yield "".join(rows)
-            done += len(rows)
-            progress(done, of)
-
-
-def cells(made: Sweep) -> Iterator[tuple[int | str, ...]]:
-    """Yield the cells of each point."""
-    for block in made.blocks:
-        for piece in block.pieces():
-            columns = (repeat(one) if isinstance(one, int) else one for one in piece)
-            yield from ((*block.settings, *point) for point in zip(*columns, strict=False))
-
-
-def _quoted(value: int | str) -> str:
-    text = safe(str(value))
-    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\n\r') else text

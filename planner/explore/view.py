@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, product
 from math import prod
 from typing import TypeVar
 
 from planner.capacity.plan import PADDED_TOKENS
 from planner.explore.axes import Axis
-from planner.explore.sweep import Sweep, cells, columns
+from planner.explore.table import STEP, Sweep, cells
 from planner.report import markdown, omitted, quantity, units
 from planner.report.columns import CLAIMABLE
 from planner.report.html import markup
@@ -37,23 +38,15 @@ class Pivot:
     down: Axis
     across: Axis  # _NO_AXIS if all others have one value
     others: tuple[Axis, ...]
-    at: Callable[[Mapping[str, Value]], int]  # the metric at a point, by the axes' keys
+    at: Callable[[Mapping[str, Value]], int | None]  # the metric at a point, by the axes' keys; None where that is impossible
 
 
 def pivot(made: Sweep, figure: str) -> Pivot:
     """Lay out a metric: the numeric axis with most values goes down, the next one across."""
-    first = made.blocks[0]
-    step = (Axis("training.batch_size", first.batch_sizes), Axis("training.sequence_length", first.sequence_lengths))
-    axes = [axis for axis in (*made.others, *step) if len(axis.values) > 1] or [step[0]]
+    axes = [axis for axis in made.axes if len(axis.values) > 1] or [made.axes[-len(STEP)]]
     down, *rest = sorted(axes, key=lambda axis: (not axis.is_numeric, -len(axis.values)))
     across, *others = rest or [_NO_AXIS]
-    blocks = {block.settings: block for block in made.blocks}
-
-    def at(point: Mapping[str, Value]) -> int:
-        block = blocks[tuple(point.get(axis.key, axis.values[0]) for axis in made.others)]
-        return block.at(figure, *(int(point.get(axis.key, axis.values[0])) for axis in step))
-
-    return Pivot(down, across, tuple(others), at)
+    return Pivot(down, across, tuple(others), partial(made.at, figure))
 
 
 def _evenly(values: Sequence[T], most: int) -> list[T]:
@@ -107,8 +100,10 @@ def _text(value: Value) -> str:
     return units.exact(value) if isinstance(value, int) else value
 
 
-def rounded(figure: str, value: int) -> str:
+def rounded(figure: str, value: int | None) -> str:
     """Format a metric of a sweep, rounded, with its unit."""
+    if value is None:
+        return "–"
     column = CLAIMABLE.get(figure)
     return quantity.rounded(column, value) if column else units.flops(value)
 
@@ -147,7 +142,7 @@ def _omitted(made: Sweep, figure: str, rows: int, columns: int) -> list[str]:
 
 def as_json(made: Sweep) -> Iterator[str]:
     """Yield the grid as JSON in pieces: the columns, and a row per point."""
-    head = {"model": made.model, "columns": columns(made), "not_counted": (*made.omits, PADDED_TOKENS)}
+    head = {"model": made.model, "columns": made.columns, "not_counted": (*made.omits, PADDED_TOKENS)}
     yield json.dumps(head, ensure_ascii=False, indent=1).removesuffix("\n}") + ',\n "rows": ['
     for number, row in enumerate(cells(made)):
         yield f"{',' if number else ''}\n  {json.dumps(row, ensure_ascii=False)}"
@@ -160,7 +155,8 @@ def chart(made: Sweep, figure: str) -> str:
     fixed = {axis.key: axis.values[0] for axis in laid.others}
     across = picked(laid.across.values, _LINES)
     down = [value for value in _evenly(laid.down.values, 200) if isinstance(value, int)]
-    curves = [[(value, laid.at({**fixed, laid.across.key: other, laid.down.key: value})) for value in down] for other in across]
+    every = [[(value, laid.at({**fixed, laid.across.key: other, laid.down.key: value})) for value in down] for other in across]
+    curves = [[(x, y) for x, y in curve if y is not None] for curve in every]
     title = f"{made.model}: {figure} over {laid.down.name}"
     fixed_values = "".join(f", {axis.name} = {_text(axis.values[0])}" for axis in laid.others)
     names = [_heading(laid.across, other, title) for other in across]
@@ -179,11 +175,12 @@ def chart(made: Sweep, figure: str) -> str:
 
 
 def _drawn(curves: Sequence[Sequence[tuple[int, int]]], names: Sequence[str], figure: str) -> Iterator[str]:
-    if not curves or len(curves[0]) < 2:  # noqa: PLR2004 - a curve has two ends
+    along = sorted({x for curve in curves for x, _ in curve})
+    if len(along) < 2:  # noqa: PLR2004 - a curve has two ends
         yield f'<text x="{_LEFT}" y="{_TOP + 20}">only one point; no chart</text>'
         return
     low, high = min(y for curve in curves for _, y in curve), max(y for curve in curves for _, y in curve)
-    first, last = curves[0][0][0], curves[0][-1][0]
+    first, last = along[0], along[-1]
     low, high = max(1, low), max(high, low + 1)
     for number in range(5):
         value = low + (high - low) * number // 4

@@ -13,7 +13,7 @@ import planner
 from planner.capacity import layout_grid
 from planner.capacity.layout_grid import evaluate, peaks
 from planner.capacity.layout_symbols import SIZES, size_of, with_sizes
-from planner.explore.sweep import METRICS
+from planner.explore.table import METRICS
 from planner.spec.records import Cluster, Layout, Model, Scenario, Spec, Training
 from planner.spec.records.training import GradientDtype
 from planner.trace.unsupported import UnsupportedError

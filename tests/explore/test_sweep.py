@@ -14,7 +14,7 @@ import pytest
 
 import planner
 from planner import spec as spec_package
-from planner.explore import axes, sweep, view
+from planner.explore import axes, sweep, table, view
 from tests.work import at_most
 
 ROOT = Path(__file__).parent.parent.parent
@@ -22,16 +22,16 @@ GPT2 = str(ROOT / "specs/gpt2-small.yaml")
 LLAMA = str(ROOT / "specs/llama-3-8b.yaml")
 
 
-def loader(path: str) -> sweep.Load:
+def loader(path: str) -> table.Load:
     return partial(spec_package.load, path)
 
 
-def swept(path: str, *arguments: str, metric: str = "params_total") -> sweep.Sweep:
+def swept(path: str, *arguments: str, metric: str = "params_total") -> table.Sweep:
     return sweep.sweep(loader(path), [axes.parse(one) for one in arguments], metric=metric)
 
 
-def rows(made: sweep.Sweep) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO("".join(sweep.csv(made)))))
+def rows(made: table.Sweep) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO("".join(table.csv(made)))))
 
 
 def test_values_are_lists_and_inclusive_ranges() -> None:
@@ -64,13 +64,13 @@ def test_an_invalid_axis_is_an_error(argument: str) -> None:
 def test_two_axes_for_one_value_are_an_error_that_names_both(one: str, other: str) -> None:
     first, second = axes.parse(one), axes.parse(other)
     named = f"{first.key} is set twice" if first.key == second.key else f"{first.key} and {second.key} set the same value"
-    with pytest.raises(sweep.SweepError, match=re.escape(named)):
+    with pytest.raises(table.SweepError, match=re.escape(named)):
         sweep.sweep(loader(GPT2), [first, axes.parse("model.vocab_size=100"), second])
 
 
 @pytest.mark.parametrize("value", [1.5, 2.0, True, 0, 2**63])
 def test_an_axis_made_in_python_is_checked_as_that_of_a_command(value: int) -> None:
-    with pytest.raises(sweep.SweepError, match=r"training\.batch_size must be a list of positive integers"):
+    with pytest.raises(table.SweepError, match=r"training\.batch_size must be a list of positive integers"):
         sweep.sweep(loader(GPT2), [axes.Axis("training.batch_size", (1, value))])
 
 
@@ -102,7 +102,7 @@ def test_a_grid_has_the_metrics_of_single_runs() -> None:
         }
         (spec,), _ = spec_package.read([GPT2], [f"{key}={line[column]}" for key, column in settings.items()])
         plan = planner.plan(spec)
-        assert {name: int(line[name]) for name in sweep.ALWAYS} == {
+        assert {name: int(line[name]) for name in table.ALWAYS} == {
             "params_total": plan.parameters.total,
             "model_states_bytes": plan.memory.model_states_bytes,
             "activations_bytes": plan.memory.activations_bytes,
@@ -134,7 +134,7 @@ def test_a_million_points_need_few_calls_and_little_memory() -> None:
         tracemalloc.start()
         made = swept(LLAMA, "training.batch_size=1..1000", "training.sequence_length=8..8000..8")
         lines, last = 0, ""
-        for piece in sweep.csv(made):
+        for piece in table.csv(made):
             lines += piece.count("\n")
             last = piece
         _, peak = tracemalloc.get_traced_memory()
@@ -146,11 +146,11 @@ def test_a_million_points_need_few_calls_and_little_memory() -> None:
 
 
 def test_points_that_cannot_be_planned_are_reported() -> None:
-    with pytest.raises(sweep.SweepError, match="learned positions for 1024 tokens"):
+    with pytest.raises(table.SweepError, match="learned positions for 1024 tokens"):
         swept(GPT2, "training.sequence_length=1..1025")
-    with pytest.raises(sweep.SweepError, match="positive integers"):
+    with pytest.raises(table.SweepError, match="positive integers"):
         swept(GPT2, "training.batch_size=0..4")
-    with pytest.raises(sweep.SweepError, match="points"):
+    with pytest.raises(table.SweepError, match="points"):
         swept(GPT2, "training.batch_size=1..9999", "training.sequence_length=1..1024", "model.n_layers=1..9")
     with pytest.raises(spec_package.SpecError) as wrong:
         swept(GPT2, "model.n_heads=12,13")
@@ -162,7 +162,7 @@ def test_progress_is_reported_up_to_the_last_point() -> None:
     grid = [axes.parse("model.n_layers=1,2"), axes.parse("training.batch_size=1..5")]
     made = sweep.sweep(loader(GPT2), grid, lambda done, of: reported.append((done, of)))
     assert reported == [(1, 2), (2, 2)]  # plans
-    list(sweep.csv(made, lambda done, of: reported.append((done, of))))
+    list(table.csv(made, lambda done, of: reported.append((done, of))))
     assert reported[2:] == [(5, 10), (10, 10)]  # points
 
 
@@ -199,9 +199,9 @@ def test_a_table_has_round_values_first(values: Sequence[int | str], most: int, 
 )  # of 9 cells and a gap, beside 10; 5 are round
 def test_the_pivot_has_as_many_columns_as_fit(width: int, columns: int) -> None:
     text = view.text(swept(GPT2, "training.batch_size=1..100", "training.sequence_length=128..1024..128"), "peak_bytes", width=width)
-    table = [line for line in text.splitlines() if "GiB" in line]
-    assert max(map(len, table)) <= width
-    assert table[0].count("GiB") == columns
+    lines = [line for line in text.splitlines() if "GiB" in line]
+    assert max(map(len, lines)) <= width
+    assert lines[0].count("GiB") == columns
 
 
 def test_the_chart_has_a_title_and_a_description() -> None:
@@ -233,5 +233,5 @@ def test_any_integer_column_can_be_swept() -> None:
 def test_a_metric_without_value_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "model.yaml"
     path.write_text("name: a\nmodel: {vocab_size: 7, context_length: 8, d_model: 4, n_layers: 1, n_heads: 1}\ntraining: {batch_size: 1}\n")
-    with pytest.raises(sweep.SweepError, match=r"no value of train_flops; write training\.tokens"):
+    with pytest.raises(table.SweepError, match=r"no value of train_flops; write training\.tokens"):
         swept(str(path), "training.batch_size=1,2", metric="train_flops")

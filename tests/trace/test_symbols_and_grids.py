@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from planner import spec as spec_package
 from planner.capacity import explain, plan, step_formulas
-from planner.explore.sweep import METRICS
+from planner.explore.table import METRICS
 from planner.spec.records import Optimizer, Scenario, Spec
 from planner.trace.arrays import Points
 from planner.trace.sizes import Size, evaluate, maximum, symbol

@@ -1,0 +1,102 @@
+"""Which layouts of a grid are possible: the conditions of layout_checks on sizes, over arrays of layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from planner.spec.records import Layout, Model
+from planner.spec.records.layout import Schedule
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+Sizes: TypeAlias = "NDArray[np.int64]"
+
+
+class Condition(NamedTuple):
+    """Where layouts do not meet a condition, and what to say of one, with its sizes in braces."""
+
+    fails: NDArray[np.bool_]
+    why: str
+
+
+def conditions(model: Model, sizes: Mapping[str, Sizes], per_node: int) -> Iterator[Condition]:
+    """Yield what every layout must meet. Sizes are by name, and ``global_batch_size`` is 0 where no global batch is set."""
+    tp, pp, context = sizes["tensor_parallel"], sizes["pipeline_parallel"], sizes["context_parallel"]
+    devices, n = sizes["devices"], sizes["sequence_length"]
+    yield Condition(
+        devices % (tp * pp * context) != 0,
+        "tensor_parallel {tensor_parallel} * pipeline_parallel {pipeline_parallel} * context_parallel {context_parallel} does not divide "
+        "devices {devices}",
+    )
+    yield Condition((devices > per_node) & (devices % per_node != 0), f"per_node {per_node} does not divide devices {{devices}}")
+    for name, size in _shared(model):
+        yield Condition(size % tp != 0, f"tensor_parallel {{tensor_parallel}} does not divide {name} {size}")
+    for count in {layer.experts.count for run in model.runs for layer in run.layers if layer.experts}:
+        yield Condition(count % sizes["expert_parallel"] != 0, f"expert_parallel {{expert_parallel}} does not divide experts.count {count}")
+    layers, virtual = sizes["n_layers"], sizes["virtual_stages"]
+    yield Condition(layers % pp != 0, "pipeline_parallel {pipeline_parallel} does not divide n_layers {n_layers}")
+    yield Condition(
+        layers // pp % virtual != 0,
+        "virtual_stages {virtual_stages} does not divide n_layers {n_layers} / pipeline_parallel {pipeline_parallel}",
+    )
+    yield Condition(
+        (context > 1) & (n % 2 == 0) & (n // 2 % context != 0),
+        "context_parallel {context_parallel} does not divide sequence_length {sequence_length} / 2",
+    )
+    if model.positions.type == "learned":
+        most = model.context_length
+        yield Condition(
+            n > most, f"sequence_length {{sequence_length}} exceeds context_length {most}, the size of the learned position embedding"
+        )
+    together = sizes["batch_size"] * (devices // (tp * pp * context))
+    yield Condition(
+        sizes["global_batch_size"] % together.clip(1) != 0,
+        "batch_size {batch_size} and the data-parallel devices do not divide global_batch_size {global_batch_size}",
+    )
+
+
+def of_kind(layout: Layout, sizes: Mapping[str, Sizes]) -> Iterator[Condition]:
+    """Yield what layouts of this kind must meet besides."""
+    tp, pp, virtual, passes = (sizes[key] for key in ("tensor_parallel", "pipeline_parallel", "virtual_stages", "gradient_accumulation"))
+    context, n, kind, schedule = sizes["context_parallel"], sizes["sequence_length"], layout.data_parallel, layout.schedule
+    data = sizes["devices"] // (tp * pp * context)
+    if kind != "ddp":
+        yield Condition(data == 1, f"data_parallel {kind} requires several data-parallel devices, and there is 1")
+    if kind == "hsdp":
+        yield Condition(data % sizes["shard_degree"] != 0, "shard_degree {shard_degree} does not divide the data-parallel devices")
+    for name in ("sequence_parallel", "loss_parallel"):
+        if getattr(layout, name):
+            yield Condition(tp == 1, f"{name} requires tensor_parallel above 1")
+    if layout.sequence_parallel:
+        fails = (n % context == 0) & (n // context % tp != 0)
+        yield Condition(fails, "tensor_parallel {tensor_parallel} does not divide sequence_length {sequence_length}")
+    yield from _of_schedule(schedule, pp, virtual, passes)
+    belongs: tuple[tuple[str, Any], ...] = (("virtual_stages", ("interleaved", "zbv")), ("shard_degree", ("hsdp",)))
+    for name, allowed in belongs:
+        if schedule not in allowed and kind not in allowed:
+            yield Condition(sizes[name] > 1, f"{name} requires {' or '.join(allowed)}")
+
+
+def _of_schedule(schedule: Schedule, pp: Sizes, virtual: Sizes, passes: Sizes) -> Iterator[Condition]:
+    """Yield what a schedule requires of stages and microbatches."""
+    if schedule in ("1f1b", "zero_bubble"):
+        yield Condition((pp > 1) & (passes < pp), f"schedule {schedule} requires at least {{pipeline_parallel}} microbatches")
+    if schedule == "interleaved":
+        yield Condition((pp > 1) & (passes % pp != 0), "schedule interleaved requires a multiple of {pipeline_parallel} microbatches")
+    needed = {"interleaved": virtual > 1, "zbv": virtual == 2}.get(schedule)  # noqa: PLR2004 - a V has two arms
+    if needed is not None:
+        yield Condition((pp > 1) & ~needed, f"schedule {schedule} does not run {{virtual_stages}} virtual stages")
+
+
+def _shared(model: Model) -> Iterator[tuple[str, int]]:
+    """Yield the sizes that tensor-parallel devices share."""
+    yield "padded vocab_size", model.padded_vocab_size
+    for layer in (layer for run in model.runs for layer in run.layers):
+        if layer.attention:
+            yield from (("n_heads", layer.attention.n_heads), ("n_kv_heads", layer.attention.n_kv_heads))
+        if layer.feed_forward:
+            yield "d_ff", layer.feed_forward.d_ff
