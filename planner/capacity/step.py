@@ -85,7 +85,7 @@ def _of_stages(forward: Trace, share: Share, training: Training, walk: Callable[
             for exist, changes in ((False, {"changes": whole.first} if whole else {}), (True, {}))
         )
         gradients = 0 if held else each * sum(stored.gradient * stored.copies for stored in part.parameters)
-        holds = layout is None or layout.schedule != "interleaved"  # its runtime does not
+        holds = layout is not None and layout.schedule == "1f1b"  # the others have no variable that refers to it
         sent = piped.passed if holds and not piped.stage.first else 0
         return pipeline.Passes(first, again, gradients, pipeline.LOSS * piped.stage.last, sent)
 
