@@ -36,8 +36,8 @@ def refuse_unmodeled(model: Model, training: Training) -> None:
 
 def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str]:
     """Yield the settings that are not modeled with several devices of PyTorch's parallelism."""
-    degrees = ("context_parallel", "expert_parallel")
-    yield from (f"layout.{degree} above 1" for degree in degrees if getattr(layout, degree) > 1)
+    yield from ["layout.context_parallel above 1"] if layout.context_parallel > 1 else []
+    yield from (f"{what} with expert_parallel" for what in _not_between_experts(training, layout)) if layout.expert_parallel > 1 else ()
     kind, kernel, master = layout.data_parallel, training.optimizer_kernel, RECIPES[training.precision].master
     shares_state = kind != "ddp" or layout.tensor_parallel > 1
     updates_parts = shares_state and (training.optimizer not in MOMENTS or (of_weight(training) and not in_lists(training)))
@@ -76,11 +76,25 @@ _OF_MODEL = (
 _OF_TRAINING = (
     "batch_size", "sequence_length", "gradient_accumulation", "tokens", "precision", "gradient_dtype", "optimizer", "amsgrad", "dropout",
     "recompute", "implementation", "device", "attention_kernel", "loss", "keep_logits", "kv_cache", "optimizer_kernel", "ema",
-    "reserve_bytes", "flops_convention", "layout",
+    "reserve_bytes", "flops_convention", "layout", "experts_kernel",
 )  # fmt: skip
 _OF_LAYER = ("attention", "feed_forward", "norm", "positions")
 _OF_ATTENTION = ("n_heads", "n_kv_heads", "head_dim", "q_bias", "k_bias", "v_bias", "o_bias", "qkv")
 _OF_FEED_FORWARD = ("d_ff", "gated", "activation", "gate_bias", "up_bias", "down_bias")
+
+
+def _not_between_experts(training: Training, layout: Layout) -> Iterator[str]:
+    """Yield the settings that are not modeled with expert parallelism."""
+    found = {
+        f"implementation {training.implementation}": training.implementation not in ("pytorch", "pytorch-eager"),
+        f"experts_kernel {training.experts_kernel}": training.experts_kernel == "grouped",
+        f"data_parallel {layout.data_parallel}": layout.data_parallel != "ddp",
+        "gradient_as_bucket_view without copies of experts": layout.gradient_as_bucket_view
+        and layout.data_degree == layout.expert_parallel,
+        "tensor_parallel": layout.tensor_parallel > 1,
+        "pipeline_parallel": layout.pipeline_parallel > 1,
+    }
+    yield from (what for what, is_set in found.items() if is_set)
 
 
 def _undivided(model: Model) -> Iterator[str]:

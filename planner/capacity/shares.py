@@ -72,7 +72,7 @@ def share(forward: Trace, weights: tuple[Weight[Size], ...], training: Training,
         return alone(forward, weights, training)
     if layout.data_parallel in ("fsdp", "hsdp"):
         return fully_sharded(forward, weights, training, layout, number or 0)
-    return replicated(weights, training, layout, number)
+    return replicated(forward, weights, training, layout, number)
 
 
 def alone(forward: Trace, weights: tuple[Weight[Size], ...], training: Training) -> Share:
@@ -122,16 +122,23 @@ def _sums(forward: Trace) -> Size:
     return sum(size * copies for size, copies in found) + maximum(*(size for size, _ in found)) if found else 0
 
 
-def replicated(weights: tuple[Weight[Size], ...], training: Training, layout: Layout, number: int | None) -> Share:
+def replicated(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, layout: Layout, number: int | None) -> Share:
     """Return the share of a device under DDP, whose buckets are as large as all gradients, and under ZeRO-1 with it.
 
     Gradients are tensors besides the buckets, or views of them (gradient_as_bucket_view). Passes before the last one do not use the
-    buckets (no_sync): their gradients are freed as they enter them.
+    buckets (no_sync): their gradients are freed as they enter them. Under expert parallelism, the experts have a wrapper of their own for
+    the devices with the same ones, if there are several.
     """
     whole, several, view = states(weights, training), training.gradient_accumulation > 1, layout.gradient_as_bucket_view
-    held = whole.gradients + (whole.gradients if several else 0)  # buckets, and what earlier passes have left
-    sent = [Traffic("all-reduce", whole.gradients, layout.cluster.devices)]
-    updated, which = weights, f"any of {layout.data_degree} equal ones"
+    of_experts = states(experts(weights), training).gradients if layout.expert_parallel > 1 else 0
+    of_others, bucketed = whole.gradients - of_experts, of_experts if layout.data_degree > layout.expert_parallel else 0
+    sent = [Traffic("all-reduce", of_others, layout.cluster.devices)]
+    sent += [Traffic("all-reduce", bucketed, layout.cluster.devices - layout.expert_parallel + 1)] if bucketed != 0 else []
+    sent += traffic(forward.nodes, training)
+    bucketed = bucketed + of_others
+    held = bucketed + (whole.gradients if several else 0)  # what earlier passes have left
+    which = f"any of {layout.data_degree} equal ones" if layout.imbalance == 1 else "the one whose experts get the most tokens"
+    updated = weights
     if layout.data_parallel == "zero1":
         tensors = sum(_integer(weight.copies) for weight in weights)
         of_each = partition(weights, min(layout.data_degree, tensors))  # the others have none
@@ -141,8 +148,13 @@ def replicated(weights: tuple[Weight[Size], ...], training: Training, layout: La
         own = states(updated, training)
         whole = replace(whole, lines=_with_optimizer(whole, own), optimizer=own.optimizer, paged=own.paged, step_counters=own.step_counters)
         sent.append(Traffic("broadcast", whole.weights, layout.cluster.devices))
-    buckets = (("gradient buckets of DDP", 0 if view and not several else whole.gradients),)
+    buckets = (("gradient buckets of DDP", 0 if view and not several else bucketed),)
     return Share(updated, whole, held, several or view, several and view, MappingProxyType({}), weights, buckets, tuple(sent), which)
+
+
+def experts(weights: tuple[Weight[Size], ...]) -> tuple[Weight[Size], ...]:
+    """Return the weights of routed experts."""
+    return tuple(weight for weight in weights if weight.component == "experts")
 
 
 def partition(weights: Iterable[Weight[Size]], degree: int) -> list[tuple[Weight[Size], ...]]:

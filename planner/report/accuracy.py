@@ -50,8 +50,8 @@ class Accuracy:
 
 # docs/devices.md lists the ranks, which tests/capacity/test_fleet_steps.py compares with plans.
 ON_DEVICES = (
-    "on several devices, ranks of plain GPT-2 and Llama models were measured: PyTorch's own DDP, ZeRO-1, FSDP2, DTensor and pipelining "
-    "code on a fake process group; other models, and runs on real devices, were not"
+    "on several devices, ranks of plain GPT-2 (also with shared experts) and Llama models were measured: PyTorch's own DDP, ZeRO-1, FSDP2, "
+    "DTensor and pipelining code on a fake process group; other models, and runs on real devices, were not"
 )
 ON_DEVICES_OF_MEGATRON = (
     "on several devices, parameters were compared with those that Megatron-Core builds, and peaks with published runs on 8 B200, which "

@@ -52,9 +52,19 @@ def memory(plan: Plan) -> Section:
     notes = (
         f"Fits: {verdict(fleet)}, on {cluster(fleet)}.",
         f"Device: {fleet.fullest}. It stores {units.exact(fleet.params)} parameters.",
+        *routing(fleet.layout),
         *([f"In host memory: {units.exact(fleet.host_bytes)} bytes ({units.memory(fleet.host_bytes)})."] if fleet.host_bytes else []),
     )
     return Section(name, ("part", "bytes", ""), "lrr", rows, notes=notes)
+
+
+def routing(layout: Layout) -> tuple[str, ...]:
+    """Return how tokens are assumed to be routed to experts that devices share."""
+    if layout.expert_parallel == 1:
+        return ()
+    if layout.imbalance == 1:
+        return ("Routing is assumed to be balanced: experts of all devices get equally many tokens.",)
+    return (f"The experts of the fullest device get {float(layout.imbalance):g} times the average number of tokens (layout.imbalance).",)
 
 
 def traffic(plan: Plan) -> Section:

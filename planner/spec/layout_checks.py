@@ -160,6 +160,9 @@ def _shared(layout: Settings, settings: Settings, document: Document) -> Mapping
         with suppress(Unresolved):
             found["tensor_parallel"] |= _of_layer(each, layout.size("tensor_parallel") if by_megatron(settings) else 1)
             found["expert_parallel"] |= {"experts.count": each.size("experts.count")} if each.on("experts") else {}
+    with suppress(Unresolved):
+        devices_of = {f"data-parallel devices{' * context_parallel' * (context > 1)}": data_degree(document.cluster, layout) * context}
+        found["expert_parallel"] |= devices_of if found["expert_parallel"] and not by_megatron(settings) else {}
     layers, stages = n_layers(document), layout.size("pipeline_parallel")
     found["pipeline_parallel"]["n_layers"] = layers
     found["virtual_stages"] |= {} if layers % stages else {f"n_layers {layers} / {stages} =": layers // stages}
@@ -233,6 +236,15 @@ def expert_groups(layout: Settings, settings: Settings, document: Document) -> P
                 return
 
 
+def within_expert_parallel(layout: Settings, _: Settings, document: Document) -> Problems:
+    """Find imbalance of experts that every device has, and devices that would share experts of a model without any."""
+    if layout.get("imbalance") != 1 and layout.size("expert_parallel") == 1:
+        message = "imbalance requires expert_parallel above 1"
+        yield layout.problem("imbalance", "expert-parallel", message, "remove it, or write expert_parallel: 2")
+    if layout.size("expert_parallel") > 1 and not any(layer.on("experts") for group in document.groups for layer in group.layers):
+        yield layout.problem("expert_parallel", "expert-parallel", "expert_parallel requires experts, and the model has none", "remove it")
+
+
 def schedule(layout: Settings, settings: Settings, document: Document) -> Problems:
     """Find schedules without the microbatches and stages that they need."""
     stages, virtual, kind = layout.size("pipeline_parallel"), layout.size("virtual_stages"), layout.get("schedule")
@@ -252,4 +264,4 @@ def schedule(layout: Settings, settings: Settings, document: Document) -> Proble
 
 
 TRAINING = (known_device, reserve, nodes, belongs_together, kernels, global_batch)
-LAYOUT = (*key_checks(Layout), degrees, sharing, within_tensor_parallel, expert_groups, schedule)
+LAYOUT = (*key_checks(Layout), degrees, sharing, within_tensor_parallel, within_expert_parallel, expert_groups, schedule)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from planner.spec.records import Experts, FeedForward, Norm
-from planner.trace import blocks, routing
+from planner.trace import blocks, expert_parallel, routing
 from planner.trace import primitives as op
 from planner.trace.routers import router
 from planner.trace.sizes import Size, product
@@ -26,7 +26,8 @@ def experts(t: Tape, kind: Experts, x: Tensor) -> Tensor:
         flat = x.view(B * n, d)
         logits, weights, indices = router(t, kind, flat)
         inner = flat if kind.latent_dim is None else latent(t, flat, kind.latent_dim, "latent_down")
-        routed = (t.implementation.experts or grouped)(t, kind, inner, weights, indices)
+        run = expert_parallel.batched if t.batched_experts else t.implementation.experts or grouped
+        routed = run(t, kind, inner, weights, indices)
         if kind.latent_dim is not None:
             routed = latent(t, routed, d, "latent_up")
         routed = op.mul_scalar(t, routed) if t.modules.scales == "output" else routed
@@ -34,7 +35,7 @@ def experts(t: Tape, kind: Experts, x: Tensor) -> Tensor:
     if kind.shared_d_ff is not None and not made:
         made = [shared(t, kind, kind.shared_d_ff, x)]
     summed = op.add(t, routed, gated(t, kind, x, made[0])) if made else routed
-    op.keep_alive(t, x, logits)
+    op.keep_alive(t, x, *([] if t.batched_experts else [logits]))  # which modules of transformers return
     with t.at("mlp"):
         return blocks.norm(t, Norm("rmsnorm", bias=False), summed, "post_mlp_layernorm") if kind.output_norm else summed
 

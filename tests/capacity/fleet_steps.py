@@ -6,6 +6,9 @@ sends nothing; fake tensors on a fake GPU, or real ones on a CPU.
 - ``data``: DDP, ZeroRedundancyOptimizer, FSDP2; ``shard``: ranks of a copy under HSDP; ``group``, ``reshard``: FSDP2's groups; ``offload``:
   its parts in host memory; ``prec`` mp: its mixed precision; ``bucket_view``: gradient_as_bucket_view.
 - ``tp``, ``sp``: DTensor's tensor and sequence parallelism; ``loss_parallel``: its loss on parts of the vocabulary.
+- ``ep``: devices that share experts, with balanced routing; family moe: plain GPT-2 with top-k gated experts as batched products. Under
+  data none, nothing reduces the gradients of what devices do not share. Under ddp, experts are wrapped for the ranks that have the same
+  ones, if there are several, and ignored by the other wrapper.
 - ``pp`` stages, ``sched``, ``inflight``: pipelining. ``micro``: microbatches, or accumulated passes without synchronization until the last.
 
 Other columns are those of ``training_steps``. Bytes are of the second step: ``param_bytes`` with padding, ``optim_bytes`` with the step
@@ -26,8 +29,8 @@ from planner.capacity.figures import Memory
 from planner.capacity.parameters import parameters
 from planner.capacity.pipeline import in_flight
 from planner.capacity.plan import memory
-from planner.capacity.shares import Share, share
-from planner.spec.records import Cluster, Layout, Model, Training
+from planner.capacity.shares import Share, alone, share
+from planner.spec.records import Cluster, Experts, Layout, Model, Run, Training
 from planner.trace.decoder import Trace, of_stages, trace
 from planner.trace.sizes import Size, hinted, maximum
 from planner.trace.stages import stages
@@ -37,7 +40,7 @@ TABLE = Path(__file__).parent.parent / "data" / "fleet_steps.csv"
 PRECISIONS = {"fp32": "fp32", "bf16": "bf16", "mp": "bf16-master"}
 RESHARD = {"auto": "auto", "true": "always", "false": "never"}
 SCHEDULES = {"GPipe": "gpipe", "1F1B": "1f1b", "Interleaved1F1B": "interleaved"}
-COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "send", "recv")
+COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "send", "recv")
 NAMES = {"receive": "recv"}
 WIDTH = 4  # bytes of float32
 OUTSIDE = {"sdpa_backend": "", "dropout": "0", "loss": "ce", "keep_logits": "False", "attn": "", "tied": "False"}
@@ -59,6 +62,7 @@ def layout(case: dict[str, str]) -> Layout:
         loss_parallel=case["loss_parallel"] == "True",
         pipeline_parallel=int(case["pp"]),
         virtual_stages=int(case["vpp"]),
+        expert_parallel=int(case["ep"]),
         schedule=SCHEDULES[case["sched"]],  # type: ignore[arg-type]
         data_parallel="ddp" if case["data"] == "none" else case["data"],  # type: ignore[arg-type]  # the spec language has these names
         shard_degree=int(case["shard"] or 1),
@@ -72,7 +76,8 @@ def layout(case: dict[str, str]) -> Layout:
 def setting(case: dict[str, str]) -> tuple[Model, Training]:
     """Return the model and the training of a case. The loss is computed outside the model."""
     cfg = {"nctx": int(case["n"]), **json.loads(case["cfg"])}
-    known = {**case, **OUTSIDE, "cfg": json.dumps(cfg), "ckpt": str(case["ckpt"] == "full"), "prec": "bf16"}
+    family = "nano" if case["family"] == "moe" else case["family"]
+    known = {**case, **OUTSIDE, "family": family, "cfg": json.dumps(cfg), "ckpt": str(case["ckpt"] == "full"), "prec": "bf16"}
     training = replace(
         training_steps.training(known),
         precision=PRECISIONS[case["prec"]],  # type: ignore[arg-type]
@@ -81,7 +86,16 @@ def setting(case: dict[str, str]) -> tuple[Model, Training]:
         gradient_accumulation=int(case["micro"]),
         layout=layout(case),
     )
-    return training_steps.model(known), training
+    model = training_steps.model(known)
+    return (with_experts(model, cfg), replace(training, experts_kernel="batched")) if case["family"] == "moe" else (model, training)
+
+
+def with_experts(model: Model, cfg: dict[str, int]) -> Model:
+    """Return a model with experts in place of its feed-forwards."""
+    layers = replace(
+        model.runs[0].layers[0], feed_forward=None, experts=Experts(cfg["E"], cfg["k"], cfg["dff"], normalize=False, scores_dtype="compute")
+    )
+    return replace(model, runs=(Run(cfg["L"], (layers,)),))
 
 
 def figures(case: dict[str, str]) -> dict[str, Size]:
@@ -93,7 +107,8 @@ def figures(case: dict[str, str]) -> dict[str, Size]:
         chunks = stages(model, pp * int(case["vpp"]))[int(case["rank"]) // (each * int(case["dp"])) :: pp]
         forward = of_stages(tuple(trace(model, training, stage) for stage in chunks))
     weights = parameters(forward).weights
-    held = share(forward, weights, training, int(case["rank"]) // each)
+    divides = case["data"] != "none" or pp > 1
+    held = share(forward, weights, training, int(case["rank"]) // each) if divides else alone(forward, weights, training)
     used = memory(forward, held, training)
     found = _held(case, held, used, sum(weight.params for weight in weights)) | _allocated(used) | _sent(held)
     return found | _of_stages(case, forward, held, used) if forward.parts else found
@@ -132,7 +147,7 @@ def _saved_after_forward(case: dict[str, str], forward: Trace, held: Share) -> I
 
 def _held(case: dict[str, str], held: Share, used: Memory[Size], params: Size) -> dict[str, Size]:
     states, replicated = held.host or held.states, case["data"] in ("ddp", "zero1")
-    earlier = held.held - (states.gradients if replicated else 0)  # what earlier passes have left is not there before the first
+    earlier = states.gradients if replicated else held.held  # what earlier passes have left is not there before the first
     return {
         "params_local": params if replicated else sum(weight.params for weight in held.weights),
         "param_bytes": states.weights + states.master_weights,

@@ -128,5 +128,5 @@ def test_several_devices_are_not_called_equal(plan_model: PlanModel) -> None:
 
 def test_the_measured_ranks_are_those_of_the_statement() -> None:
     measured = {(case["family"], case["kind"]) for case in fleet_steps.cases()}
-    assert {family for family, _ in measured} == {"nano", "llama"}  # GPT-2's blocks, and Llama's
-    assert {"ddp", "zero1", "fsdp", "tp", "gpipe"} <= {kind for _, kind in measured}
+    assert {family for family, _ in measured} == {"nano", "llama", "moe"}  # GPT-2's blocks, Llama's, and GPT-2's with experts
+    assert {"ddp", "zero1", "fsdp", "tp", "gpipe", "ep"} <= {kind for _, kind in measured}

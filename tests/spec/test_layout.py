@@ -60,7 +60,10 @@ layout: {pipeline_parallel: 2}
     9:29: error[microbatches]: schedule 1f1b requires at least 2 microbatches (pipeline_parallel), and there are 1; \
 write gradient_accumulation: 2 or more
 layout: {expert_parallel: 2, sequence_parallel: true}
+    9:27: error[expert-parallel]: expert_parallel requires experts, and the model has none; remove it
     9:49: error[tensor-parallel]: sequence_parallel requires tensor_parallel above 1; remove it, or write tensor_parallel: 2
+layout: {imbalance: 1.5}
+    9:21: error[expert-parallel]: imbalance requires expert_parallel above 1; remove it, or write expert_parallel: 2
 layout: {context_parallel: 12}
     9:28: error[degree]: context_parallel 12 does not divide sequence_length 64 / 2 = 32; write 4
 layout: {data_parallel: hsdp}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import ClassVar, Literal
 
 from planner.spec.key import key, record
@@ -62,6 +63,8 @@ class Layout:
         aliases="expert_model_parallel_size expert_parallel_size expert_parallel_degree ep ep_size")
     expert_tensor_parallel: int | None = key("Devices that share the matrices of each expert, under Megatron-Core.", "devices",
         default=None, derived="tensor_parallel", quiet=True, aliases="expert_tensor_parallel_size etp")
+    imbalance: Fraction = key("Tokens of the experts on the fullest device, as a multiple of the average over devices. 1: routing is "
+        "balanced.", default=Fraction(1), least=1, example=1.5, quiet=True)
     data_parallel: DataParallel = key("What the devices that read different data share: copies of everything (ddp); also the optimizer "
         "state (zero1), gradients (zero2) and weights (fsdp), or all of it within groups of shard_degree devices (hsdp). Their number "
         "follows: devices / (tensor_parallel * pipeline_parallel * context_parallel).", default="ddp",

@@ -18,6 +18,7 @@ Optimizer = Literal[
 Recompute = Literal["none", "selective", "full"]
 AttentionKernel = Literal["auto", "flash", "efficient", "cudnn", "math"]
 MixerKernels = Literal["plain", "fused"]
+ExpertsKernel = Literal["auto", "grouped", "batched"]
 Device = Literal["a100", "h100", "cpu"]
 Loss = Literal["default", "cross_entropy", "cross_entropy_shifted", "linear_cross_entropy", "linear_cross_entropy_chunked",
     "cross_entropy_float32"]  # fmt: skip
@@ -164,6 +165,9 @@ class Training:
         "further packages; fused: those of mamba_ssm, causal_conv1d and flash-linear-attention, which it runs where they are installed. "
         "Other implementations always run the latter.", default="plain", only="implementation: transformers or transformers-eager",
         quiet=True)
+    experts_kernel: ExpertsKernel = key("How routed experts are computed. grouped: products of as many rows as each expert has; batched: "
+        "one product of equally many rows of each, which are copied to a buffer before. auto is batched under layout.expert_parallel, "
+        "otherwise grouped.", default="auto", only="implementation: pytorch or pytorch-eager", quiet=True)
     liger: Liger | None = group("Kernels of liger-kernel 0.8: true for the package's defaults for the model's class, or a mapping of its "
         "switches, in which an omitted switch has that default.", kind=Liger, form="boolean", default=None, derived="false",
         only="implementation: transformers or transformers-eager",
