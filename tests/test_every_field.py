@@ -100,6 +100,7 @@ BASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         EAGER,
     ),
     "experts": (DENSE | {"n_layers": 2, "experts": EXPERTS}, {"optimizer": "muon"}),
+    "plain experts": (DENSE | {"n_layers": 1, "experts": {"count": 6, "top_k": 2, "d_ff": 24}}, {}),
     "Adafactor of transformers": (DENSE | ROPE | {"n_layers": 1}, {"implementation": "transformers", "optimizer": "adafactor"}),
     "adapters": (
         DENSE | ROPE | {"n_layers": 3, "head": {"tied": False}},
