@@ -15,12 +15,13 @@ from planner.capacity.layout_symbols import SIZES, Structure, Symbolic, kinds, s
 from planner.capacity.layouts import refuse_unmodeled
 from planner.capacity.plan import of_kinds, plan
 from planner.spec.records import Model, Scenario, Spec, Training
-from planner.trace.arrays import Points
 from planner.trace.sizes import Choice
 from planner.trace.unsupported import UnsupportedError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from planner.trace.arrays import Points
 
 Grid: TypeAlias = "Mapping[str, NDArray[np.int64]]"
 """Sizes of layouts by name (SIZES), arrays of one length."""
@@ -70,6 +71,8 @@ class _Evaluation:
 
     def evaluate(self, layouts: NDArray[np.int64]) -> None:
         """Evaluate layouts of one structure: at once those with the choices that a trace of the first one makes, then the others."""
+        from planner.trace.arrays import Points
+
         while len(layouts):
             made = self.formulas(int(layouts[0])) if len(layouts) > FEW and not self.spec.model.prediction else None
             if made is None:

@@ -127,10 +127,10 @@ def _layer(layer: Layer, names: _Names) -> Layer:
 
 
 def _part(part: Part, prefix: str, names: _Names) -> Part:
-    """Return a record with a symbol for each integer in it."""
+    """Return a record with a symbol for each integer in it that a spec states."""
     if part is None:
         return part
-    sizes = {field.name: getattr(part, field.name) for field in fields(part)}
+    sizes = {field.name: getattr(part, field.name) for field in fields(part) if field.metadata}
     named_sizes = {
         name: names.name(prefix + name, size, same_as=("n_heads",) if name == "n_kv_heads" else ())
         for name, size in sizes.items()

@@ -3,8 +3,8 @@
 Accepts a Hugging Face config.json (for multimodal models, the text part), and the configurations of trainers: YAML, JSON, TOML, Python
 assignments, a shell script, a command line, or a list of arguments. docs/formats.md describes each.
 
-Programs: Hugging Face, Megatron-LM, torchtitan, nanotron, levanter, OLMo-core, OLMo, axolotl, torchtune, LLaMA-Factory, TRL, DeepSeek,
-Meta and Mistral, GPT-NeoX, LitGPT and nanoGPT.
+Programs: Hugging Face, Megatron-LM, torchtitan, nanotron, levanter, OLMo-core, OLMo, axolotl, torchtune, LLaMA-Factory, TRL, peft,
+DeepSeek, Meta and Mistral, GPT-NeoX, LitGPT and nanoGPT.
 
 Unrecognized keys are listed. An unsupported setting that could change the counts is an error (exit code 1); the importer never guesses.
 If model.safetensors.index.json is in the same folder, its total size is compared with the imported parameters, and a difference exits

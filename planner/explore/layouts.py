@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
-from planner.capacity import layout_grid
 from planner.capacity.layout_symbols import SIZES as FIGURED
 from planner.capacity.layout_symbols import data_degree, size_of
 from planner.explore.axes import Axis
@@ -150,6 +149,8 @@ class _Grid:
         grid = {name: column[fine] for name, column in sizes.items() if name in FIGURED}
         if "model.n_layers" not in values:
             grid.pop("n_layers")
+        from planner.capacity import layout_grid
+
         made = layout_grid.evaluate(spec, scenario, grid, [METRICS[name] for name in self.metrics])
         self.problems |= {int(rows[fine[number]]): why for number, why in made.refused.items()}
         for place, (name, figures) in enumerate(zip(self.metrics, made.figures, strict=True)):

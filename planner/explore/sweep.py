@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, cast
 
 from planner import capacity
 from planner.capacity.symbolic import Values, values_at
-from planner.explore import layouts
 from planner.explore.axes import MOST, Axis
 from planner.explore.table import ALWAYS, AT_ONCE, METRICS, STEP, Load, Piece, Progress, Sweep, SweepError, missing, no_progress
 from planner.spec.override import clash
@@ -96,6 +95,8 @@ def sweep(load: Load, axes: Sequence[Axis], progress: Progress = no_progress, *,
     if points > MOST:
         raise SweepError(f"the grid has {points:,} points; the limit is {MOST:,}")
     if any(axis.key.startswith(("cluster", "layout")) for axis in axes):
+        from planner.explore import layouts
+
         return layouts.sweep(load, others, step, metrics, progress)
     blocks: list[Block] = []
     name = ""

@@ -7,7 +7,7 @@ their names and their order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -78,6 +78,11 @@ def _added(name: str, unit: str, method: str, description: str, read: Callable[[
 
 def _on_devices(name: str, unit: str, method: str, description: str, read: Callable[[Fleet], int], tier: Tier = "figure") -> Column:
     return _optional(name, unit, method, description, lambda plan: read(plan.fleet) if plan.fleet else None, tier)
+
+
+def _tuned(name: str, description: str, read: Callable[[Parameters], int]) -> Column:
+    counted = _params(name, description, read)
+    return replace(counted, read=lambda plan: read(plan.parameters) if plan.fine_tuned else None, may_be_empty=True)
 
 
 def communicated(fleet: Fleet) -> int:
@@ -177,8 +182,8 @@ ON_DEVICES: tuple[Column, ...] = (
 
 
 FINE_TUNED: tuple[Column, ...] = (
-    _params("trained", "parameters that train", lambda parameters: parameters.trained),
-    _component("adapters", "adapters, and copies of weights that train beside them"),
+    _tuned("trained", "parameters that train", lambda parameters: parameters.trained),
+    _tuned("adapters", "adapters, and copies of weights that train beside them", lambda parameters: parameters.by_component["adapters"]),
 )
 """Columns of specs that freeze weights. A file has them, after all others, if a plan does so."""
 

@@ -104,6 +104,6 @@ def check_tuned(t: Tape) -> None:
         raise UnsupportedError("adapters of routed experts (targets: all-linear) are not modeled yet; name the linears, such as q and v")
     named = {stored.name.split(".")[-3] for stored in t.parameters if stored.name.endswith(".lora_A.weight")}
     for target in kind.targets:
-        if target != trained.ALL and trained.LINEARS.get(target, target) not in named:
+        if target != trained.ALL and named.isdisjoint(trained.linears(target)):
             linears = ", ".join(sorted({stored.name.split(".")[-2] for stored in t.parameters if stored.why == op.LINEAR}))
             raise UnsupportedError(f"adapters.targets has {target!r}, which is none of the linears {linears}")

@@ -16,6 +16,13 @@ LINEARS = {
     for name in ("q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj", "gate_proj", "up_proj", "gate_up_proj", "down_proj")
 }
 """Linears of layers by their short names."""
+OTHER_NAMES: dict[str, tuple[str, ...]] = {
+    "c_attn": ("qkv_proj",), "query_key_value": ("qkv_proj",), "Wqkv": ("qkv_proj",), "att_proj": ("qkv_proj",),
+    "dense": ("o_proj",), "out_proj": ("o_proj",), "c_proj": ("o_proj", "down_proj"),
+    "c_fc": ("up_proj",), "fc1": ("up_proj",), "fc_in": ("up_proj",), "dense_h_to_4h": ("up_proj",),
+    "fc2": ("down_proj",), "fc_out": ("down_proj",), "dense_4h_to_h": ("down_proj",),
+}  # fmt: skip
+"""Linears by their names in other classes of transformers."""
 _LAYERS = re.compile(r"(?:layers\.)?(\d+)(?:-(\d+))?")
 _OF_LAYER = re.compile(r"(?:^|\.)layers\.(\d+|N)")
 
@@ -37,7 +44,12 @@ def _is_part(word: str, path: str, component: str, name: str) -> bool:
         return in_layer(path)
     if numbers := layers_of(word):
         return has_layer(path, numbers)
-    return word == component or LINEARS.get(word, word) == path.rpartition(".")[2]
+    return word == component or path.rpartition(".")[2] in linears(word)
+
+
+def linears(word: str) -> tuple[str, ...]:
+    """Return the linears of a name: a short one, that of the trace, or that of a class of transformers."""
+    return OTHER_NAMES.get(word) or (LINEARS.get(word, word),)
 
 
 def layers_of(word: str) -> range | None:
@@ -72,7 +84,7 @@ def targets(kind: Adapters, path: str, name: str) -> bool:
     """Return whether a linear of a layer has an adapter."""
     chosen = [numbers for word in kind.layers if (numbers := layers_of(word))]
     inside = in_layer(path) and (not chosen or any(has_layer(path, numbers) for numbers in chosen))
-    return inside and any(word == ALL or LINEARS.get(word, word) == name for word in kind.targets)
+    return inside and any(word == ALL or name in linears(word) for word in kind.targets)
 
 
 def apart(runs: tuple[Run, ...], training: Training) -> tuple[Run, ...]:

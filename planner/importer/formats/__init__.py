@@ -18,6 +18,7 @@ from planner.importer.formats import (
     olmo,
     olmo_core,
     params,
+    peft,
     torchtitan,
     torchtune,
     trl,
@@ -25,8 +26,8 @@ from planner.importer.formats import (
 
 FORMATS: tuple[Format, ...] = (
     torchtitan.FORMAT, nanotron.FORMAT, levanter.FORMAT, olmo_core.FORMAT, olmo.FORMAT, axolotl.FORMAT, torchtune.FORMAT,
-    llamafactory.FORMAT, trl.FORMAT, deepseek.FORMAT, params.FORMAT, huggingface.FORMAT, neox.FORMAT, megatron.FORMAT, litgpt.FORMAT,
-    nanogpt_overrides.FORMAT, nanogpt.FORMAT,
+    llamafactory.FORMAT, trl.FORMAT, peft.FORMAT, deepseek.FORMAT, params.FORMAT, huggingface.FORMAT, neox.FORMAT, megatron.FORMAT,
+    litgpt.FORMAT, nanogpt_overrides.FORMAT, nanogpt.FORMAT,
 )  # fmt: skip
 PROGRAMS = tuple(dict.fromkeys(one.name for one in (huggingface.FORMAT, megatron.FORMAT, *FORMATS)))
 """The programs whose files are read, the most frequent first."""
