@@ -33,7 +33,7 @@ def batched(t: Tape, kind: Experts, x: Tensor, weights: Tensor, indices: Tensor)
     with t.at("experts"):
         slots, owners = rows_of_pairs(t, indices, pairs)
         sent = filled(t, routing.index_select(t, x, owners), slots, kind.count * each)
-        rows = exchanged(t, sent, local * received(t, each))
+        rows = exchanged(t, sent, local * fullest(t, each * t.expert_degree))
         rows = regrouped(t, rows, local)
         made = computed(t, kind, rows, local)
         op.keep_alive(t, rows)
@@ -45,10 +45,10 @@ def batched(t: Tape, kind: Experts, x: Tensor, weights: Tensor, indices: Tensor)
         return made
 
 
-def received(t: Tape, each: Size) -> Size:
-    """Return the rows of an expert from all devices, on the device with the most."""
+def fullest(t: Tape, rows: Size) -> Size:
+    """Return how many rows the device with the most gets, where devices get ``rows`` on average."""
     ratio = t.training.layout.imbalance if t.training.layout else 1
-    return ceil_div(each * t.expert_degree * ratio.numerator, ratio.denominator)
+    return ceil_div(rows * ratio.numerator, ratio.denominator)
 
 
 def rows_of_pairs(t: Tape, indices: Tensor, pairs: Size) -> tuple[Tensor, Tensor]:
@@ -68,7 +68,7 @@ def exchanged(t: Tape, x: Tensor, rows: Size) -> Tensor:
     """Send rows of x to the devices of their experts, or back, and receive others. Saves nothing; backward sends the gradients back."""
     if structure(t.expert_degree) == 1:
         return x
-    made = t.tensor((rows, x.shape[-1]), x.dtype)
+    made = t.tensor((rows, *x.shape[1:]), x.dtype)
     sends = [Sent("all-to-all", x.bytes, "forward", "experts"), Sent("all-to-all", made.bytes, "backward", "experts")]
     return t.record("all-to-all", [x], [made], sends=sends, by=exchanged)[0]
 

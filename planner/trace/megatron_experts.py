@@ -11,6 +11,7 @@ from dataclasses import replace
 from planner.spec.records import Experts
 from planner.trace import primitives as op
 from planner.trace import routing
+from planner.trace.expert_parallel import exchanged, fullest
 from planner.trace.experts import active_share, routed_rows
 from planner.trace.megatron_linear import accumulates, keep_dummy
 from planner.trace.nodes import Saved, Sent
@@ -34,8 +35,8 @@ def experts(t: Tape, kind: Experts, x: Tensor, weights: Tensor, indices: Tensor)
         order, sources = t.record("sort", [indices], [t.tensor((S,), "int64", needs_grad=False) for _ in range(2)], by=experts)
         share = routing.index_select(t, scattered.view(product(shape)), order)
         permuted = routing.index_select(t, x, sources)
-        sent = exchanged(t, permuted)
-        rows, share = gathered(t, kind, sent), gathered(t, kind, exchanged(t, share))
+        sent = exchanged(t, permuted, fullest(t, S))
+        rows, share = gathered(t, kind, sent), gathered(t, kind, exchanged(t, share, fullest(t, S)))
         mine = replace(kind, d_ff=kind.d_ff // t.expert_tensor_degree)
         hidden = grouped_linear(t, mine, rows, "gate_up_proj" if kind.gated else "up_proj", mine.d_ff * (1 + kind.gated))
 
@@ -43,7 +44,7 @@ def experts(t: Tape, kind: Experts, x: Tensor, weights: Tensor, indices: Tensor)
             return grouped_linear(t, mine, weighted(t, mine, hidden, share), "down_proj", x.shape[1])
 
         again = t.recomputes("moe_act") and not t.recomputes("moe")  # of the activation alone, for the product that saves it
-        out = combined(t, kind, t.checkpoint(down, hidden, share, whole=False) if again else down(hidden, share))
+        out = combined(t, kind, t.checkpoint(down, hidden, share, whole=False) if again else down(hidden, share), S)
         op.keep_alive(t, permuted, sent)  # variables of the layer
         made = t.tensor(x.shape, out.dtype)
         return t.record("scatter_add", [out, sources], [made], [Saved(sources, "tokens")], by=experts)[0]
@@ -58,22 +59,14 @@ def gathered(t: Tape, kind: Experts, x: Tensor) -> Tensor:
     return by_expert(t, kind, x)
 
 
-def combined(t: Tape, kind: Experts, x: Tensor) -> Tensor:
-    """Sort rows x by device again, reduce them on devices that share matrices, and exchange them back."""
+def combined(t: Tape, kind: Experts, x: Tensor, rows: Size) -> Tensor:
+    """Sort rows x by device again, reduce them on devices that share matrices, and exchange them back for the device's own ``rows``."""
     x = by_expert(t, kind, x)
     if (degree := t.expert_tensor_degree) > 1:
         made = t.tensor((x.shape[0] // degree, *x.shape[1:]), x.dtype)
         sends = [Sent("reduce-scatter", x.bytes, "forward", "experts"), Sent("all-gather", x.bytes, "backward", "experts")]
         (x,) = t.record("reduce-scatter", [x], [made], sends=sends, by=combined)
-    return exchanged(t, x)
-
-
-def exchanged(t: Tape, x: Tensor) -> Tensor:
-    """Exchange rows with the devices that have the other experts; as many arrive as are sent."""
-    if structure(t.expert_degree) == 1:
-        return x
-    sends = [Sent("all-to-all", x.bytes, "forward", "experts"), Sent("all-to-all", x.bytes, "backward", "experts")]
-    return t.record("all-to-all", [x], [op.like(t, x)], sends=sends, by=exchanged)[0]
+    return exchanged(t, x, rows)
 
 
 def by_expert(t: Tape, kind: Experts, x: Tensor) -> Tensor:

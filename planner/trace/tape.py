@@ -133,6 +133,11 @@ class Tape:
         return self.part(cast("int", ceil_div(padded, multiple) * multiple) if self.vocabulary_parallel else padded)
 
     @property
+    def expert_degree(self) -> Size:
+        """The devices that share the experts of a layer."""
+        return self.training.layout.expert_parallel if self.training.layout else 1
+
+    @property
     def expert_tensor_degree(self) -> int:
         """The devices that share the matrices of each expert."""
         return self.training.layout.expert_tensor_degree if self.training.layout and self.megatron else 1
@@ -156,11 +161,6 @@ class Tape:
     def vocabulary_parallel(self) -> bool:
         """Whether lookup and loss run on parts of the vocabulary, with gradients of these parts only."""
         return self.tensor_parallel and self.megatron
-
-    @property
-    def expert_degree(self) -> Size:
-        """The devices that share the experts of a layer."""
-        return self.training.layout.expert_parallel if self.training.layout else 1
 
     @property
     def batched_experts(self) -> bool:
