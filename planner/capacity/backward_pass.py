@@ -14,8 +14,9 @@ from typing import NamedTuple, TypeAlias
 
 from planner.capacity.activations import allocated, offloaded, saved_for_backward
 from planner.capacity.forward_pass import ForwardPass
+from planner.capacity.stored import stored_graphs
 from planner.capacity.timeline import MemoryTimeline, Place
-from planner.trace.nodes import Boundary, Checkpoint, Node, Operation, Repeat, Visitor, operations
+from planner.trace.nodes import Boundary, Checkpoint, Node, Operation, Repeat, Visitor, operations, visit
 from planner.trace.sizes import Size, maximum, total
 from planner.trace.tensor import Storage, Tensor
 
@@ -61,6 +62,7 @@ class BackwardPass(Visitor):
         self.freed: list[tuple[int, Size]] = []
         self.saved_outside: Storage | None = None  # placeholder for a copy's input, if others save the first copy's input
         self.waits_from: dict[Tensor, int] = {}  # the sample from which a tensor has a gradient of the current equal layers
+        self.stored: Size = 0  # bytes of graphs of recomputed regions that the model keeps until all regions have run
         self.recomputed = False  # whether the current region is recomputed, so that a saved tensor is freed when an operator has read it
         self.operator = ""
 
@@ -78,7 +80,10 @@ class BackwardPass(Visitor):
         seed = self.gradients[start.origin] = _Gradient(0) if output and output.storage.throughout else self.new(start)
         seed.references += 1
         with self.within(_reference_counts(nodes), {storage: times for storage, times in saved.items() if storage in made}):
-            self.go(reversed(nodes))
+            first = next((number for number, node in enumerate(nodes) if any(isinstance(one, Checkpoint) for one, _ in visit([node]))), 0)
+            self.go(reversed(nodes[first:]))
+            self.timeline.add(-self.stored)
+            self.go(reversed(nodes[:first]))
         self.free_gradient(seed)
 
     @contextmanager
@@ -113,7 +118,7 @@ class BackwardPass(Visitor):
                 gradients[number] = self.fit(gradients[number], node, tensor)
         for gradient in incoming:
             self.free_gradient(gradient)
-        if not self.recomputed:
+        if not self.recomputed and not node.stored_in:
             self.free_saved(node.saved_tensors)
         for tensor, gradient in zip(targets, gradients, strict=True):
             self.add(tensor, gradient)
@@ -220,7 +225,14 @@ class BackwardPass(Visitor):
             result = _result(node.body)
             variables = [self.gradients[result.origin], self.new(result)]
             variables[0].references += 1
-        references = _reference_counts(node.body)
+        references, graphs = _reference_counts(node.body), stored_graphs(node)
+        for graph in graphs:
+            for storage in graph.saved.keys() - inputs:
+                times = inside[storage] = graph.saved[storage]
+                references.setdefault(storage, {}).setdefault(times, 0)
+                references[storage][times] += 1  # for good
+            if graph.operation.stored_in == "model":
+                self.stored = self.stored + graph.bytes(self.timeline.block)
         with self.within(references, inside):
             self.go(reversed(node.body[end:]))
             fetched, offload = self.fetch(node), self.offload
@@ -234,6 +246,8 @@ class BackwardPass(Visitor):
         for variable in variables:
             self.free_gradient(variable)
         self.free_saved(node.inputs)
+        for graph in graphs:
+            self.timeline.add(self.timeline.size(node.inputs[0].bytes) * (node.inputs[0].storage in graph.saved))
         with self.within(references, inside):
             self.go(reversed(node.body[:first]))
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from planner.capacity.activations import saved_for_backward
 from planner.capacity.figures import Phase
+from planner.capacity.stored import StoredGraph, stored_graphs
 from planner.capacity.timeline import MemoryTimeline, Place
 from planner.trace.nodes import Boundary, Checkpoint, Node, Operation, Repeat, Visitor, visit
-from planner.trace.sizes import Size, maximum
+from planner.trace.sizes import Size, maximum, total
 from planner.trace.tensor import Storage, Tensor
 
 
@@ -18,8 +19,11 @@ class ForwardPass(Visitor):
     ``phase`` is the phase of its samples: the backward pass recomputes checkpointed regions with another one.
     """
 
-    def __init__(self, timeline: MemoryTimeline, nodes: Sequence[Node], saved: Mapping[Storage, Size], phase: Phase) -> None:
-        self.timeline, self.saved, self.phase = timeline, saved, phase
+    def __init__(
+        self, timeline: MemoryTimeline, nodes: Sequence[Node], saved: Mapping[Storage, Size], phase: Phase, *, first_step: bool = False
+    ) -> None:
+        self.timeline, self.saved, self.phase, self.first_step = timeline, saved, phase, first_step
+        self.graphs: list[StoredGraph] = []  # of the previous step, which modules keep until the current region replaces them
         self.storages: dict[Storage, Size] = {}  # allocated bytes of each
         self.until_the_end: Size = 0  # bytes not saved that are freed when the pass ends, e.g. autocast's casts of weights
         # Storages from outside equal layers. The last copy frees them, at the samples in ``freed``.
@@ -63,6 +67,8 @@ class ForwardPass(Visitor):
         if node.outputs:  # else it marks the end of a variable's scope
             phase: Phase = "loss" if node.component == "logits" else self.phase
             self.timeline.sample(phase, f"{node.name} at {node.path}", node.temporary)
+        if node.stored_in:
+            self.store(node)
         self.read(node.inputs)
         for tensor in node.outputs:
             if tensor.storage not in self.readers:
@@ -100,8 +106,18 @@ class ForwardPass(Visitor):
                 self.timeline.add(left - self.storages[storage])
             self.storages[storage] = left
 
+    def store(self, node: Operation) -> None:
+        """Free what the operation replaces: the graph of the previous step, or the tensors of the forward pass."""
+        freed: Size = 0
+        if self.phase == "forward" and node.stored_in == "module" and not self.first_step:
+            freed = total(graph.bytes(self.timeline.block) for graph in self.graphs if graph.operation is node)
+        elif self.phase == "backward" and node.stored_in == "model":
+            freed = total(self.timeline.size(storage.bytes) for storage in dict.fromkeys(tensor.storage for tensor in node.inputs))
+        self.timeline.add(-freed)
+
     def checkpoint(self, node: Checkpoint) -> None:
         """Run a checkpointed region, which saves nothing inside. Its inputs stay allocated until it has run."""
+        self.graphs = stored_graphs(node)
         self.go(node.body)
         self.read(node.inputs)
 

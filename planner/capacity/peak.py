@@ -74,16 +74,17 @@ def trace_memory(
     changes: Changes = MappingProxyType({}),
     output: Tensor | None = None,
     offload: bool = False,
+    first_step: bool = False,
 ) -> MemoryTimeline:
     """Return the memory timeline of one forward and one backward pass.
 
     ``preallocated``: weights' gradients are allocated from the start; ``released``: and freed with the last addition. Each tensor uses a
     multiple of ``block`` bytes. ``updates`` are those of weights that are updated in the backward pass. ``changes`` are what devices that
     share weights allocate and free at boundaries. ``output`` is that of a stage without the loss. ``offload``: what the model saves is on
-    the host in between.
+    the host in between. ``first_step``: modules keep nothing of a previous step.
     """
     timeline, times = MemoryTimeline(block, changes), saved_for_backward(nodes, offload=offload).times
-    ForwardPass(timeline, nodes, times, "forward").run(nodes)
+    ForwardPass(timeline, nodes, times, "forward", first_step=first_step).run(nodes)
     timeline.of_forward = len(timeline.changes)
     backward = BackwardPass(timeline, preallocated=preallocated, released=released, updates=updates, offload=offload)
     backward.run(nodes, times, output)

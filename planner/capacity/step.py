@@ -13,11 +13,13 @@ from planner.capacity.optimizers import ElementBytes
 from planner.capacity.peak import trace_memory
 from planner.capacity.shares import Share
 from planner.capacity.states import tensors_of
+from planner.capacity.stored import bytes_between_steps
 from planner.capacity.timeline import PASSES, Change, MemoryTimeline
 from planner.capacity.update import alone, not_modeled, update_temporaries
 from planner.spec.precision import AVERAGES, BYTES, RECIPES
 from planner.spec.records import Training
 from planner.trace.decoder import Piped, Trace
+from planner.trace.nodes import operations
 from planner.trace.sizes import Size, ceil_div, maximum, product
 
 ALLOCATION_BLOCK = 512  # bytes: kMinBlockSize of PyTorch's c10/cuda/CUDACachingAllocator
@@ -67,12 +69,13 @@ def step(forward: Trace, share: Share, training: Training) -> Step:
         walked = first = _of_stages(forward, share, training, partial(trace_memory, changes=share.changes))
     else:
         walked = first = walk(updates=_updates_in_backward(forward, weights, training, creating=False))
-    if training.optimizer_in_backward:
-        first = walk(updates=_updates_in_backward(forward, weights, training, creating=True))
+    between = bytes_between_steps(forward.nodes, block)
+    if training.optimizer_in_backward or any(node.stored_in == "module" for node, _ in operations(forward.nodes)):
+        first = walk(updates=_updates_in_backward(forward, weights, training, creating=True), first_step=True)
     average = _average_temporary(weights, training)
     later, earliest = update_temporaries(forward.stacks, weights, training, states.optimizer - states.paged + states.step_counters)
     temporaries = share.updating + maximum(later, average), share.updating + maximum(earliest, average)
-    return Step(walked, first, start, stateless, f"{training.optimizer} step", temporaries)
+    return Step(walked, first, start + between, stateless, f"{training.optimizer} step", temporaries)
 
 
 def _of_stages(forward: Trace, share: Share, training: Training, walk: Callable[..., MemoryTimeline]) -> MemoryTimeline:

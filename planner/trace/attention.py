@@ -107,7 +107,7 @@ def heads(
     if kind.shared_kv:
         k, v = positions.earlier(kind)
     else:
-        positions.provide(kind, k, v)
+        positions.provide(t, kind, k, v)
     return q, k, v
 
 

@@ -61,11 +61,13 @@ class ModelClass:
     tables_per_layer: bool = False  # every layer repeats its own cosines and sines from half of the shared ones
     tables_per_window: bool = False  # layers with and without a window have their own frequencies, cosines and sines
     own_tables: bool = False  # only layers that read cosines and sines get them, as with those per window
+    masks_mixers: bool = False  # layers without attention get its mask, too
     tables_in_attention: bool = False  # every attention makes its own cosines and sines, in the dtype of its values
     unused_frequencies: bool = False  # the model stores frequencies once more, and computes nothing from them
     tables_of_whole_heads: bool = False  # cosines and sines of all channels of a head, also of those that are not rotated
     keeps_parts: bool = False  # the heads' parts with and without rotation stay alive until attention ends
     keeps_attention: bool = False  # the input and the output of attention stay alive until the layer ends
+    keeps_normed: bool = False  # the normalized input of token mixers stays alive until the layer ends
     rotates_in_float32: bool = False  # casts queries and keys to float32 and back
     half_tables: bool = False  # rotary cosines and sines of half the channels, by which each half is multiplied
     # Its dtype; by scoring: float32 with a sigmoid, else compute; cast: stored in compute, and cast to float32 for its logits; uncast:
@@ -342,7 +344,7 @@ CLASSES: dict[ModelType, ModelClass] = {
         ModelClass(gate_in_queries=True, normalizes_each=True, delta_projections="joined", tables_per_sequence=True, shared_first=True),
     ),
     "qwen3_next": ModelClass(gate_in_queries=True, normalizes_each=True, shared_first=True),
-    "recurrent_gemma": ModelClass(scale_dtype="bfloat16", tables_in_attention=True),
+    "recurrent_gemma": ModelClass(scale_dtype="bfloat16", masks_mixers=True, tables_in_attention=True, keeps_normed=True),
     "xlstm": ModelClass(position_ids=False, softcaps_in_float32=True),
     "rwkv": ModelClass(position_ids=False, norm_in_first_layer=True),
 }

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from math import lcm
+from operator import lt
 from typing import cast
 
 from planner.spec.records import Attention, Experts, LatentAttention, Layer, Model, PerLayerEmbedding, Run, Training
@@ -21,7 +22,7 @@ from planner.trace.positions import PositionTables
 from planner.trace.prediction import predict
 from planner.trace.prompts import embedded, learned_bias, without_prompts
 from planner.trace.prompts import prompts as prompts_of
-from planner.trace.sizes import Size, maximum, product, structure
+from planner.trace.sizes import Size, choose, maximum, product, structure
 from planner.trace.stages import Stage, received, sent
 from planner.trace.tape import Buffer, Parameter, Shape, Tape
 from planner.trace.tensor import Tensor
@@ -84,6 +85,8 @@ def trace(model: Model, training: Training, stage: Stage | None = None) -> Trace
     with t.at("model"):
         t.boundary(WHOLE, starts=True)
         t.declared = declared = {f"{t.path}.{item.name}": item for item in model.extra}
+        if t.modules.stores_keys and training.recompute == "full":
+            model = replace(model, runs=last_apart(model.runs))
         prompts = prompts_of(t)
         with t.unit(EMBEDDING):
             stored, table, project_in = _tables(t, model, prompts.rows)
@@ -192,6 +195,12 @@ def of_stages(parts: tuple[Trace, ...]) -> Trace:
 def apart(runs: tuple[Run, ...]) -> tuple[Run, ...]:
     """Return layer groups with the first and the last copy of each in groups of their own: between devices, these differ from the rest."""
     parts = ((run, (1, run.count - 2, 1) if run.count > 2 else (1,) * run.count) for run in runs)  # noqa: PLR2004 - first and last
+    return tuple(replace(run, count=count) for run, counts in parts for count in counts)
+
+
+def last_apart(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    """Return layer groups with the last copy of each in a group of its own."""
+    parts = ((run, (run.count - 1, 1) if choose(lt, 1, run.count) else (1,)) for run in runs)
     return tuple(replace(run, count=count) for run, counts in parts for count in counts)
 
 
@@ -391,6 +400,9 @@ def _run(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, first: Size
 
 def _recomputed_in_part(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, start: int) -> Tensor:
     """Run a layer group of which only every n-th layer of the model is recomputed: repeat as many layers as both are periodic in."""
+    its = t.modules
+    if its.residual_in_float32 or its.norm_in_first_layer or its.passes_selection or its.stores_keys:
+        raise UnsupportedError(f"recompute_every is not modeled for {t.model.model_type}, whose equal layers differ; omit it")
     every, kinds = t.training.recompute_every, run.layers
     period, layers = lcm(every, len(kinds)), structure(run.count) * len(kinds)
     if min(period, layers) > MOST_DIFFERENT:

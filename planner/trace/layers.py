@@ -123,8 +123,8 @@ def residual(
     y = norm(t, layer.norm, y, before) if before else y
     x = op.cast(t, x, "float32") if t.modules.residual_in_float32 else x
     normed, y = y, sublayer(y)
-    if t.modules.keeps_attention and before == "input_layernorm":
-        t.returned += [normed, y]
+    if before == "input_layernorm":
+        t.returned += [normed, y] if t.modules.keeps_attention else [normed] if t.modules.keeps_normed else []
     if before and (scale := t.declared_weight(f"{before.removesuffix('layernorm')}residual")):
         return op.add(t, op.multiply(t, scale, x), y)
     if after and layer.norm_placement != "after_residual":

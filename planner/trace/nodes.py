@@ -59,7 +59,8 @@ class Operation:
     over broadcast dimensions and cast. ``added``: an input that is added to every row; its gradient is the sum of the output's.
     ``views_gradient``: its inputs' gradients are views, to which the engine adds nothing in place. ``accumulated``: a weight whose gradient
     its backward kernel adds to the preallocated one. ``by``: the function that defines the operator; its docstring gives the formula's
-    source. ``sends``: what it communicates.
+    source. ``sends``: what it communicates. ``stored_in``: it stores its inputs outside a checkpointed region: in the model until all
+    regions have run backward, or in a module, which has a buffer for them, until the next forward pass.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Operation:
     accumulated: Tensor | None = None
     by: Callable[..., object] | None = None
     sends: tuple[Sent, ...] = ()
+    stored_in: Literal["", "model", "module"] = ""
 
     @property
     def saved_tensors(self) -> tuple[Tensor, ...]:

@@ -5,6 +5,8 @@ Rotary: Su et al. 2021 (arXiv:2104.09864). ALiBi: Press et al. 2021 (arXiv:2108.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from planner.spec.precision import Dtype
 from planner.spec.records import Attention, LatentAttention, Layer, Model
 from planner.trace import primitives as op
@@ -39,6 +41,9 @@ class PositionTables:
             spare = t.implementation.mask(t, B, n, None) if t.modules.both_masks and len(windows) == 1 else None
             shared = t.modules.query_scale == "shared" and any(layer.positions.type == "none" for layer in layers)
             self.scale = position_scale(t, n, "float32") if shared else None  # of queries without rotation
+        kinds = (layer.attention for layer in layers if layer.attention and not layer.attention.shared_kv)
+        self.to_store = Counter((kind.n_kv_heads, kind.head_dim, kind.window) for kind in kinds)  # layers that are not traced yet
+        self.mask_of_all = next(iter(self.masks.values())) if t.modules.masks_mixers and self.masks else None
         self.keys_and_values: dict[tuple[Size | None, ...], tuple[Tensor, Tensor]] = {}
         self.selected: Tensor | None = None  # the keys that the latest indexer selected
         self.selects = False  # whether that was the indexer of the latest layer
@@ -74,9 +79,8 @@ class PositionTables:
 
     def hold(self, t: Tape) -> None:
         """Save the last keys and values of each kind, if recomputed layers hold them."""
-        if t.modules.stores_keys and t.training.recompute == "full":
-            for keys in dict.fromkeys(self.keys_and_values.values()):
-                t.record("stored keys", keys, [], [Saved(tensor, "keys and values") for tensor in keys], by=PositionTables.hold)
+        for keys in dict.fromkeys(self.keys_and_values.values()) if t.modules.stores_keys else ():
+            op.store(t, "model", *keys, saved=[Saved(tensor, "keys and values") for tensor in keys])
 
     def window(self, layer: Layer) -> Size | None:
         """Return the window of the layer's mask; layers of one window share it."""
@@ -86,7 +90,7 @@ class PositionTables:
         """Return the tensors passed to a layer: tables, what all layers share, its mask, and keys and values of an earlier layer."""
         kind = layer.attention
         keys = self.earlier(kind) if kind and kind.shared_kv else ()
-        mask = self.masks[self.window(layer)] if attends(layer) else None
+        mask = self.masks[self.window(layer)] if attends(layer) else self.mask_of_all
         optional = (mask, self.query_scale(layer), self.per_layer)
         return (*self.tables_of(t, layer), *self.shared, *(tensor for tensor in optional if tensor), *keys)
 
@@ -96,8 +100,12 @@ class PositionTables:
             return self.every_table
         return self.tables.get(frequencies(t, layer), ()) if layer.positions.type == "rope" else ()
 
-    def provide(self, kind: Attention, keys: Tensor, values: Tensor) -> None:
-        """Provide the keys and values of a layer to later ones."""
+    def provide(self, t: Tape, kind: Attention, keys: Tensor, values: Tensor) -> None:
+        """Provide the keys and values of a layer to later ones. The last layer of a kind stores them if the class does so."""
+        heads = kind.n_kv_heads, kind.head_dim, kind.window
+        self.to_store[heads] -= 1
+        if t.modules.stores_keys and not self.to_store[heads]:
+            op.store(t, "model", keys, values)
         self.keys_and_values |= dict.fromkeys(
             [(kind.n_kv_heads, kind.head_dim), (kind.n_kv_heads, kind.head_dim, kind.window)], (keys, values)
         )

@@ -8,6 +8,9 @@ Shapes are written [B, n, d]. Sources: derivatives.yaml and autocast_mode.h of P
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal
+
 from planner.spec.precision import Dtype
 from planner.trace.nodes import Flops, Saved
 from planner.trace.sizes import Size, exceeds_one, minimum, product
@@ -325,6 +328,12 @@ def _shared(x: Tensor) -> Size | None:
 def keep_alive(t: Tape, *tensors: Tensor) -> None:
     """Keep the tensors alive until this point, as local variables do."""
     t.record("end of scope", tensors, [], by=keep_alive)
+
+
+def store(t: Tape, where: Literal["model", "module"], *tensors: Tensor, saved: Sequence[Saved] = ()) -> None:
+    """Store the tensors in a variable of the model or a module, which outlives a recomputed layer."""
+    if t.training.recompute == "full":
+        t.record("store", tensors, [], saved, stored_in=where, by=store)
 
 
 def keep_alive_until_step_end(x: Tensor) -> None:

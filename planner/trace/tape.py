@@ -321,6 +321,7 @@ class Tape:
         accumulated: Tensor | None = None,
         by: Callable[..., object] | None = None,
         sends: Sequence[Sent] = (),
+        stored_in: Literal["", "model", "module"] = "",
     ) -> tuple[Tensor, ...]:
         """Record an operator and return its outputs. If no input needs a gradient, no output does, and nothing is saved for backward."""
         flops = replace(flops, full=0, causal=0) if self.scans else flops
@@ -330,7 +331,7 @@ class Tape:
                 tensor.needs_grad = False
         made = Operation(
             name, self.path, self.component, tuple(inputs), tuple(outputs), tuple(saved), flops,
-            temporary, backward_temporary, passes_gradient, elementwise, views_gradient, added, accumulated, by, tuple(sends),
+            temporary, backward_temporary, passes_gradient, elementwise, views_gradient, added, accumulated, by, tuple(sends), stored_in,
         )  # fmt: skip
         self.nodes.append(made)
         return made.outputs

@@ -131,7 +131,7 @@ def released(frame: _CheckpointFrame, number: int) -> bool:
     """
     done = frame.is_recomputed[number] and not frame.recomputed[number]
     if done:
-        vars(frame).update(recompute_fn=None, input_saver=None)
+        vars(frame).update(recompute_fn=None, saved_args=[])
     return done
 
 

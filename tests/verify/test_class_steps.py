@@ -5,19 +5,25 @@ from __future__ import annotations
 import csv
 import json
 import os
+from functools import partial
 
 import pytest
 
+from planner.capacity import plan
 from planner.report.accuracy import TABLE
-from tools.measure import FIGURES, SETTINGS, TRUTH, configs, differences, measured, planned, step
+from planner.spec.records import Training
+from planner.trace.unsupported import UnsupportedError
+from tools.measure import EMPTY, FIGURES, SETTINGS, TRUTH, configs, differences, make, measured, planned, spec_of, step
 
 pytest.importorskip("torch", reason="the extra torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
+from planner.verify.step import measure  # after the check that torch is installed
+
 STEPS = measured()
 ALL = os.environ.get("CHANGES") == "all"  # `make sweep`
-# Two settings of a few small classes: attention without and with a mask, biases, experts, another norm.
-SAMPLE = ("llama", "mistral", "gpt_neox", "cohere", "olmoe")
+# Two settings of a few small classes: attention without and with a mask, biases, experts, another norm, shared keys.
+SAMPLE = ("llama", "mistral", "gpt_neox", "cohere", "olmoe", "gemma4_text")
 REPEATED = [
     (config, name)
     for config in configs()
@@ -85,6 +91,41 @@ def test_recomputed_layers_hold_keys_that_no_layer_reads() -> None:
     config = next(config for config in configs() if config["model_type"] == "gemma4_text") | changes
     its, saved = step(config, SETTINGS["sdpa bf16 full"]), FIGURES.index("saved")
     assert planned(config, SETTINGS["sdpa bf16 full"])[saved] == its[saved]
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.filterwarnings("ignore")  # transformers' own
+def test_a_module_keeps_the_graph_of_its_recomputed_state(attention: str) -> None:
+    config = next(config for config in configs() if config["model_type"] == "recurrent_gemma")
+    training = SETTINGS[f"{attention} bf16 full"] | {"sequence_length": 5}  # transformers runs a recurrence token by token
+    its = step(config, training)
+    assert dict(zip(FIGURES, planned(config, training), strict=True)) == dict(zip(FIGURES, its, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore")  # transformers' own
+def test_the_first_step_has_no_graph_of_an_earlier_one() -> None:
+    config = next(config for config in configs() if config["model_type"] == "recurrent_gemma")
+    settings = SETTINGS["sdpa bf16 full"] | {"sequence_length": 5}
+    spec = spec_of(config, settings)
+    kept = Training(**settings, gradient_dtype="bf16")
+    its = [phase.bytes for phase in measure(EMPTY, kept, partial(make, config)).first_phases[:2]]
+    ours = {phase.phase: phase.peak_bytes for phase in plan(spec, spec.scenarios[0]).memory.first_step_phases}
+    assert [max(ours["forward"], ours["loss"]), ours["backward"]] == its
+
+
+@pytest.mark.parametrize("model_type", ["gemma4_text", "glm_moe_dsa", "rwkv"])
+def test_layers_that_differ_cannot_be_recomputed_in_part(model_type: str) -> None:
+    config = next(config for config in configs() if config["model_type"] == model_type)
+    with pytest.raises(UnsupportedError, match="recompute_every is not modeled for"):
+        planned(config, SETTINGS["eager bf16 full"] | {"recompute_every": 2})
+
+
+def test_differences_are_small() -> None:
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if not row["reason"]]
+    for row in rows:
+        assert row["params"] == row["saved"] == row["flops"] == "0"
+        assert abs(float(row["peak"])) <= (1 if row["recompute"] == "full" else 0.5), row
 
 
 def test_the_table_of_differences_is_up_to_date() -> None:

@@ -53,8 +53,6 @@ def recurrence(t: Tape, u: Tensor, gates: list[Tensor], decay: Tensor) -> Tensor
     B, n, width = u.shape
     input_gate, recurrent_gate = gates
     t.buffer("recurrent_states", (B, width), "float32")
-    if t.training.recompute == "full":
-        t.note("what the graph of RecurrentGemma's last states, which recomputation makes, keeps alive until the next step")
     (reset,) = t.record("equals zero", [], [t.tensor((1, n, 1), "bool", needs_grad=False)], by=recurrence)
     logarithm = op.multiply(t, op.mul_scalar(t, recurrent_gate), softplus(t, decay).view(1, 1, width))
     kept = exp(t, logarithm)
@@ -65,6 +63,7 @@ def recurrence(t: Tape, u: Tensor, gates: list[Tensor], decay: Tensor) -> Tensor
     taken = op.multiply(t, gated, op.cast(t, multiplier, u.dtype))
     kept = op.multiply(t, kept, continued(t, reset))
     made = token_by_token(t, kept, taken)
+    op.store(t, "module", made)
     op.keep_alive(t, reset, logarithm, squared, gated, multiplier, taken, kept, input_gate, recurrent_gate)
     return made
 
