@@ -125,12 +125,12 @@ def trace(model: Model, training: Training, stage: Stage | None = None) -> Trace
         op.keep_alive(t, whole)
     if model.prediction and training.count_prediction:
         predict(t, model.prediction, positions, x, (ids, targets), loss, embed, score)
-    check_tuned(t)
     return _recorded(t, ids.bytes + targets.bytes)
 
 
 def _recorded(t: Tape, inputs_bytes: Size, piped: Piped | None = None) -> Trace:
-    """Return the trace that the tape has recorded."""
+    """Return the trace that the tape has recorded. Raises UnsupportedError for parts to train that the model lacks."""
+    check_tuned(t)
     recorded = tuple(t.nodes), tuple(t.parameters), tuple(t.stacks), tuple(t.units), tuple(t.buffers), tuple(t.shapes)
     return Trace(*recorded, inputs_bytes, (*t.implementation.not_counted, *t.notes), piped)
 
