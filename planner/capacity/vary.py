@@ -17,16 +17,22 @@ from planner.trace.unsupported import UnsupportedError
 Settings: TypeAlias = Mapping[str, int | str]  # by key of the model or of training, or "cluster.…", "layout.…"
 
 _OF_THE_MODEL = ("n_layers", "d_model")
+RANK = "adapters.rank"
 
 
 def value_of(spec: Spec, scenario: str, knob: str) -> int | None:
-    """Return the value of a setting; None for n_layers if the spec lists layer groups, and for specs that are not from a file."""
+    """Return the value of a setting; None for n_layers if the spec lists layer groups, and for specs that are not from a file.
+
+    None for ``adapters.rank`` without adapters.
+    """
     if spec.written is None:
         return None
     if knob in _OF_THE_MODEL:
         value: int = getattr(spec.model, knob)
         return None if knob == "n_layers" and ("model", "layers") in spec.places else value
     training = next(one.training for one in spec.scenarios if one.name == scenario)
+    if knob == RANK:
+        return training.adapters.rank if training.adapters else None
     return training.batch_size if knob == "batch_size" else training.sequence_length
 
 
@@ -48,7 +54,8 @@ def setting(spec: Spec, scenario: str, knob: str, value: int | str) -> Differenc
     section, _, key = knob.rpartition(".")
     own: Path = () if scenario == "base" else ("scenarios", ByName(scenario))
     within: Path = ("model",) if knob in _OF_THE_MODEL else own or ("training",)
-    path: Path = (section, key) if section == "cluster" else (*own, section, key) if section else (*within, key)
+    before: Path = own if section == "layout" else () if section == "cluster" else within
+    path: Path = (*before, section, key) if section else (*within, key)
     return Difference(path, None, replace(Node(mark, value), text=written(value)))
 
 

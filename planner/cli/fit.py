@@ -1,4 +1,4 @@
-"""Find the largest batch, sequence, depth or width that fits in memory.
+"""Find the largest batch, sequence, depth, width or rank of adapters that fits in memory.
 
 For each setting, find the largest value at which a training step fits in the given memory, and report what limits it. If the current
 settings do not fit, also list changes that do, e.g. recomputation or another optimizer. For a spec with a cluster, values are per device,
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--for",
         dest="settings",
-        choices=("batch_size", "sequence_length", "n_layers", "d_model"),
+        choices=("batch_size", "sequence_length", "n_layers", "d_model", "adapters.rank"),
         action="append",
         help="setting to maximize (repeatable; default: all)",
     )
@@ -56,7 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
     capacity.plan(spec, scenario)  # raises if the plan as given is not supported
     found = fit.fits(spec, arguments.scenario, int(memory.value), arguments.settings or fit.SETTINGS)
     if not found:
-        return fail(f"fit: cannot vary n_layers: {spec.name} defines several layer groups")
+        why = f"{spec.name} defines several layer groups" if "n_layers" in arguments.settings else f"{spec.name} has no adapters"
+        return fail(f"fit: cannot vary {' or '.join(arguments.settings)}: {why}")
     fewest = fit.fewest(spec, arguments.scenario, int(memory.value)) if layout else None
     remedies = find_remedies(spec, arguments.scenario, "peak_bytes", memory.value, sizes=False)
     if arguments.format == "json":

@@ -21,7 +21,7 @@ from planner.spec.printable import printable
 from planner.spec.records import Layout, Spec
 from planner.trace.kernels import FLASH_ALIGNMENT
 
-SETTINGS = ("batch_size", "sequence_length", "n_layers", "d_model")
+SETTINGS = ("batch_size", "sequence_length", "n_layers", "d_model", vary.RANK)
 _WIDTH = 80  # cells of a terminal
 FURTHEST = 2**40  # a setting that fits here is not limited by memory
 

@@ -215,7 +215,7 @@ def test_fish_completes_choices(home: Path, planner: Planner) -> None:
         made = subprocess.run(command, capture_output=True, text=True, check=True, cwd=home)
         return sorted(line.split()[0] for line in made.stdout.splitlines())
 
-    assert offered("planner fit --for ") == ["batch_size", "d_model", "n_layers", "sequence_length"]
+    assert offered("planner fit --for ") == ["adapters.rank", "batch_size", "d_model", "n_layers", "sequence_length"]
     assert offered("planner fit a.yaml --set training.batch") == ["training.batch_size="]
     assert offered("planner size --like llama-3-") == ["llama-3-70b", "llama-3-8b"]
     assert offered("planner show gpt2-x") == ["gpt2-xl"]

@@ -24,7 +24,7 @@ def peak(path: Path, scenario: str, override: str) -> int:
 def test_the_maximum_fits_and_the_next_value_does_not(name: str, memory: int) -> None:
     path = ROOT / "specs" / f"{name}.yaml"
     found = fit.fits(planner.load(path), "base", memory, fit.SETTINGS)
-    assert {one.setting for one in found} == set(fit.SETTINGS)
+    assert {one.setting for one in found} == set(fit.SETTINGS) - {"adapters.rank"}
     for one in found:
         section = "model" if one.setting in ("n_layers", "d_model") else "training"
         if one.largest is not None:
@@ -34,6 +34,25 @@ def test_the_maximum_fits_and_the_next_value_does_not(name: str, memory: int) ->
         beyond = (one.largest or 0) + one.step
         _, problems = spec_package.read([path], [f"{section}.{one.setting}={beyond}"])
         assert problems or peak(path, "base", f"{section}.{one.setting}={beyond}") > memory
+
+
+@pytest.mark.parametrize("scenario", ["base", "long"])
+def test_the_largest_rank_of_adapters(tmp_path: Path, scenario: str) -> None:
+    path = tmp_path / "adapters.yaml"
+    path.write_text(
+        "name: adapters\nextends: catalog/gpt2\n"
+        "training: {implementation: transformers, train: adapters, adapters: {rank: 8}}\n"
+        "scenarios: [{name: long, batch_size: 4, adapters: {rank: 4}}]\n",
+        encoding="utf-8",
+    )
+    (found,) = fit.fits(planner.load(path), scenario, 8 * GIB, ["adapters.rank"])
+    text = path.read_text(encoding="utf-8")
+    peaks = []
+    for rank in (found.largest or 0, (found.largest or 0) + 1):
+        path.write_text(text.replace(f"rank: {found.now}", f"rank: {rank}"), encoding="utf-8")
+        peaks.append(planner.plan(planner.load(path), scenario).memory.peak_bytes)
+    assert peaks[0] == found.peak_bytes
+    assert peaks[0] <= 8 * GIB < peaks[1]
 
 
 def test_the_limiting_part_is_reported() -> None:
