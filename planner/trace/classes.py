@@ -66,8 +66,7 @@ class ModelClass:
     unused_frequencies: bool = False  # the model stores frequencies once more, and computes nothing from them
     tables_of_whole_heads: bool = False  # cosines and sines of all channels of a head, also of those that are not rotated
     keeps_parts: bool = False  # the heads' parts with and without rotation stay alive until attention ends
-    keeps_attention: bool = False  # the input and the output of attention stay alive until the layer ends
-    keeps_normed: bool = False  # the normalized input of token mixers stays alive until the layer ends
+    keeps_ends: Literal["none", "input", "output", "both"] = "none"  # of token mixers: they stay alive until the layer ends
     rotates_in_float32: bool = False  # casts queries and keys to float32 and back
     half_tables: bool = False  # rotary cosines and sines of half the channels, by which each half is multiplied
     # Its dtype; by scoring: float32 with a sigmoid, else compute; cast: stored in compute, and cast to float32 for its logits; uncast:
@@ -296,6 +295,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     "lfm2": ModelClass(normalizes_each=True),
     "nanochat": ModelClass(normalizes_rotated=True),
     "llama4_text": ModelClass(
+        keeps_ends="output",
         softmax_in_float32=False,
         complex_tables=True,
         query_scale="unrotated",
@@ -328,7 +328,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     "qwen2_moe": ModelClass(both_masks=True, shared_first=True),
     "sarvam_moe": ModelClass(joins_rotated=True),
     "seed_oss": ModelClass(residual_dropout=True),
-    "stablelm": ModelClass(residual_dropout=True, joins_rotated=True, keeps_attention=True, keeps_parts=True),
+    "stablelm": ModelClass(residual_dropout=True, joins_rotated=True, keeps_ends="both", keeps_parts=True),
     "starcoder2": ModelClass(residual_dropout=True),
     "falcon_h1": ModelClass(scales_mixers=True),
     "falcon_mamba": ModelClass(position_ids=False, residual_in_float32=True, normalizes_selected=True),
@@ -344,7 +344,7 @@ CLASSES: dict[ModelType, ModelClass] = {
         ModelClass(gate_in_queries=True, normalizes_each=True, delta_projections="joined", tables_per_sequence=True, shared_first=True),
     ),
     "qwen3_next": ModelClass(gate_in_queries=True, normalizes_each=True, shared_first=True),
-    "recurrent_gemma": ModelClass(scale_dtype="bfloat16", masks_mixers=True, tables_in_attention=True, keeps_normed=True),
+    "recurrent_gemma": ModelClass(scale_dtype="bfloat16", masks_mixers=True, tables_in_attention=True, keeps_ends="input"),
     "xlstm": ModelClass(position_ids=False, softcaps_in_float32=True),
     "rwkv": ModelClass(position_ids=False, norm_in_first_layer=True),
 }

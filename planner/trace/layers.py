@@ -124,7 +124,8 @@ def residual(
     x = op.cast(t, x, "float32") if t.modules.residual_in_float32 else x
     normed, y = y, sublayer(y)
     if before == "input_layernorm":
-        t.returned += [normed, y] if t.modules.keeps_attention else [normed] if t.modules.keeps_normed else []
+        ends = {"none": [], "input": [normed], "output": [y], "both": [normed, y]}
+        t.returned += ends[t.modules.keeps_ends]
     if before and (scale := t.declared_weight(f"{before.removesuffix('layernorm')}residual")):
         return op.add(t, op.multiply(t, scale, x), y)
     if after and layer.norm_placement != "after_residual":

@@ -119,6 +119,6 @@ def bmm(t: Tape, x: Tensor, w: Tensor, *, of_model: Size) -> Tensor:
 
 
 def sum_of_experts(t: Tape, x: Tensor) -> Tensor:
-    """Add the results of all experts: [E, tokens, d] -> [tokens, d]. Saves nothing; its gradient is expanded, a view."""
-    made = t.tensor(x.shape[1:], x.dtype)
+    """Add the results of all experts, to float32 with autocast: [E, tokens, d] -> [tokens, d]. Saves nothing; its gradient is a view."""
+    made = t.tensor(x.shape[1:], "float32" if t.precision.autocast else x.dtype)
     return t.record("sum", [x], [made], passes_gradient=True, views_gradient=True, by=sum_of_experts)[0]
