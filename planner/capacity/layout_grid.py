@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 
 from planner.capacity.figures import Plan
-from planner.capacity.layout_symbols import SIZES, Structure, Symbolic, kinds, size_of, structure_of, with_sizes
+from planner.capacity.layout_symbols import OF_LAYOUT, SIZES, Structure, Symbolic, kinds, size_of, structure_of, with_sizes
 from planner.capacity.layouts import refuse_unmodeled
 from planner.capacity.plan import of_kinds, plan
 from planner.spec.records import Model, Scenario, Spec, Training
@@ -73,6 +73,7 @@ class _Evaluation:
         """Evaluate layouts of one structure: at once those with the choices that a trace of the first one makes, then the others."""
         from planner.trace.arrays import Points
 
+        layouts = self.modeled(layouts)
         while len(layouts):
             made = self.formulas(int(layouts[0])) if len(layouts) > FEW and not self.spec.model.prediction else None
             if made is None:
@@ -90,11 +91,26 @@ class _Evaluation:
         """Return the plans of the kinds of devices of layouts like one, over symbols; None if they depend on more than the structure."""
         over = self.structure.over_symbols(self.at(number))
         try:
-            refuse_unmodeled(*with_sizes(self.spec.model, self.scenario.training, self.at(number)))
             made = of_kinds(replace(self.spec, model=over.model), replace(self.scenario, training=over.training))
-            return over, cast("list[Plan]", made)  # of sizes, which figures read like integers
         except (TypeError, UnsupportedError):
             return None
+        return over, cast("list[Plan]", made)  # of sizes, which figures read like integers
+
+    def modeled(self, layouts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the layouts that are modeled: by their degrees, and by whether there are several devices of data and passes."""
+        firsts, place = _distinct([self.sizes[name][layouts] for name in OF_LAYOUT])
+        refused = {kind: why for kind, first in enumerate(firsts) if (why := self.refusal(int(layouts[first])))}
+        for kind, why in refused.items():
+            self.refused |= dict.fromkeys(map(int, layouts[place == kind]), why)
+        return layouts[~np.isin(place, list(refused))]
+
+    def refusal(self, number: int) -> str:
+        """Return why a layout is not modeled, or nothing."""
+        try:
+            refuse_unmodeled(*with_sizes(self.spec.model, self.scenario.training, self.at(number)))
+        except UnsupportedError as error:
+            return str(error)
+        return ""
 
     def at(self, number: int) -> dict[str, int]:
         """Return the sizes of a layout."""

@@ -202,12 +202,12 @@ def _sizes(spec: Spec, values: Arrays, count: int) -> dict[str, NDArray[np.int64
 
 def _problems(spec: Spec, sizes: Arrays, *, of_this_kind: bool = False) -> list[str]:
     """Return why each layout is impossible, or nothing; ``of_this_kind``: by the spec's other settings, too."""
-    layout, cluster = spec.scenarios[0].training.layout, spec.written.items().get("cluster") if spec.written else None
+    training, cluster = spec.scenarios[0].training, spec.written.items().get("cluster") if spec.written else None
     node = cluster.items().get("per_node") if cluster else None
     per_node = node.value if node and isinstance(node.value, int) else PER_NODE
     found = [""] * len(sizes["devices"])
-    kinds = of_kind(layout, sizes) if of_this_kind and layout else ()
-    for condition in (*conditions(spec.model, sizes, per_node), *kinds):
+    kinds = of_kind(spec.model, training, training.layout, sizes) if of_this_kind and training.layout else ()
+    for condition in (*conditions(spec.model, training, sizes, per_node), *kinds):
         for number in np.flatnonzero(condition.fails):
             found[number] = found[number] or condition.why.format_map({name: int(column[number]) for name, column in sizes.items()})
     return found

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from planner.spec.records import Layout, Model
+import numpy as np
+
+from planner.spec.records import Layout, Model, Training
 from planner.spec.records.layout import Schedule
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -23,7 +24,7 @@ class Condition(NamedTuple):
     why: str
 
 
-def conditions(model: Model, sizes: Mapping[str, Sizes], per_node: int) -> Iterator[Condition]:
+def conditions(model: Model, training: Training, sizes: Mapping[str, Sizes], per_node: int) -> Iterator[Condition]:
     """Yield what every layout must meet. Sizes are by name, and ``global_batch_size`` is 0 where no global batch is set."""
     tp, pp, context = sizes["tensor_parallel"], sizes["pipeline_parallel"], sizes["context_parallel"]
     devices, n = sizes["devices"], sizes["sequence_length"]
@@ -33,8 +34,9 @@ def conditions(model: Model, sizes: Mapping[str, Sizes], per_node: int) -> Itera
         "devices {devices}",
     )
     yield Condition((devices > per_node) & (devices % per_node != 0), f"per_node {per_node} does not divide devices {{devices}}")
-    for name, size in _shared(model):
-        yield Condition(size % tp != 0, f"tensor_parallel {{tensor_parallel}} does not divide {name} {size}")
+    for name, size in _shared(model, by_megatron=training.implementation == "megatron-core"):
+        copied = (tp % size == 0) & (name == "n_kv_heads") & (training.implementation == "megatron-core")
+        yield Condition((size % tp != 0) & ~copied, f"tensor_parallel {{tensor_parallel}} does not divide {name} {size}")
     for count in {layer.experts.count for run in model.runs for layer in run.layers if layer.experts}:
         yield Condition(count % sizes["expert_parallel"] != 0, f"expert_parallel {{expert_parallel}} does not divide experts.count {count}")
     layers, virtual = sizes["n_layers"], sizes["virtual_stages"]
@@ -59,12 +61,13 @@ def conditions(model: Model, sizes: Mapping[str, Sizes], per_node: int) -> Itera
     )
 
 
-def of_kind(layout: Layout, sizes: Mapping[str, Sizes]) -> Iterator[Condition]:
+def of_kind(model: Model, training: Training, layout: Layout, sizes: Mapping[str, Sizes]) -> Iterator[Condition]:
     """Yield what layouts of this kind must meet besides."""
     tp, pp, virtual, passes = (sizes[key] for key in ("tensor_parallel", "pipeline_parallel", "virtual_stages", "gradient_accumulation"))
     context, n, kind, schedule = sizes["context_parallel"], sizes["sequence_length"], layout.data_parallel, layout.schedule
     data = sizes["devices"] // (tp * pp * context)
-    if kind != "ddp":
+    by_megatron = training.implementation == "megatron-core"
+    if kind != "ddp" and not by_megatron:
         yield Condition(data == 1, f"data_parallel {kind} requires several data-parallel devices, and there is 1")
     if kind == "hsdp":
         yield Condition(data % sizes["shard_degree"] != 0, "shard_degree {shard_degree} does not divide the data-parallel devices")
@@ -74,16 +77,17 @@ def of_kind(layout: Layout, sizes: Mapping[str, Sizes]) -> Iterator[Condition]:
     if layout.sequence_parallel:
         fails = (n % context == 0) & (n // context % tp != 0)
         yield Condition(fails, "tensor_parallel {tensor_parallel} does not divide sequence_length {sequence_length}")
-    yield from _of_schedule(schedule, pp, virtual, passes)
+    yield from _of_schedule(schedule, pp, virtual, passes, waits=not by_megatron)
+    yield from _of_experts(model, layout, sizes) if by_megatron else ()
     belongs: tuple[tuple[str, Any], ...] = (("virtual_stages", ("interleaved", "zbv")), ("shard_degree", ("hsdp",)))
     for name, allowed in belongs:
         if schedule not in allowed and kind not in allowed:
             yield Condition(sizes[name] > 1, f"{name} requires {' or '.join(allowed)}")
 
 
-def _of_schedule(schedule: Schedule, pp: Sizes, virtual: Sizes, passes: Sizes) -> Iterator[Condition]:
+def _of_schedule(schedule: Schedule, pp: Sizes, virtual: Sizes, passes: Sizes, *, waits: bool) -> Iterator[Condition]:
     """Yield what a schedule requires of stages and microbatches."""
-    if schedule in ("1f1b", "zero_bubble"):
+    if waits and schedule in ("1f1b", "zero_bubble"):
         yield Condition((pp > 1) & (passes < pp), f"schedule {schedule} requires at least {{pipeline_parallel}} microbatches")
     if schedule == "interleaved":
         yield Condition((pp > 1) & (passes % pp != 0), "schedule interleaved requires a multiple of {pipeline_parallel} microbatches")
@@ -92,9 +96,25 @@ def _of_schedule(schedule: Schedule, pp: Sizes, virtual: Sizes, passes: Sizes) -
         yield Condition((pp > 1) & ~needed, f"schedule {schedule} does not run {{virtual_stages}} virtual stages")
 
 
-def _shared(model: Model) -> Iterator[tuple[str, int]]:
-    """Yield the sizes that tensor-parallel devices share."""
-    yield "padded vocab_size", model.padded_vocab_size
+def _of_experts(model: Model, layout: Layout, sizes: Mapping[str, Sizes]) -> Iterator[Condition]:
+    """Yield what Megatron-Core's groups of experts require."""
+    tp, given = sizes["tensor_parallel"], layout.expert_tensor_parallel
+    among = tp if given is None else np.full_like(tp, given)
+    experts = [layer.experts for run in model.runs for layer in run.layers if layer.experts]
+    if experts:
+        fails = sizes["devices"] // sizes["pipeline_parallel"] % (sizes["expert_parallel"] * among) != 0
+        yield Condition(fails, "expert_parallel {expert_parallel} does not divide the devices of a stage with those that share an expert")
+    for one in experts:
+        yield Condition(one.d_ff % among != 0, f"the devices that share an expert do not divide experts.d_ff {one.d_ff}")
+        if one.shared_d_ff:
+            why = f"tensor_parallel {{tensor_parallel}} does not divide experts.shared.d_ff {one.shared_d_ff}"
+            yield Condition(one.shared_d_ff % tp != 0, why)
+
+
+def _shared(model: Model, *, by_megatron: bool) -> Iterator[tuple[str, int]]:
+    """Yield the sizes that tensor-parallel devices share. Megatron-Core pads the vocabulary until it divides."""
+    if not by_megatron:
+        yield "padded vocab_size", model.padded_vocab_size
     for layer in (layer for run in model.runs for layer in run.layers):
         if layer.attention:
             yield from (("n_heads", layer.attention.n_heads), ("n_kv_heads", layer.attention.n_kv_heads))
