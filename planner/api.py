@@ -111,7 +111,7 @@ def fit(
     set: Settings = None,
     **settings: Any,
 ) -> tuple[Fit, ...]:
-    """Return the largest batch, sequence, depth, width and rank of adapters at which a step fits, or of the settings to ``vary``, each alone.
+    """Return the largest batch, sequence, depth, width and rank at which a step fits, or of the settings to ``vary``, each alone.
 
     ``memory`` is a number of bytes, or as ``--memory`` takes it: "80GiB", "h100-80gb".
 
