@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 
 from planner.capacity.figures import Plan
-from planner.capacity.layout_symbols import OF_LAYOUT, SIZES, Structure, Symbolic, kinds, size_of, structure_of, with_sizes
+from planner.capacity.layout_symbols import OF_LAYOUT, SIZES, Structure, Symbolic, data_degree, kinds, size_of, structure_of, with_sizes
 from planner.capacity.layouts import refuse_unmodeled
 from planner.capacity.plan import of_kinds, plan
 from planner.spec.records import Model, Scenario, Spec, Training
@@ -97,8 +97,9 @@ class _Evaluation:
         return over, cast("list[Plan]", made)  # of sizes, which figures read like integers
 
     def modeled(self, layouts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the layouts that are modeled: by their degrees, and by whether there are several devices of data and passes."""
-        firsts, place = _distinct([self.sizes[name][layouts] for name in OF_LAYOUT])
+        """Return the layouts that are modeled: by their degrees, and by whether there are more devices of data than of experts."""
+        data = np.minimum(data_degree(self.sizes), self.sizes["expert_parallel"] + 1)
+        firsts, place = _distinct([one[layouts] for one in (*(self.sizes[name] for name in OF_LAYOUT), data)])
         refused = {kind: why for kind, first in enumerate(firsts) if (why := self.refusal(int(layouts[first])))}
         for kind, why in refused.items():
             self.refused |= dict.fromkeys(map(int, layouts[place == kind]), why)

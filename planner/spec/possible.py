@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import numpy as np
-
 from planner.spec.records import Layout, Model, Training
 from planner.spec.records.layout import Schedule
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -27,7 +26,7 @@ class Condition(NamedTuple):
 def conditions(model: Model, training: Training, sizes: Mapping[str, Sizes], per_node: int) -> Iterator[Condition]:
     """Yield what every layout must meet. Sizes are by name, and ``global_batch_size`` is 0 where no global batch is set."""
     tp, pp, context = sizes["tensor_parallel"], sizes["pipeline_parallel"], sizes["context_parallel"]
-    devices, n = sizes["devices"], sizes["sequence_length"]
+    devices, experts, n = sizes["devices"], sizes["expert_parallel"], sizes["sequence_length"]
     yield Condition(
         devices % (tp * pp * context) != 0,
         "tensor_parallel {tensor_parallel} * pipeline_parallel {pipeline_parallel} * context_parallel {context_parallel} does not divide "
@@ -38,7 +37,12 @@ def conditions(model: Model, training: Training, sizes: Mapping[str, Sizes], per
         copied = (tp % size == 0) & (name == "n_kv_heads") & (training.implementation == "megatron-core")
         yield Condition((size % tp != 0) & ~copied, f"tensor_parallel {{tensor_parallel}} does not divide {name} {size}")
     for count in {layer.experts.count for run in model.runs for layer in run.layers if layer.experts}:
-        yield Condition(count % sizes["expert_parallel"] != 0, f"expert_parallel {{expert_parallel}} does not divide experts.count {count}")
+        yield Condition(count % experts != 0, f"expert_parallel {{expert_parallel}} does not divide experts.count {count}")
+    if not any(layer.experts for run in model.runs for layer in run.layers):
+        yield Condition(experts > 1, "expert_parallel requires experts, and the model has none")
+    elif training.implementation != "megatron-core":
+        fails = devices // (tp * pp * context) * context % experts != 0
+        yield Condition(fails, "expert_parallel {expert_parallel} does not divide the data-parallel devices")
     layers, virtual = sizes["n_layers"], sizes["virtual_stages"]
     yield Condition(layers % pp != 0, "pipeline_parallel {pipeline_parallel} does not divide n_layers {n_layers}")
     yield Condition(
@@ -74,6 +78,8 @@ def of_kind(model: Model, training: Training, layout: Layout, sizes: Mapping[str
     for name in ("sequence_parallel", "loss_parallel"):
         if getattr(layout, name):
             yield Condition(tp == 1, f"{name} requires tensor_parallel above 1")
+    if layout.imbalance != 1:
+        yield Condition(sizes["expert_parallel"] == 1, "imbalance requires expert_parallel above 1")
     if layout.sequence_parallel:
         fails = (n % context == 0) & (n // context % tp != 0)
         yield Condition(fails, "tensor_parallel {tensor_parallel} does not divide sequence_length {sequence_length}")
@@ -99,7 +105,7 @@ def _of_schedule(schedule: Schedule, pp: Sizes, virtual: Sizes, passes: Sizes, *
 def _of_experts(model: Model, layout: Layout, sizes: Mapping[str, Sizes]) -> Iterator[Condition]:
     """Yield what Megatron-Core's groups of experts require."""
     tp, given = sizes["tensor_parallel"], layout.expert_tensor_parallel
-    among = tp if given is None else np.full_like(tp, given)
+    among = tp if given is None else 0 * tp + given
     experts = [layer.experts for run in model.runs for layer in run.layers if layer.experts]
     if experts:
         fails = sizes["devices"] // sizes["pipeline_parallel"] % (sizes["expert_parallel"] * among) != 0
