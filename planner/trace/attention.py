@@ -55,7 +55,7 @@ def attention(t: Tape, kind: Attention, layer: Layer, positions: PositionTables,
             mixed = gated(t, kind, gate or gate_scores(t, kind, x), mixed)
         out = leave(t, linear(t, t.show("heads joined", mixed), d_model, "o_proj", bias=kind.o_bias))
         out = t.implementation.drop(t, out)
-        op.keep_alive(t, given, x, q, k, v, mixed, *t.parts)
+        op.keep_alive(t, given, x, q, k, v, mixed, *t.parts, *([gate] if gate else []))
         return out
 
 
