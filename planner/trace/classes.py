@@ -101,7 +101,8 @@ class ModelClass:
     softcaps_in_float32: bool = False  # logits are cast to float32 before they are soft-capped
     xielu: bool = False  # the feed-forward's function is xIELU, operator by operator
     replaces_ids: bool = False  # the per-layer embedding reads ids of its own, without those beyond its rows
-    stores_keys: bool = False  # recomputed layers hold the last keys and values of each kind, even if no layer reads them
+    # Whose last keys and values of each kind the model stores until the step ends: of models whose layers reuse keys, or of all.
+    stores_keys: Literal["none", "reused", "all"] = "none"
     layer_scalar: bool = False  # each layer multiplies its output in place by a buffer of one element
     fused_gate_up: bool = False  # one projection returns gate and up
     delta_projections: DeltaProjections = "per_key_head"
@@ -204,6 +205,7 @@ CLASSES: dict[ModelType, ModelClass] = {
         tables_per_window=True,
         normalizes_values=True,
         replaces_ids=True,
+        stores_keys="reused",
     ),
     "gemma4_text": ModelClass(
         both_masks=True,
@@ -213,7 +215,7 @@ CLASSES: dict[ModelType, ModelClass] = {
         tables_per_window=True,
         tables_of_whole_heads=True,
         normalizes_values=True,
-        stores_keys=True,
+        stores_keys="all",
         layer_scalar=True,
     ),
     "glm": ModelClass(joins_rotated=True, tables_per_layer=True, fused_gate_up=True),

@@ -85,7 +85,7 @@ def trace(model: Model, training: Training, stage: Stage | None = None) -> Trace
     with t.at("model"):
         t.boundary(WHOLE, starts=True)
         t.declared = declared = {f"{t.path}.{item.name}": item for item in model.extra}
-        if t.modules.stores_keys and training.recompute == "full":
+        if t.stores_keys and training.recompute == "full":
             model = replace(model, runs=last_apart(model.runs))
         prompts = prompts_of(t)
         with t.unit(EMBEDDING):
@@ -401,7 +401,7 @@ def _run(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, first: Size
 def _recomputed_in_part(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, start: int) -> Tensor:
     """Run a layer group of which only every n-th layer of the model is recomputed: repeat as many layers as both are periodic in."""
     its = t.modules
-    if its.residual_in_float32 or its.norm_in_first_layer or its.passes_selection or its.stores_keys:
+    if its.residual_in_float32 or its.norm_in_first_layer or its.passes_selection or t.stores_keys:
         raise UnsupportedError(f"recompute_every is not modeled for {t.model.model_type}, whose equal layers differ; omit it")
     every, kinds = t.training.recompute_every, run.layers
     period, layers = lcm(every, len(kinds)), structure(run.count) * len(kinds)

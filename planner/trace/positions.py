@@ -79,7 +79,7 @@ class PositionTables:
 
     def hold(self, t: Tape) -> None:
         """Save the last keys and values of each kind, if recomputed layers hold them."""
-        for keys in dict.fromkeys(self.keys_and_values.values()) if t.modules.stores_keys else ():
+        for keys in dict.fromkeys(self.keys_and_values.values()) if t.stores_keys else ():
             op.store(t, "model", *keys, saved=[Saved(tensor, "keys and values") for tensor in keys])
 
     def window(self, layer: Layer) -> Size | None:
@@ -104,7 +104,7 @@ class PositionTables:
         """Provide the keys and values of a layer to later ones. The last layer of a kind stores them if the class does so."""
         heads = kind.n_kv_heads, kind.head_dim, kind.window
         self.to_store[heads] -= 1
-        if t.modules.stores_keys and not self.to_store[heads]:
+        if t.stores_keys and not self.to_store[heads]:
             op.store(t, "model", keys, values)
         self.keys_and_values |= dict.fromkeys(
             [(kind.n_kv_heads, kind.head_dim), (kind.n_kv_heads, kind.head_dim, kind.window)], (keys, values)

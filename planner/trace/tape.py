@@ -189,6 +189,13 @@ class Tape:
         return self.training.layout is not None and self.training.layout.pipeline_parallel > 1
 
     @property
+    def stores_keys(self) -> bool:
+        """Whether the model stores the last keys and values of each kind."""
+        kinds = (layer.attention for run in self.model.runs for layer in run.layers)
+        its = self.modules.stores_keys
+        return its == "all" or (its == "reused" and any(kind and kind.shared_kv for kind in kinds))
+
+    @property
     def fused_mixers(self) -> bool:
         """Whether mixers run the kernels of their authors, for which packages must be installed beside transformers."""
         return not self.implementation.plain_mixers or self.training.mixer_kernels == "fused"
