@@ -40,6 +40,7 @@ class ModelClass:
     floors_scores: bool = False  # eager attention takes the maximum of its masked scores and the smallest number
     dynamic_mask: bool = False  # each layer makes its mask of its values: a factor per KV head and key, filled by the causal mask
     fills_probabilities: bool = False  # eager attention fills scores, and after the softmax probabilities, by an int32 mask
+    joins_new_rows: bool = False  # rows of the token embedding that a spec declares apart are in the same table
     prompts: bool = False  # a learned prompt precedes each sequence; layers share a learned bias of scores
     unshifted_loss: bool = False  # the loss reads the logits in their dtype, and labels that are not shifted
     divides_input: bool = False  # RMSNorm multiplies its input by the float32 root, not the input's float32 copy
@@ -311,6 +312,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     **dict.fromkeys(
         ("glm4v_text", "glm_ocr_text"), ModelClass(tables_per_sequence=True, position_ids=False, joins_rotated=True, fused_gate_up=True)
     ),
+    "molmo2_text": ModelClass(joins_new_rows=True, unused_frequencies=True),
     "glm4v_moe_text": ModelClass(tables_per_sequence=True, joins_rotated=True),
     "phi4_multimodal": ModelClass(joins_rotated=True, fused_gate_up=True),
     "mistral4": ModelClass(query_scale="rotated", router="uncast", gathers_scores=True, scales="weights"),

@@ -324,8 +324,9 @@ def _end(t: Tape) -> None:
 def _tables(t: Tape, model: Model, more_rows: Size) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the token embedding as stored and as read, and the projection to the residual stream if their widths differ."""
     width = model.d_model if model.embedding_dim is None else model.embedding_dim
+    new = t.read("wte.new_embedding", 2) if t.modules.joins_new_rows else None
     with t.at("embed_tokens", "embedding"):
-        rows = partial(token_rows, t, width, "token embedding: V · width", more=more_rows, looked_up=True)
+        rows = partial(token_rows, t, width, "token embedding: V · width", more=more_rows + (new.shape[0] if new else 0), looked_up=True)
         stored, table = trained_copy(t, "embedding", rows)
         if model.embedding_scale or t.modules.scale_dtype:
             scale_buffer(t)
@@ -400,8 +401,7 @@ def _run(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, first: Size
 
 def _recomputed_in_part(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, start: int) -> Tensor:
     """Run a layer group of which only every n-th layer of the model is recomputed: repeat as many layers as both are periodic in."""
-    its = t.modules
-    if its.residual_in_float32 or its.norm_in_first_layer or its.passes_selection or t.stores_keys:
+    if t.modules.residual_in_float32 or t.modules.norm_in_first_layer or t.modules.passes_selection or t.stores_keys:
         raise UnsupportedError(f"recompute_every is not modeled for {t.model.model_type}, whose equal layers differ; omit it")
     every, kinds = t.training.recompute_every, run.layers
     period, layers = lcm(every, len(kinds)), structure(run.count) * len(kinds)
