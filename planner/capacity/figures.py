@@ -154,11 +154,13 @@ class Memory(Generic[Number]):
 
 @dataclass(frozen=True, slots=True)
 class RankPeak(Generic[Number]):
-    """A kind of device: which, the parameters that it stores, and its peak."""
+    """A kind of device: which, the parameters that it stores, its peak, its memory by part, and the peak of each phase."""
 
     which: str
     params: Number
     peak_bytes: Number
+    parts: tuple[tuple[str, Number], ...] = ()
+    phases: tuple[PhasePeak[Number], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

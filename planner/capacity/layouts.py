@@ -140,11 +140,26 @@ def refuse_mixed(weights: Sequence[Weight[Size]], training: Training) -> None:
         raise UnsupportedError(f"{what} with data_parallel {layout.data_parallel} is not modeled yet")
 
 
+def _parts(share: Share, used: Memory[Size]) -> tuple[tuple[str, Size], ...]:
+    """Return the memory of a device by part, which do not all live at the same time."""
+    weights = used.weights_bytes + used.master_weights_bytes + used.average_bytes
+    return (
+        ("weights", weights),
+        ("gradients", used.gradients_bytes),
+        ("optimizer", used.optimizer_bytes),
+        ("buffers", sum(size for _, size in share.buffers)),
+        ("saved", used.activations_bytes),
+    )
+
+
 def fleet(share: Share, memory: Memory[Size], training: Training, ranks: Sequence[tuple[Share, Memory[Size]]]) -> Fleet[Size] | None:
     """Return the devices of a plan, None without a cluster; ``ranks`` are all kinds of devices."""
     if training.layout is None:
         return None
     params = sum(weight.params for weight in share.stored)
-    kinds = tuple(RankPeak(each.which, sum(weight.params for weight in each.stored), used.peak_bytes) for each, used in ranks)
+    kinds = tuple(
+        RankPeak(each.which, sum(weight.params for weight in each.stored), used.peak_bytes, _parts(each, used), used.phases)
+        for each, used in ranks
+    )
     host = share.host.total + share.host.step_counters if share.host else 0
     return Fleet(training.layout, share.which, params, share.buffers, share.traffic, memory.peak_bytes, kinds, host)

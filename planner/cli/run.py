@@ -20,6 +20,7 @@ from planner.cli.specs import read, report
 from planner.cli.streams import fail, note, width
 
 if TYPE_CHECKING:
+    from planner.capacity.figures import Plan
     from planner.report.planned import Planned
 
 _FORMATS = ("csv", "md", "json", "xlsx", "html")
@@ -46,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check", action="store_true", help="do not write; list missing or outdated reports, in any format, and exit 1 if there are any"
     )
+    parser.add_argument("--ranks", action="store_true", help="list every kind of device: memory by part and peak by phase, fullest first")
     add_set(parser)
 
 
@@ -100,7 +102,15 @@ def run(arguments: argparse.Namespace) -> int:
     note(f"wrote {', '.join((arguments.output / name).as_posix() for name in reports)}")
     plans = [plan for model in models for plan in model.plans]
     sys.stdout.write(overview.text(plans, terminal.style(sys.stdout), width(), [model.spec for model in models]))
+    _show_ranks(plans if arguments.ranks else ())
     return _check_budgets(models)
+
+
+def _show_ranks(plans: Sequence[Plan]) -> None:
+    """Print every kind of device of plans on several devices."""
+    from planner.report import devices, overview, show
+
+    sys.stdout.write(show.sections((overview.title(plan), devices.every_rank(plan)) for plan in plans if plan.fleet))
 
 
 def _check_budgets(models: Sequence[Planned]) -> int:

@@ -28,13 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shapes", action="store_true", help="list the shape of every tensor from token ids to logits")
     parser.add_argument("--tensors", action="store_true", help="list every weight")
     parser.add_argument("--kept", "--saved", action="store_true", help="list every tensor saved for backward: module, shape, dtype, bytes")
+    parser.add_argument("--ranks", action="store_true", help="list every kind of device: memory by part and peak by phase, fullest first")
     add_format(parser)
     add_set(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     from planner import capacity
-    from planner.report import breakdown, show, terminal
+    from planner.report import breakdown, devices, show, terminal
     from planner.report import json as as_json
 
     found = read_one("show", arguments)
@@ -49,7 +50,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.settings:
         sys.stdout.write(show.settings(spec, plan, style, width()))
         return FINE
-    wanted = {breakdown.shapes: arguments.shapes, breakdown.tensors: arguments.tensors, breakdown.saved: arguments.kept}
+    wanted = {
+        devices.every_rank: arguments.ranks,
+        breakdown.shapes: arguments.shapes,
+        breakdown.tensors: arguments.tensors,
+        breakdown.saved: arguments.kept,
+    }
     extra = [section(plan) for section, asked in wanted.items() if asked]
     sys.stdout.write(show.tree(spec, plan, extra, style, width()))
     if arguments.explain:

@@ -89,4 +89,26 @@ def ranks(plan: Plan) -> Section:
     return Section(name, ("device", "parameters", "peak bytes", ""), "lrrr", rows)
 
 
+def every_rank(plan: Plan) -> Section:
+    """Show every kind of device with its memory by part and the peak of each phase, the fullest first."""
+    name, fleet = "Ranks, the fullest first", plan.fleet
+    if fleet is None:
+        return Section(name)
+    ranks = sorted(fleet.ranks, key=lambda one: -one.peak_bytes)
+    parts = [part for part, _ in ranks[0].parts]
+    phases = [f"{one.phase} peak" for one in ranks[0].phases]
+    rows = tuple(
+        (
+            one.which,
+            units.exact(one.params),
+            *(units.memory(size) for _, size in one.parts),
+            *(units.memory(phase.peak_bytes) if phase.peak_bytes else "" for phase in one.phases),
+            units.exact(one.peak_bytes),
+        )
+        for one in ranks
+    )
+    headings = ("device", "parameters", *parts, *phases, "peak bytes")
+    return Section(name, headings, "l" + "r" * (len(headings) - 1), rows)
+
+
 SECTIONS = (memory, ranks, traffic)

@@ -42,6 +42,14 @@ def tree(spec: Spec, plan: Plan, extra: Sequence[Section] = (), style: Style = P
     return _tree(spec, plan, (*figures, *_settings(spec, plan), Section("Sources", notes=spec.sources)), style, width)
 
 
+def sections(titled: Iterable[tuple[str, Section]], style: Style = PLAIN) -> str:
+    """Return sections as tables, each under a title."""
+    blocks = (
+        ("", style.bold(f"{printable(title)}: {one.title}"), *table(one.headings, one.align, one.rows, style)) for title, one in titled
+    )
+    return "".join(f"{line}\n" for block in blocks for line in block)
+
+
 def settings(spec: Spec, plan: Plan, style: Style = PLAIN, width: int | None = None) -> str:
     """Return only the settings as a tree."""
     return _tree(spec, plan, _settings(spec, plan), style, width)

@@ -83,12 +83,16 @@ def run(nodes: list[Any], gradients: list[Any]) -> list[Any]:
     edges = node.next_functions
     if all(gradient is None for gradient in gradients):
         return [None] * len(edges)
-    if not callable(node):  # a node written in Python, which gets zeros for missing gradients
-        node, inputs = node.apply, node._input_metadata  # noqa: SLF001 - no public name
+    needs: tuple[bool, ...] = ()
+    if not callable(node):  # a node written in Python, which gets zeros for missing gradients, and has results for arguments of any type
+        node, inputs, needs = node.apply, node._input_metadata, node.needs_input_grad  # noqa: SLF001 - no public name
         gradients[:] = [zeros(of) if one is None else one for one, of in zip(gradients, inputs, strict=True)]
     result = node(*gradients)
     results = list(result) if isinstance(result, tuple) else [result]
     del result
+    if needs:
+        needed = [one for one, need in zip(results, needs, strict=False) if need]
+        results[:] = [needed.pop(0) if following else None for following, _ in edges]
     for which, (following, place) in enumerate(edges):
         if following and results[which] is not None:
             conform(results, which, following._input_metadata[place])  # noqa: SLF001 - no public name
@@ -135,17 +139,26 @@ def released(frame: _CheckpointFrame, number: int) -> bool:
     return done
 
 
-def backward(roots: list[Any], device: torch.device, arrived: Callable[[Tensor], None], *, checkpoints: bool = False) -> None:
+def backward(
+    roots: list[Any],
+    device: torch.device,
+    arrived: Callable[[Tensor], None],
+    *,
+    checkpoints: bool = False,
+    seeds: list[Tensor] | None = None,
+    before: Callable[[Any, list[Any]], None] | None = None,
+) -> None:
     """Run the graph of ``roots[0]``, the node of a scalar loss, and call ``arrived`` with every leaf that has its gradient.
 
-    ``checkpoints``: whether the graph has checkpointed regions.
+    ``checkpoints``: whether the graph has checkpointed regions. ``seeds``: the gradient of the root's first result, by default 1.
+    ``before`` is called with each node and the gradients of its results, which it may replace.
 
     The node is removed from the list. With another reference to it, or to the loss, its saved tensors would not be freed in time.
     """
     gradients = Gradients(device)
     # Allocated until the end, as in loss.backward().
-    seed = torch.ones((), device=device, dtype=roots[0]._input_metadata[0].dtype)  # noqa: SLF001 - no public name
-    gradients.waiting[id(roots[0])] = [seed, *[None] * (len(roots[0]._input_metadata) - 1)]  # noqa: SLF001 - the same
+    seeds = seeds or [torch.ones((), device=device, dtype=roots[0]._input_metadata[0].dtype)]  # noqa: SLF001 - no public name
+    gradients.waiting[id(roots[0])] = [*seeds, *[None] * (len(roots[0]._input_metadata) - 1)]  # noqa: SLF001 - the same
     ready = [(0, id(roots[0]))]
     nodes, waits_for = graph(roots.pop())
     # checkpoint recomputes once per backward pass, which it identifies by the engine's number.
@@ -161,6 +174,8 @@ def backward(roots: list[Any], device: torch.device, arrived: Callable[[Tensor],
                 arrived(leaf)
                 continue
             edges = nodes[key].next_functions
+            if before:
+                before(nodes[key], waiting)
             results = run([nodes.pop(key)], waiting)
             frames = [frame for frame in frames if not released(frame, number)]
             for which, (following, place) in enumerate(edges):

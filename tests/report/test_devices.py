@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.capacity.figures import Fleet, Plan, RankPeak, Traffic
+from planner.capacity.figures import Fleet, PhasePeak, Plan, RankPeak, Traffic
 from planner.report import csv, datapackage, devices, overview
 from planner.report import json as as_json
 from planner.report.columns import COLUMNS, ON_DEVICES
@@ -67,3 +67,16 @@ def test_json_has_the_fleet_of_a_plan_that_has_one(plan: Plan, divided: Plan) ->
     assert "fleet" not in alone
     assert several["fleet"]["layout"]["tensor_parallel"] == 4
     assert several["figures"]["params_per_device"] == 600
+
+
+def test_ranks_are_listed_by_peak_with_their_parts(divided: Plan) -> None:
+    fleet = divided.fleet
+    assert fleet is not None
+    phases = (PhasePeak("forward", "add", 5 << 20), PhasePeak("loss", "", 0), PhasePeak("backward", "add", 8 << 20))
+    ranks = tuple(
+        RankPeak(name, 10, peak, (("weights", 1 << 20), ("saved", 3 << 20)), phases) for name, peak in (("low", 9_000), ("full", 20_076))
+    )
+    section = devices.every_rank(replace(divided, fleet=replace(fleet, ranks=ranks)))
+    assert section.headings == ("device", "parameters", "weights", "saved", "forward peak", "loss peak", "backward peak", "peak bytes")
+    assert section.rows[0] == ("full", "10", "1.000 MiB", "3.000 MiB", "5.000 MiB", "", "8.000 MiB", "20,076")
+    assert [row[0] for row in section.rows] == ["full", "low"]

@@ -1,0 +1,220 @@
+"""Training steps of one of several devices, measured operator by operator: PyTorch's own parallel code in a fake process group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import loss_parallel
+from torch.nn import functional as F  # noqa: N812 - the name that every PyTorch program gives it
+
+from planner.spec.precision import RECIPES
+from planner.spec.records import Layout, Model, Training
+from planner.trace.stages import Stage
+from planner.verify import fake_cuda, fake_group, huggingface, modules, parallel
+from planner.verify.losses import loss_of
+from planner.verify.optimizers import STEP_COUNTER, make
+from planner.verify.step import autocast, dtype_of_weights, quiet
+
+DEVICE = torch.device("cuda")
+SCHEDULES: dict[str, Any] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B}
+
+
+@dataclass(slots=True)
+class RankMeasured:
+    """Bytes of a device: its parts of weights and states, and what is allocated in a step.
+
+    ``points`` are the bytes before the step and after each phase, ``peaks`` those of the phases: forward, backward and optimizer, or of
+    a pipeline all microbatches and optimizer. ``sent`` has the whole tensors of its collectives. ``saved``: None for a pipeline.
+    """
+
+    params: int = 0
+    weights: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    saved: int | None = None
+    points: list[int] = field(default_factory=list)
+    peaks: list[int] = field(default_factory=list)
+    sent: dict[str, int] = field(default_factory=dict)
+
+
+def measure(model: Model, training: Training, layout: Layout, rank: int, stages: tuple[Stage, ...]) -> RankMeasured:
+    """Measure the second step of a device of the layout, which has these stages of a pipeline, if any."""
+    transformers = training.implementation.startswith("transformers")
+    running = huggingface.simulated_runtime() if transformers else nullcontext()
+    with quiet(), running, fake_group.mesh(rank, parallel.dimensions(layout)) as mesh:
+        with fake_cuda.cuda(training.device, training.attention_kernel):
+            tracker = fake_group.RankTracker(DEVICE)
+            packed = mock.patch("transformers.masking_utils.find_packed_sequence_indices", lambda *_: None)  # which reads data
+            with packed if transformers else nullcontext(), fake_group.simulated(tracker, DEVICE, checkpoints=training.recompute != "none"):
+                return Rank(model, training, layout, mesh, tracker, stages).measure()
+
+
+def local(tensor: Tensor) -> Tensor:
+    """Return the device's part of a tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def storages(tensors: Iterable[Tensor]) -> dict[int, int]:
+    """Return the bytes of the storages of the device's parts of tensors, each once."""
+    found = [local(tensor).untyped_storage() for tensor in tensors]
+    return {id(storage): storage.nbytes() for storage in found}
+
+
+class Rank:
+    """A device's part of a model with its inputs and its optimizer."""
+
+    def __init__(
+        self,
+        model: Model,
+        training: Training,
+        layout: Layout,
+        mesh: DeviceMesh,
+        tracker: fake_group.RankTracker,
+        stages: tuple[Stage, ...],
+    ) -> None:
+        self.training, self.layout, self.mesh, self.tracker, self.stages = training, layout, mesh, tracker, stages
+        with tracker:  # above the other modes, as DTensor requires
+            self.modules = [build(model, training, layout, mesh, stage) for stage in stages or (None,)]
+        shape = (training.batch_size * (training.gradient_accumulation if stages else 1), training.sequence_length)
+        self.ids, self.targets = (torch.zeros(shape, dtype=torch.long, device=DEVICE) for _ in range(2))
+        self.loss = loss_of(training)
+        if training.loss == "default" and not training.implementation.startswith("transformers"):
+            self.loss = nn.Module.__call__  # whose hooks gather weights
+        self.weights = [weight for module in self.modules for weight in module.parameters()]
+        kinds = [[weight for weight in self.weights if isinstance(weight, DTensor) is kind] for kind in (True, False)]
+        self.optimizers = [one for some in kinds if some for one in make(training, [("", weight) for weight in some], frozenset())]
+        self.schedule = self.scheduled(model.d_model) if stages else None
+        buffers = [buffer for module in self.modules for buffer in module.buffers()]
+        tracker.track([*map(local, self.weights), *buffers, self.ids, self.targets], "start")
+
+    def measure(self) -> RankMeasured:
+        """Run two steps."""
+        self.step(RankMeasured())
+        self.tracker.sent.clear()
+        found = RankMeasured(sum(local(weight).numel() for weight in self.weights), sum(storages(self.weights).values()))
+        self.step(found)
+        states = [entry for one in self.optimizers for state in one.state.values() for entry in state.items()]
+        found.optimizer = sum(storages(value for key, value in states if isinstance(value, Tensor) and key != STEP_COUNTER).values())
+        found.sent = dict(self.tracker.sent)
+        return found
+
+    def step(self, found: RankMeasured) -> None:
+        """Run a step."""
+        with loss_parallel() if self.layout.loss_parallel else nullcontext():
+            loss = self.microbatches(found) if self.schedule else self.accumulated(found)
+        found.gradients = sum(storages(weight.grad for weight in self.weights if weight.grad is not None).values())
+        with self.phase(found):
+            for one in self.optimizers:
+                one.step()
+        del loss
+        for weight in self.weights:
+            weight.grad = None
+
+    def accumulated(self, found: RankMeasured) -> Tensor:
+        """Run the passes of a step, the last of which is measured, and return its loss."""
+        passes, (module,) = self.training.gradient_accumulation, self.modules
+        for number in range(passes):
+            last = number == passes - 1
+            if isinstance(module, FSDPModule):
+                module.set_requires_gradient_sync(last)
+            loss = self.forward_and_backward(module, found if last else RankMeasured())
+        return loss
+
+    def forward_and_backward(self, module: nn.Module, found: RankMeasured) -> Tensor:
+        """Run a pass."""
+        found.points.append(self.tracker.bytes)
+        before = set(self.tracker.storages)
+        with self.phase(found):
+            with autocast(self.training, DEVICE.type):
+                loss, output = self.loss(module, self.ids, self.targets)
+                del output
+                if self.training.gradient_accumulation > 1:
+                    loss = loss / self.training.gradient_accumulation
+        others = before | storages([*module.parameters(), loss]).keys()
+        kept = (one.bytes for key, (_, one) in self.tracker.storages.items() if key not in others)
+        found.saved = sum(kept) + self.ids.nbytes + self.targets.nbytes
+        with self.phase(found):
+            torch.autograd.backward(loss)
+        return loss
+
+    def scheduled(self, width: int) -> Any:  # noqa: ANN401 - one of several classes
+        """Return the schedule of the stages. ``width``: of the activations between them."""
+        training, layout = self.training, self.layout
+        B, n = training.batch_size, training.sequence_length
+        rows = n // layout.tensor_parallel if layout.sequence_parallel else n
+        between = torch.empty((B, rows, width), dtype=dtype_of_weights(training), device="meta", requires_grad=True)
+        ids = torch.empty((B, n), dtype=torch.long, device="meta")
+        made = [
+            PipelineStage(
+                module,
+                stage.number,
+                stage.of,
+                DEVICE,
+                input_args=ids if stage.first else between,
+                output_args=between,  # of the last stage, it is not sent
+                group=self.mesh["pp"].get_group(),
+            )
+            for module, stage in zip(self.modules, self.stages, strict=True)
+        ]
+        kind = SCHEDULES[layout.schedule]
+        return kind(made if layout.virtual_stages > 1 else made[0], training.gradient_accumulation, loss_fn=loss_of_logits)
+
+    def microbatches(self, found: RankMeasured) -> None:
+        """Run the microbatches of a step."""
+        given = [self.ids] if self.stages[0].first else []
+        last = {"target": self.targets} if self.stages[-1].last else {}
+        found.points.append(self.tracker.bytes)
+        with self.phase(found):
+            self.schedule.step(*given, **last, return_outputs=False)
+
+    @contextmanager
+    def phase(self, found: RankMeasured) -> Iterator[None]:
+        """Measure a phase."""
+        self.tracker.start_phase()
+        with self.tracker:
+            yield
+        found.peaks.append(self.tracker.peak_bytes)
+        found.points.append(self.tracker.bytes)
+
+
+def loss_of_logits(logits: Tensor, targets: Tensor) -> Tensor:
+    """Compute the loss of a microbatch. The pipeline holds the logits, but PyTorch's engine would free what their graph saves."""
+    loss = F.cross_entropy(logits.float().view(-1, logits.shape[-1]), targets.view(-1))
+    logits.detach_()
+    return loss
+
+
+def build(model: Model, training: Training, layout: Layout, mesh: DeviceMesh, stage: Stage | None) -> nn.Module:
+    """Return the modules of a stage, or of the whole model, divided by the layout."""
+    recipe, transformers = RECIPES[training.precision], training.implementation.startswith("transformers")
+    dtype = getattr(torch, recipe.master or recipe.weights)
+    module: Any = (huggingface.build if transformers else modules.CausalLM)(model, training, DEVICE, dtype)
+    parts = parallel.Parts(module)
+    n = training.sequence_length
+    if transformers and (layout.tensor_parallel > 1 or stage):
+        parts.trunk.register_forward_pre_hook(partial(parallel.whole_positions, n), with_kwargs=True)
+        whole = stage is None or stage.last
+        module.forward = partial(parallel.logits, module.forward) if whole else partial(parallel.hidden_states, parts.trunk)
+    if not transformers:
+        parts.trunk.dtype, make_tables = dtype_of_weights(training), parts.trunk.make_tables
+        parts.trunk.make_tables = lambda _, device: make_tables(n, device)
+        module.forward = module.loss if training.loss == "default" else module.forward
+    if stage:
+        parallel.cut(parts, stage)
+        module.forward = partial(parallel.held, module.forward)
+    if layout.tensor_parallel > 1:
+        parallel.share_matrices(parts, layout, mesh["tp"])
+    if layout.data_degree > 1:
+        parallel.share_weights(parts, training, layout, mesh["replicas", "dp"] if layout.data_parallel == "hsdp" else mesh["dp"])
+    return module  # type: ignore[no-any-return] # one of two classes
