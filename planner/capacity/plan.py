@@ -120,6 +120,16 @@ def of_devices(model: Model, training: Training, layout: Layout, devices: Iterab
     return [_rank(of_stages(one), training) for one in parts]
 
 
+def device(model: Model, training: Training, layout: Layout, stage: int, number: int) -> tuple[Share, Memory[Size]]:
+    """Return what a device of PyTorch's parallelism holds, by its numbers in the pipeline and among data-parallel devices."""
+    if layout.pipeline_parallel > 1:
+        ((forward, _, _),) = of_devices(model, training, layout, [stage])
+    else:
+        forward = trace(model, training)
+    held = share(forward, parameters(forward).weights, training, number)
+    return held, memory(forward, held, training)
+
+
 def _rank(forward: Trace, training: Training) -> Rank:
     weights = parameters(forward).weights
     refuse_mixed(weights, training)

@@ -2,7 +2,8 @@
 
 Build the model from PyTorch modules and compare it with the plan. Parameters are always compared, by name; options add more checks.
 Requires the torch extra (--index does not), but no GPU: --kept, --flops and --step run at full size on a fake A100-class device, without
-data. --optimizer and --loss run a scaled-down copy of the model on the CPU. Models that cannot be built are listed and exit with 2.
+data. --optimizer and --loss run a scaled-down copy of the model on the CPU, --layout one on fake devices. Models that cannot be built are
+listed and exit with 2.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from planner.cli.streams import fail, width
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.spec.records import Spec
+    from planner.spec.records import Scenario, Spec
     from planner.verify.measured import Check, Compared
 
 _CHECKS: dict[Check, str] = {
@@ -30,6 +31,7 @@ _CHECKS: dict[Check, str] = {
     "step": "compare peak memory of a training step, by phase",
     "optimizer": "compare the optimizer state of a scaled-down copy after one step",
     "loss": "compare the logits' shape and initial loss of a scaled-down copy",
+    "layout": "compare memory and communication of several devices, rank by rank, on a scaled-down copy",
 }
 
 EXAMPLES = (
@@ -73,13 +75,14 @@ def run(arguments: argparse.Namespace) -> int:
     from planner.verify import table
     from planner.verify.comparison import compare
 
-    asked: tuple[Check, ...] = tuple(_CHECKS) if arguments.all else tuple(arguments.checks or ())
-    asked = (*asked, "device") if arguments.device else asked
+    chosen: tuple[Check, ...] = tuple(arguments.checks or ())
+    chosen = (*chosen, "device") if arguments.device else chosen
     progress = Progress(after=0)
     rows: list[Compared] = []
     for done, spec in enumerate(specs):
         config = arguments.config or (Path(spec.path) if spec.path.endswith(".json") and not arguments.against else None)
-        for scenario in spec.scenarios if asked else spec.scenarios[:1]:
+        for scenario in spec.scenarios if chosen or arguments.all else spec.scenarios[:1]:
+            asked = _every(scenario) if arguments.all else chosen
             # Scenarios share the model and its parameters.
             parts = [(check,) for check in _of_the_model(arguments, config)] if scenario.name == "base" else []
             for checks in (*parts, asked):
@@ -97,6 +100,13 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         sys.stdout.write(table.markdown(rows, omits) if arguments.format == "md" else table.as_json(rows, omits))
     return code or (FINE if all(row.agrees for row in rows) else FINDING)
+
+
+def _every(scenario: Scenario) -> tuple[Check, ...]:
+    """Return all checks of a scenario: of one device, or of several."""
+    layout = scenario.training.layout
+    several = layout is not None and layout.cluster.devices > 1
+    return tuple(check for check in _CHECKS if (check == "layout") is several)
 
 
 def _weigh(arguments: argparse.Namespace, specs: Sequence[Spec]) -> int:

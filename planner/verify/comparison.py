@@ -47,8 +47,11 @@ def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check] = ("paramete
         name, theirs = from_config.parameters(config)
         yield _rows(plan, "transformers", "params")(f"total, {name}", plan.parameters.total, theirs)
     layout = scenario.training.layout
+    if "layout" in wanted:
+        yield from compare_layout(plan)
+        wanted -= {"layout"}
     if layout and layout.cluster.devices > 1 and wanted - {"parameters", "transformers", "config"}:
-        raise CannotMeasureError("a step on several devices is not measured; remove cluster and layout to compare that of one device")
+        raise CannotMeasureError("steps on several devices are measured by --layout; remove cluster and layout to measure one device")
     if "device" in wanted:
         yield from compare_gpu(spec, scenario)
     yield from _compare_steps(plan, wanted, lambda: _small(spec, scenario))
@@ -164,6 +167,17 @@ def compare_step(plan: Plan, measured: Measured) -> Iterator[Compared]:
     for phase in measured.phases:
         yield row(f"peak, {phase.phase}", by_phase[phase.phase], phase.bytes, allowed)
     yield row("peak, first step", memory.first_step_peak_bytes, measured.first_peak_bytes, allowed)
+
+
+def compare_layout(plan: Plan) -> Iterator[Compared]:
+    """Yield the values of devices of a layout, on a scaled-down copy."""
+    layout = plan.training.layout
+    if layout is None or layout.cluster.devices == 1:
+        raise CannotMeasureError("--layout requires a cluster of several devices")
+    from planner.verify.layout import compare as compare_devices
+
+    for figure, unit, ours, theirs, allowed in compare_devices(plan.model, plan.training, layout):
+        yield _rows(plan, "layout", unit)(figure, ours, theirs, allowed)
 
 
 def compare_gpu(spec: Spec, scenario: Scenario) -> Iterator[Compared]:

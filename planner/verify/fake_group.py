@@ -67,11 +67,11 @@ def mesh(rank: int, sizes: dict[str, int]) -> Iterator[DeviceMesh]:
         yield init_device_mesh("cuda", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
     finally:
         dist.destroy_process_group()
-        _clear_fast_path_sharding_prop_cache()  # of meshes whose groups no longer exist
-        _clear_python_sharding_prop_cache()
+        _clear_fast_path_sharding_prop_cache()  # type: ignore[no-untyped-call] # of meshes whose groups no longer exist
+        _clear_python_sharding_prop_cache()  # type: ignore[no-untyped-call] # untyped in torch
 
 
-class RankTracker(AllocationTracker):
+class RankTracker(AllocationTracker):  # type: ignore[no-untyped-call] # untyped in torch
     """Tracks the storages of a rank, which may be resized, and the bytes of its collectives.
 
     A DTensor runs operators on its local tensor, which is tracked. The fake tensors on which it propagates shapes use no memory.
@@ -85,7 +85,7 @@ class RankTracker(AllocationTracker):
     def track(self, tensors: Iterable[object], operator: str) -> None:
         """Count the storages of tensors that are not tracked yet, except those without memory."""
         if not self.propagating:
-            super().track((one for one in tensors if not (isinstance(one, Tensor) and is_traceable_wrapper_subclass(one))), operator)
+            super().track((one for one in tensors if not is_traceable_wrapper_subclass(one)), operator)
 
     def resize(self, storage: UntypedStorage, size: int) -> None:
         """Count a tracked storage with another size."""
@@ -98,13 +98,14 @@ class RankTracker(AllocationTracker):
     def __torch_dispatch__(self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> object:  # noqa: ANN401 - PyTorch's
         if any(map(is_traceable_wrapper_subclass_type, types)):
             return NotImplemented
-        if func is torch.ops._c10d_functional.wait_tensor.default:  # returns its argument; on fake tensors, another one
+        if func is torch.ops._c10d_functional.wait_tensor.default:  # noqa: SLF001 - it returns its argument, on fake tensors another one
             return args[0]
         result = super().__torch_dispatch__(func, types, args, kwargs)
-        if not self.propagating and (known := COLLECTIVES.get(func.name().split(".")[0])):
-            name, which = known
+        name: str = func.name()  # type: ignore[no-untyped-call] # untyped in torch
+        if not self.propagating and (known := COLLECTIVES.get(name.partition(".")[0])):
+            collective, which = known
             whole = tree_leaves(result if which is None else args[which])
-            self.sent[name] += sum(one.numel() * one.element_size() for one in whole if isinstance(one, Tensor))
+            self.sent[collective] += sum(one.numel() * one.element_size() for one in whole if isinstance(one, Tensor))
         return result
 
 
@@ -168,6 +169,9 @@ def simulated(tracker: RankTracker, device: torch.device, *, checkpoints: bool) 
 
         return wrapper
 
+    def register_hook(result: Tensor, hook: Callable[[Tensor], Tensor | None]) -> None:
+        hooks.register(result, hook)
+
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(DeviceMesh, "__getitem__", on_data(DeviceMesh.__getitem__)))
         stack.enter_context(mock.patch.object(DeviceMesh, "_concatenate", staticmethod(on_data(DeviceMesh._concatenate))))  # noqa: SLF001
@@ -175,11 +179,11 @@ def simulated(tracker: RankTracker, device: torch.device, *, checkpoints: bool) 
         streams |= {"get_rng_state": lambda *_: None, "set_rng_state": lambda *_: None}
         for name, stub in streams.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, stub))
-        stack.enter_context(mock.patch.object(torch.cuda, "current_device", lambda: 0))
+        stack.enter_context(mock.patch.object(torch.cuda, "current_device", return_value=0))
         stack.enter_context(mock.patch.object(UntypedStorage, "resize_", resized))
         stack.enter_context(mock.patch.object(UntypedStorage, "data_ptr", lambda storage: storage._cdata))  # noqa: SLF001 - fake ones have none
         stack.enter_context(mock.patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagated))
-        stack.enter_context(mock.patch.object(Tensor, "register_hook", lambda *args: hooks.register(*args)))
+        stack.enter_context(mock.patch.object(Tensor, "register_hook", register_hook))
         stack.enter_context(mock.patch("torch.autograd.backward", backward))
         ours = SimpleNamespace(queue_callback=hooks.at_end.append)
         stack.enter_context(mock.patch.object(torch.autograd.Variable, "_execution_engine", ours))

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-Check = Literal["parameters", "transformers", "config", "kept", "flops", "step", "optimizer", "loss", "device"]
+Check = Literal["parameters", "transformers", "config", "kept", "flops", "step", "optimizer", "loss", "layout", "device"]
 
 CHECKPOINT = "checkpoint"  # in place of a function's name: a checkpoint saves its arguments outside of any function
 LAYER = re.compile(r"(?<=\.layers\.)[\d,.-]*\d(?=\.[a-z]|$)")  # a number, or the ranges of a layer group

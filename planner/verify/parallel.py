@@ -22,6 +22,7 @@ from torch.distributed.tensor.parallel import (
 
 from planner.spec.precision import GRADIENTS, RECIPES
 from planner.spec.records import Layout, Training
+from planner.trace.sizes import structure
 from planner.trace.stages import Stage
 
 COLUMNS = ("q_proj", "k_proj", "v_proj", "qkv_proj", "gate_proj", "up_proj")
@@ -52,7 +53,8 @@ class Parts:
 def cut(parts: Parts, stage: Stage) -> None:
     """Leave only the parts of a stage."""
     count = sum(run.count * len(run.layers) for run in stage.runs)
-    parts.layers = parts.layers[stage.first_layer : stage.first_layer + count]
+    first = structure(stage.first_layer)
+    parts.layers = parts.layers[first : first + structure(count)]
     parts.trunk.layers = nn.ModuleList(parts.layers)
     if not stage.first:
         parts.trunk.embed_tokens, parts.trunk.embed_positions = nn.Identity(), None
@@ -141,12 +143,12 @@ class Held(torch.autograd.Function):
     """Returns its argument as a tensor that is no view, which may be detached."""
 
     @staticmethod
-    def forward(_: object, x: Tensor) -> Tensor:  # type: ignore[override] # as PyTorch calls it
+    def forward(_: object, x: Tensor) -> Tensor:
         """Return a detached tensor, which autograd then connects."""
         return x.detach()
 
     @staticmethod
-    def backward(_: object, gradient: Tensor) -> Tensor:  # type: ignore[override] # the same
+    def backward(_: object, gradient: Tensor) -> Tensor:
         """Return the gradient."""
         return gradient
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from torch.nn import functional as F  # noqa: N812 - the name that every PyTorch
 
 from planner.spec.precision import RECIPES
 from planner.spec.records import Layout, Model, Training
+from planner.trace.sizes import structure
 from planner.trace.stages import Stage
 from planner.verify import fake_cuda, fake_group, huggingface, modules, parallel
 from planner.verify.losses import loss_of
@@ -51,13 +52,18 @@ class RankMeasured:
 def measure(model: Model, training: Training, layout: Layout, rank: int, stages: tuple[Stage, ...]) -> RankMeasured:
     """Measure the second step of a device of the layout, which has these stages of a pipeline, if any."""
     transformers = training.implementation.startswith("transformers")
-    running = huggingface.simulated_runtime() if transformers else nullcontext()
-    with quiet(), running, fake_group.mesh(rank, parallel.dimensions(layout)) as mesh:
-        with fake_cuda.cuda(training.device, training.attention_kernel):
-            tracker = fake_group.RankTracker(DEVICE)
-            packed = mock.patch("transformers.masking_utils.find_packed_sequence_indices", lambda *_: None)  # which reads data
-            with packed if transformers else nullcontext(), fake_group.simulated(tracker, DEVICE, checkpoints=training.recompute != "none"):
-                return Rank(model, training, layout, mesh, tracker, stages).measure()
+    assert training.device != "cpu"  # noqa: S101 - refused
+    tracker, checkpoints = fake_group.RankTracker(DEVICE), training.recompute != "none"
+    with ExitStack() as stack:
+        stack.enter_context(quiet())
+        if transformers:
+            stack.enter_context(huggingface.simulated_runtime())
+            reads_data = "transformers.masking_utils.find_packed_sequence_indices"
+            stack.enter_context(mock.patch(reads_data, lambda _: None))  # noqa: PT008 - a Mock would hold the tensor
+        mesh = stack.enter_context(fake_group.mesh(rank, parallel.dimensions(layout)))
+        stack.enter_context(fake_cuda.cuda(training.device, training.attention_kernel))
+        stack.enter_context(fake_group.simulated(tracker, DEVICE, checkpoints=checkpoints))
+        return Rank(model, training, layout, mesh, tracker, stages).measure()
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -94,7 +100,7 @@ class Rank:
         self.weights = [weight for module in self.modules for weight in module.parameters()]
         kinds = [[weight for weight in self.weights if isinstance(weight, DTensor) is kind] for kind in (True, False)]
         self.optimizers = [one for some in kinds if some for one in make(training, [("", weight) for weight in some], frozenset())]
-        self.schedule = self.scheduled(model.d_model) if stages else None
+        self.schedule: Any = self.scheduled(model.d_model) if stages else None
         buffers = [buffer for module in self.modules for buffer in module.buffers()]
         tracker.track([*map(local, self.weights), *buffers, self.ids, self.targets], "start")
 
@@ -112,7 +118,7 @@ class Rank:
     def step(self, found: RankMeasured) -> None:
         """Run a step."""
         with loss_parallel() if self.layout.loss_parallel else nullcontext():
-            loss = self.microbatches(found) if self.schedule else self.accumulated(found)
+            loss = self.microbatches(found) if self.stages else self.accumulated(found)
         found.gradients = sum(storages(weight.grad for weight in self.weights if weight.grad is not None).values())
         with self.phase(found):
             for one in self.optimizers:
@@ -123,24 +129,23 @@ class Rank:
 
     def accumulated(self, found: RankMeasured) -> Tensor:
         """Run the passes of a step, the last of which is measured, and return its loss."""
-        passes, (module,) = self.training.gradient_accumulation, self.modules
-        for number in range(passes):
-            last = number == passes - 1
-            if isinstance(module, FSDPModule):
-                module.set_requires_gradient_sync(last)
-            loss = self.forward_and_backward(module, found if last else RankMeasured())
-        return loss
+        (module,) = self.modules
+        synchronize = module.set_requires_gradient_sync if isinstance(module, FSDPModule) else lambda _: None
+        for _ in range(self.training.gradient_accumulation - 1):
+            synchronize(False)
+            self.forward_and_backward(module, RankMeasured())
+        synchronize(True)
+        return self.forward_and_backward(module, found)
 
     def forward_and_backward(self, module: nn.Module, found: RankMeasured) -> Tensor:
         """Run a pass."""
         found.points.append(self.tracker.bytes)
         before = set(self.tracker.storages)
-        with self.phase(found):
-            with autocast(self.training, DEVICE.type):
-                loss, output = self.loss(module, self.ids, self.targets)
-                del output
-                if self.training.gradient_accumulation > 1:
-                    loss = loss / self.training.gradient_accumulation
+        with self.phase(found), autocast(self.training, DEVICE.type):
+            loss, output = self.loss(module, self.ids, self.targets)
+            del output
+            if self.training.gradient_accumulation > 1:
+                loss = loss / self.training.gradient_accumulation
         others = before | storages([*module.parameters(), loss]).keys()
         kept = (one.bytes for key, (_, one) in self.tracker.storages.items() if key not in others)
         found.saved = sum(kept) + self.ids.nbytes + self.targets.nbytes
@@ -158,8 +163,8 @@ class Rank:
         made = [
             PipelineStage(
                 module,
-                stage.number,
-                stage.of,
+                structure(stage.number),
+                structure(stage.of),
                 DEVICE,
                 input_args=ids if stage.first else between,
                 output_args=between,  # of the last stage, it is not sent
@@ -170,13 +175,14 @@ class Rank:
         kind = SCHEDULES[layout.schedule]
         return kind(made if layout.virtual_stages > 1 else made[0], training.gradient_accumulation, loss_fn=loss_of_logits)
 
-    def microbatches(self, found: RankMeasured) -> None:
-        """Run the microbatches of a step."""
+    def microbatches(self, found: RankMeasured) -> Tensor | None:
+        """Run the microbatches of a step, whose loss no variable keeps."""
         given = [self.ids] if self.stages[0].first else []
         last = {"target": self.targets} if self.stages[-1].last else {}
         found.points.append(self.tracker.bytes)
         with self.phase(found):
             self.schedule.step(*given, **last, return_outputs=False)
+        return None
 
     @contextmanager
     def phase(self, found: RankMeasured) -> Iterator[None]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import lcm
 
-from planner.spec.records import Layer, Model, Positions, Run
+from planner.spec.records import Layer, Layout, Model, Positions, Run, Training
+from planner.verify import CannotMeasureError
 from planner.verify.modules import attention_of, feed_forward_of
 
 D_MODEL = 64
@@ -14,6 +16,7 @@ D_FF = 160  # times d_model: more elements than 8-bit optimizers leave unquantiz
 VOCABULARY, PADDED_VOCABULARY = 250, 256
 CONTEXT = 32
 LAYERS = 2
+MOST_DATA_PARALLEL = 8
 
 
 def scaled_down(model: Model) -> Model:
@@ -46,3 +49,32 @@ def _layer(layer: Layer) -> Layer:
 
 def _positions(positions: Positions, rotary_dim: int) -> Positions:
     return replace(positions, rotary_dim=rotary_dim) if positions.type == "rope" else positions
+
+
+def divided(model: Model, training: Training, layout: Layout) -> tuple[Model, Training, Layout]:
+    """Return small sizes that the layout divides: of the model, the batch and the data-parallel devices."""
+    tp, pp, stages = layout.tensor_parallel, layout.pipeline_parallel, layout.pipeline_parallel * layout.virtual_stages
+    replicas = 2 if layout.data_parallel == "hsdp" else 1
+    shards = min(layout.data_degree // replicas, layout.shard_degree if replicas > 1 else layout.data_degree, MOST_DATA_PARALLEL)
+    cluster = replace(layout.cluster, devices=tp * pp * replicas * shards)
+    mine = replace(layout, cluster=cluster, shard_degree=shards if replicas > 1 else 1)
+    n, m = lcm(CONTEXT, tp), training.gradient_accumulation
+    passes = min(m, LAYERS) if pp == 1 else min(m, max(LAYERS * pp, pp) if m % pp == 0 else m)
+    small = replace(training, batch_size=2, sequence_length=n, gradient_accumulation=passes, tokens=None, layout=mine, reserve_bytes=0)
+    whole = scaled_down(model)
+    runs = tuple(replace(run, layers=tuple(_divided(layer, tp) for layer in run.layers)) for run in whole.runs)
+    if pp > 1:
+        if len(runs) > 1 or len(runs[0].layers) > 1:
+            raise CannotMeasureError("a pipeline of different layers has no scaled-down copy")
+        runs = (replace(runs[0], count=stages * min(model.n_layers // stages, LAYERS)),)
+    rows = lcm(PADDED_VOCABULARY, tp) if tp > 1 else whole.padded_vocab_size
+    tokens = rows if tp > 1 else whole.vocab_size
+    count = sum(run.count * len(run.layers) for run in runs)
+    made = replace(whole, runs=runs, n_layers=count, context_length=n, vocab_size=tokens, padded_vocab_size=rows)
+    return made, small, mine
+
+
+def _divided(layer: Layer, tp: int) -> Layer:
+    attention, feed_forward = attention_of(layer), feed_forward_of(layer)
+    heads = replace(attention, n_heads=attention.n_heads * tp, n_kv_heads=attention.n_kv_heads * tp)
+    return replace(layer, attention=heads, feed_forward=replace(feed_forward, d_ff=lcm(feed_forward.d_ff, tp)))

@@ -1,0 +1,75 @@
+"""Devices of a layout: their plans next to PyTorch's own parallel code, rank by rank, on a scaled-down copy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from planner.capacity.layouts import refuse_unmodeled
+from planner.capacity.plan import device
+from planner.spec.records import Layout, Model, Training
+from planner.trace.sizes import hinted
+from planner.trace.stages import stages
+from planner.verify import CannotMeasureError, rank
+from planner.verify.scaled_down import divided
+
+PEAK_ALLOWED = 0.005  # of tensors that DTensor holds for a moment
+
+Row = tuple[str, str, int, int | None, float]  # metric, unit, the plan's value, PyTorch's, relative tolerance
+
+
+def compare(model: Model, training: Training, layout: Layout) -> Iterator[Row]:
+    """Yield the rows of the first device, of one in the middle and of the last one. Raises ``CannotMeasureError``."""
+    refuse_unmodeled(model, training)
+    for what in _unmeasured(training, layout):
+        raise CannotMeasureError(f"{what} is not measured on tensors without data")
+    model, training, layout = divided(model, training, layout)
+    refuse_unmodeled(model, training)
+    count, numbers = layout.pipeline_parallel, layout.data_degree
+    for stage, number in dict.fromkeys(((0, 0), (count // 2, numbers // 2), (count - 1, numbers - 1))):
+        yield from _of_device(model, training, layout, stage, number)
+
+
+def _unmeasured(training: Training, layout: Layout) -> Iterator[str]:
+    """Yield the settings that cannot run on a fake device."""
+    of_data = layout.data_degree > 1 and layout.data_parallel not in ("fsdp", "hsdp")
+    found = {
+        f"implementation {training.implementation}": training.implementation not in ("pytorch", "pytorch-eager", "transformers"),
+        f"data_parallel {layout.data_parallel}, which reads gradients,": of_data,
+        "context_parallel": layout.context_parallel > 1,
+        "expert_parallel": layout.expert_parallel > 1,
+        "device cpu": training.device == "cpu",
+    }
+    yield from (what for what, is_set in found.items() if is_set)
+
+
+def _of_device(model: Model, training: Training, layout: Layout, stage: int, number: int) -> Iterator[Row]:
+    """Yield the rows of a device, by its numbers in the pipeline and among data-parallel devices."""
+    held, used = device(model, training, layout, stage, number)
+    count, world = layout.pipeline_parallel, layout.data_degree * layout.tensor_parallel
+    mine = stages(model, count * layout.virtual_stages)[stage::count] if count > 1 else ()
+    which = stage * world + number * layout.tensor_parallel
+    found = rank.measure(model, training, layout, which, mine)
+    states, live = held.host or held.states, used.live
+    name = f"rank {which} of {count * world}"
+    yield f"{name}, parameters", "params", sum(hinted(weight.params) for weight in held.weights), found.params, 0.0
+    for what, ours, theirs in (
+        ("weights", states.weights + states.master_weights, found.weights),
+        ("gradients", states.gradients, found.gradients),
+        ("optimizer state", states.optimizer, found.optimizer),
+        ("allocated before forward", live.start, found.points[0]),
+        *([("saved for backward", used.activations_bytes, found.saved)] if not mine else []),
+        *([("allocated after forward", live.after_forward, found.points[1])] if not mine else []),
+        ("allocated after backward", live.after_backward, found.points[-2]),
+    ):
+        yield f"{name}, {what}", "bytes", hinted(ours), theirs, 0.0
+    peaks = {phase.phase: hinted(phase.peak_bytes) for phase in used.phases}
+    ours_by_phase = [peaks["backward"], peaks["optimizer"]] if mine else [max(peaks["forward"], peaks["loss"]), *list(peaks.values())[2:]]
+    names = ("all microbatches", "optimizer") if mine else ("forward", "backward", "optimizer")
+    for phase, ours, theirs in zip(names, ours_by_phase, found.peaks, strict=True):
+        yield f"{name}, peak, {phase}", "bytes", ours, theirs, PEAK_ALLOWED
+    sent: Counter[str] = Counter()
+    for one in held.traffic:
+        sent[one.collective] += hinted(one.bytes)
+    for collective in sorted(sent.keys() | found.sent.keys()):
+        yield f"{name}, {collective}", "bytes", sent[collective], found.sent.get(collective, 0), 0.0
