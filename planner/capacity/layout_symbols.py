@@ -115,10 +115,10 @@ def data_degree(sizes: Sizes) -> Values:
 def structure_of(model: Model, training: Training, *, varies: bool) -> Structure:
     """Return which sizes are symbols for a model; ``varies``: whether layouts have different numbers of layers.
 
-    ZeRO-1 gives devices whole tensors, so that their number, and that of layers, are structure.
+    ZeRO-1 gives devices whole tensors, and DeepSpeed gradients of whole ones, so that their number, and that of layers, are structure.
     """
     layout = _layout(training)
-    data = layout.data_parallel != "zero1"
+    data = layout.data_parallel != "zero1" and layout.engine != "deepspeed"
     stages = uniform(model) and data and layout.schedule in CLOSED
     return Structure(model, training, layout, stages, layers=uniform(model) and data and (stages or varies), data=data)
 

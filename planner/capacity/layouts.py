@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from planner.capacity import megatron_refusals
+from planner.capacity import deepspeed, megatron_refusals
 from planner.capacity.differing import differing
 from planner.capacity.figures import Fleet, Memory, RankPeak, Weight
 from planner.capacity.optimizers import MOMENTS
@@ -25,12 +25,26 @@ NOT_COUNTED = (
 )
 
 
+def left_out(training: Training) -> tuple[str, ...]:
+    """Return what the figures of several devices leave out."""
+    layout = training.layout
+    if layout is None or layout.cluster.devices == 1:
+        return ()
+    return (*NOT_COUNTED, *([deepspeed.BOUNDS] if layout.engine == "deepspeed" else []))
+
+
 def refuse_unmodeled(model: Model, training: Training) -> None:
     """Raise UnsupportedError for a layout, or a setting beside it, that is not modeled."""
     layout = training.layout
     if layout and layout.cluster.devices > 1:
         by_megatron = training.implementation == "megatron-core"
-        for what in (megatron_refusals.unmodeled if by_megatron else _unmodeled)(model, training, layout):
+        by_deepspeed = layout.engine == "deepspeed"
+        if by_megatron and by_deepspeed:
+            raise UnsupportedError(
+                "layout.engine deepspeed with implementation megatron-core, which divides the model itself, is not modeled yet"
+            )
+        of_torch = deepspeed.unmodeled if by_deepspeed else _unmodeled
+        for what in (megatron_refusals.unmodeled if by_megatron else of_torch)(model, training, layout):
             raise UnsupportedError(f"{what} is not modeled yet")
 
 
@@ -42,7 +56,7 @@ def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str
     shares_state = kind != "ddp" or layout.tensor_parallel > 1
     updates_parts = shares_state and (training.optimizer not in MOMENTS or (of_weight(training) and not in_lists(training)))
     found = {
-        "layout.data_parallel zero2": kind == "zero2",
+        "layout.data_parallel zero2, which PyTorch does not have (write data_parallel: fsdp, or engine: deepspeed),": kind == "zero2",
         "layout.expert_tensor_parallel": layout.expert_tensor_parallel is not None,
         "training.liger with several devices": training.liger is not None,
         f"layout.offload {layout.offload} with data_parallel {kind}": layout.offload != "none"

@@ -7,11 +7,11 @@ from dataclasses import replace
 from math import log
 from typing import TypeAlias, cast
 
-from planner.capacity import megatron_layout
+from planner.capacity import deepspeed, megatron_layout
 from planner.capacity.activations import OWN_LINES, SavedEntry, host_bytes, saved_for_backward
 from planner.capacity.figures import COMPONENTS, Memory, Plan, Prediction, SavedStorage, ShapeLine
 from planner.capacity.flops import flops
-from planner.capacity.layouts import NOT_COUNTED, fleet, refuse_mixed, refuse_unmodeled
+from planner.capacity.layouts import fleet, left_out, refuse_mixed, refuse_unmodeled
 from planner.capacity.parameters import parameters
 from planner.capacity.pipeline import in_flight
 from planner.capacity.shares import Share, share
@@ -67,7 +67,7 @@ def _whole(model: Model, training: Training) -> Trace:
 def _planned(spec: Spec, scenario: Scenario, forward: Trace, rank: Rank, ranks: Sequence[Rank]) -> Plan[Size]:
     """Return the plan with the memory of a device; ``forward`` is the trace of the whole model."""
     model, training, counted = spec.model, scenario.training, parameters(forward)
-    several = NOT_COUNTED if training.layout and training.layout.cluster.devices > 1 else ()
+    several = left_out(training)
     mine, held, used = rank
     return Plan(
         name=spec.name,
@@ -133,7 +133,11 @@ def device(model: Model, training: Training, layout: Layout, stage: int, number:
 def _rank(forward: Trace, training: Training) -> Rank:
     weights = parameters(forward).weights
     refuse_mixed(weights, training)
-    held = (megatron_layout.share if training.implementation == "megatron-core" else share)(forward, weights, training)
+    layout = training.layout
+    if layout and layout.engine == "deepspeed" and layout.data_degree > 1:
+        held = deepspeed.share(forward, weights, training, layout)
+    else:
+        held = (megatron_layout.share if training.implementation == "megatron-core" else share)(forward, weights, training)
     return forward, held, memory(forward, held, training)
 
 

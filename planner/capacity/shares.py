@@ -63,6 +63,7 @@ class Share:
     moments: Sequence[Moment] = ()  # of a pipeline's schedule
     gathered: Gathered | None = None  # if a pipeline's stage shares its weights
     host: States | None = None  # what is in host memory instead
+    has_state: bool = False  # whether the optimizer's state exists before the first step
 
 
 def share(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, number: int | None = None) -> Share:

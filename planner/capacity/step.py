@@ -75,7 +75,7 @@ def step(forward: Trace, share: Share, training: Training) -> Step:
     average = _average_temporary(weights, training)
     later, earliest = update_temporaries(forward.stacks, weights, training, states.optimizer - states.paged + states.step_counters)
     temporaries = share.updating + maximum(later, average), share.updating + maximum(earliest, average)
-    return Step(walked, first, start + between, stateless, f"{training.optimizer} step", temporaries)
+    return Step(walked, first, start + between, start if share.has_state else stateless, f"{training.optimizer} step", temporaries)
 
 
 def _of_stages(forward: Trace, share: Share, training: Training, walk: Callable[..., MemoryTimeline]) -> MemoryTimeline:

@@ -136,6 +136,8 @@ def copies_gradients(training: Training) -> bool:
 
     It does so for one weight after the other, since it would need all copies at once otherwise. Fused kernels read other dtypes.
     """
+    if training.layout and training.layout.engine == "deepspeed":  # which copies all at once
+        return False
     fused = training.optimizer in ADAMS and training.optimizer_kernel == "fused" and training.device != "cpu"
     return RECIPES[training.precision].master is not None and not separate_gradients(training) and not fused
 

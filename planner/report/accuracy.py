@@ -58,12 +58,18 @@ ON_DEVICES_OF_MEGATRON = (
     "recorded 0.06 to 0.9 % more: workspaces of kernels are not planned"
 )
 
+ON_DEVICES_OF_DEEPSPEED = (
+    "on several devices, states equal those of DeepSpeed 0.19, run on a CPU in a fake process group for small models, and peaks are bounds"
+)
+
 
 def accuracy(model: Model, training: Training) -> Accuracy:
     """Return what was measured of the training's implementation, the model's class, the setting and layouts."""
     known = _on_one_device(model, training)
     several = training.layout is not None and training.layout.cluster.devices > 1
     on_devices = ON_DEVICES_OF_MEGATRON if training.implementation == "megatron-core" else ON_DEVICES
+    if training.layout and training.layout.engine == "deepspeed":
+        on_devices = ON_DEVICES_OF_DEEPSPEED
     return Accuracy(f"{known.text}; {on_devices}", equal=False) if several else known
 
 

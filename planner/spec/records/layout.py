@@ -12,6 +12,9 @@ ContextKind = Literal["ring", "all_gather", "ulysses"]
 DataParallel = Literal["ddp", "zero1", "zero2", "fsdp", "hsdp"]
 ShardGroup = Literal["block", "titan", "none"]
 Reshard = Literal["auto", "always", "never"]
+Engine = Literal["pytorch", "deepspeed"]
+_DEEPSPEED = "engine: deepspeed"
+_STAGE_3 = f"{_DEEPSPEED}; data_parallel: fsdp"
 Offload = Literal["none", "optimizer", "weights"]
 
 
@@ -71,6 +74,21 @@ class Layout:
         aliases="zero_stage dp_strategy sharding_strategy",
         values={"ddp": "no_shard NO_SHARD dp", "zero1": "os zero-1 optimizer", "zero2": "os_g zero-2 SHARD_GRAD_OP",
         "fsdp": "zero3 zero-3 fsdp2 FULL_SHARD full_shard", "hsdp": "HYBRID_SHARD hybrid_shard"})
+    engine: Engine = key("Program that divides the model among data-parallel devices: PyTorch, or DeepSpeed 0.19, with its ZeRO stages 1 "
+        "(zero1), 2 (zero2) and 3 (fsdp). implementation megatron-core always runs Megatron-Core's own.", default="pytorch",
+        values={"pytorch": "torch", "deepspeed": "ds"})
+    reduce_bucket_size: int = key("Elements of DeepSpeed's bucket of gradients to reduce.", "elements", default=500000000,
+        only=_DEEPSPEED)
+    overlap_comm: bool | None = key("DeepSpeed reduces gradients during the backward pass, with a second bucket in stages 1 and 2.",
+        default=None, derived="true in stage 3, else false", only=_DEEPSPEED, quiet=True)
+    persistence_threshold: int = key("Elements of the largest weights that stage 3 keeps whole.", "elements", default=100000,
+        only=_STAGE_3, quiet=True, aliases="stage3_param_persistence_threshold param_persistence_threshold")
+    max_reuse_distance: int = key("Elements within which a weight that stage 3 uses again is not freed.", "elements", default=1000000000,
+        only=_STAGE_3, quiet=True, aliases="stage3_max_reuse_distance")
+    max_live_parameters: int = key("Elements of whole weights from which on stage 3 gathers none ahead.", "elements", default=1000000000,
+        only=_STAGE_3, quiet=True, aliases="stage3_max_live_parameters")
+    prefetch_bucket_size: int = key("Elements that each module gathers ahead in stage 3.", "elements", default=50000000,
+        only=_STAGE_3, quiet=True, aliases="stage3_prefetch_bucket_size")
     shard_degree: int = key("Devices that share one copy of the weights under hsdp, which requires it.", "devices",
         default=1, only="data_parallel: hsdp", aliases="data_parallel_shard_degree dp_shard")
     shard_group: ShardGroup = key("Weights that are gathered together: each layer's, and all others (block); each layer's, the "
@@ -89,6 +107,11 @@ class Layout:
     def expert_tensor_degree(self) -> int:
         """The devices that share the matrices of each expert."""
         return self.tensor_parallel if self.expert_tensor_parallel is None else self.expert_tensor_parallel
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether DeepSpeed reduces gradients during the backward pass."""
+        return self.data_parallel == "fsdp" if self.overlap_comm is None else self.overlap_comm
 
     @property
     def data_degree(self) -> int:
