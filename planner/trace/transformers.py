@@ -100,11 +100,12 @@ def positions(t: Tape, n: Size) -> Tensor:
 
 
 def rotate_both(t: Tape, q: Tensor, k: Tensor, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Rotate queries [B, H, n, h] and keys. Those of which a part is rotated are both sliced first, and both joined last."""
+    """Rotate queries [B, H, n, h] and keys. Both are cast, or sliced if a part is rotated, first, and both joined last."""
     its = t.modules
-    if its.complex_tables or its.half_tables or its.stored_tables or not joins(t, q, tables):
+    both = joins(t, q, tables) or (its.rotates_in_float32 and not its.swaps_before_cast)
+    if its.complex_tables or its.half_tables or its.stored_tables or not both:
         return rotate(t, q, tables), rotate(t, k, tables)
-    parts = [sliced(t, x, tables) for x in (q, k)]
+    parts = [rotated_part(t, x, tables) for x in (q, k)]
     turned = [turn(t, x, part, tables) for x, (part, _) in zip((q, k), parts, strict=True)]
     t.parts += [q, k, *turned] if its.keeps_parts else []
     made_q, made_k = (joined(t, part, rest) for part, (_, rest) in zip(turned, parts, strict=True))
@@ -122,8 +123,13 @@ def rotate(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
     if t.modules.stored_tables:
         cos, sin = tables
         tables = repeated(t, cos), repeated(t, sin)
-    part, rest = sliced(t, x, tables) if joins(t, x, tables) else (widened(t, x), None)
+    part, rest = rotated_part(t, x, tables)
     return joined(t, turn(t, x, part, tables), rest)
+
+
+def rotated_part(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor | None]:
+    """Return the channels to rotate, and the rest if it is concatenated."""
+    return sliced(t, x, tables) if joins(t, x, tables) else (widened(t, x), None)
 
 
 def joins(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> bool:
