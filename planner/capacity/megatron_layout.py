@@ -19,12 +19,25 @@ from planner.capacity.parameters import parameters
 from planner.capacity.shares import Share, alone, schedule
 from planner.capacity.states import States, states
 from planner.capacity.traffic import traffic
-from planner.spec.records import Layout, Training
+from planner.spec.records import Device, Layout, Training
 from planner.trace.decoder import Trace
 from planner.trace.sizes import Size, ceil_div, choose, product
 
 ALIGNMENT = 64  # elements: a weight starts at a multiple of them in the distributed optimizer's buffer (_pad_start_of_param_if_needed)
 END = 128  # elements: its buckets end at a common multiple of them and of the devices (_pad_end_of_bucket_if_needed)
+MIB = 1 << 20
+
+
+class Workspace(NamedTuple):
+    """Bytes of a workspace of cuBLAS in PyTorch's allocator: PyTorch's (CublasHandlePool.cpp) and Transformer Engine's (gemm.py)."""
+
+    pytorch: int
+    engine: int
+
+
+WORKSPACES: dict[Device, Workspace] = {"a100": Workspace(8 * MIB + 128 * 1024, 4 * MIB), "h100": Workspace(32 * MIB, 32 * MIB + 1024)}
+THREADS = 2  # one runs forward, one backward: PyTorch has a workspace for each
+STREAMS = 4  # of grouped products in Transformer Engine, each with a workspace
 
 
 class Buffer(NamedTuple):
@@ -51,8 +64,19 @@ def share(forward: Trace, weights: tuple[Weight[Size], ...], training: Training)
     else:
         sent += [Traffic("all-reduce", each.gradient * sum(one.params for one in buffers if one.degree > 1), spans)]
     which = f"any of the {layout.cluster.devices} equal devices"
-    made = Share(weights, whole, whole.gradients, True, stored=weights, traffic=tuple(one for one in sent if one.bytes != 0), which=which)
+    spaces, sent = workspaces(forward, training), [one for one in sent if one.bytes != 0]
+    listed = (("workspaces of cuBLAS", spaces),)
+    made = Share(weights, whole, whole.gradients + spaces, True, stored=weights, buffers=listed, traffic=tuple(sent), which=which)
     return _staged(forward, made, training, layout) if forward.piped else made
+
+
+def workspaces(forward: Trace, training: Training) -> int:
+    """Return the bytes of workspaces: of Transformer Engine's linears and grouped ones, and of PyTorch's head, router and attention."""
+    size = WORKSPACES.get(training.device, Workspace(0, 0))
+    components = {stored.component for stored in forward.parameters}
+    last = not forward.piped or any(part.piped.stage.last for part in forward.parts if part.piped)
+    products = last or "router" in components or training.attention_kernel == "math"
+    return THREADS * size.pytorch * products + size.engine * (1 + STREAMS * ("experts" in components))
 
 
 def _buffers(weights: Sequence[Weight[Size]], layout: Layout) -> Iterator[Buffer]:

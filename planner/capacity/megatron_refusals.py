@@ -37,7 +37,6 @@ def unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str]
         f"precision {training.precision}": training.precision not in PRECISIONS,
         f"gradient_dtype {training.gradient_dtype}": training.gradient_dtype != "fp32",
         f"optimizer {training.optimizer}": training.optimizer not in ("adamw", "adam"),
-        "cross_entropy_fusion te": training.cross_entropy_fusion == "te" and layout.tensor_parallel > 1,
         "model.prediction": model.prediction,
     }
     yield from (f"{what} with implementation megatron-core and several devices" for what, is_set in found.items() if is_set)

@@ -198,7 +198,8 @@ def drop(t: Tape, x: Tensor) -> Tensor:
 def cross_entropy(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
     """Return the cross entropy per token in float32 (VocabParallelCrossEntropy). Saves the probabilities, the targets and their mask.
 
-    Its temporary tensors are 16 bytes per token more than its result: maximum, index of rows, two copies of the target's logit.
+    Its temporary tensors are 16 bytes per token more than its result: maximum, index of rows, two copies of the target's logit. The
+    compiled function (core/fusions/fused_cross_entropy.py) has the logits in float32 besides.
     """
     tokens = product(targets.shape)
     with t.at("", "inputs"):
@@ -209,28 +210,9 @@ def cross_entropy(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
     probabilities = t.tensor(logits.shape, "float32", needs_grad=False)
     outputs = [made, probabilities, masked, found]
     saved = [Saved(probabilities, "probabilities"), Saved(masked, "targets"), Saved(found, "mask of targets")]
+    temporary = 16 * tokens + (probabilities.bytes if t.training.cross_entropy_fusion == "native" else 0)
     sends = [Sent("all-reduce", made.bytes, "forward")] * 3 * t.tensor_parallel  # the largest logit, that of the target, the sum
-    t.record("cross_entropy", [logits, labels], outputs, saved, temporary=16 * tokens, by=cross_entropy, sends=sends)
-    op.keep_alive(t, logits, labels)
-    return made
-
-
-def cross_entropy_in_place(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the cross entropy per token in float32 of Transformer Engine 2.11: its kernel leaves the gradient in the logits.
-
-    Saves these. Temporary are three numbers per token, of each tensor-parallel device too: largest logit, sum, logit of the target.
-    """
-    numbers = 12 * product(targets.shape)
-    with t.at("", "inputs"):
-        labels = op.contiguous(t, targets, exceeds_one(targets.shape[0]))
-    with t.at("", "loss"):
-        made = t.tensor(targets.shape, "float32")
-    gathered = numbers * t.degree if t.tensor_parallel else 0
-    sends = [Sent("all-gather", gathered, "forward")] * t.tensor_parallel
-    t.record(
-        "cross_entropy", [logits, labels], [made], [Saved(logits, "gradient of the logits")], temporary=numbers + gathered,
-        backward_temporary=-logits.bytes, sends=sends, by=cross_entropy_in_place,
-    )  # fmt: skip
+    t.record("cross_entropy", [logits, labels], outputs, saved, temporary=temporary, by=cross_entropy, sends=sends)
     op.keep_alive(t, logits, labels)
     return made
 
@@ -238,23 +220,26 @@ def cross_entropy_in_place(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
 def fused_cross_entropy(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
     """Return the cross entropy per token in float32 (CrossEntropyFunction of Transformer Engine 2.20, pytorch/triton/cross_entropy.py).
 
-    The forward pass computes the gradient of the logits in float32, which is all that it saves. Backward multiplies that in place, and
-    autograd casts it. Temporary: 12 bytes per token, and two numbers of tokens.
+    The forward pass computes the gradient of the logits, which is all that it saves: in float32, up to release 2.17 in the logits' memory.
+    Backward multiplies that in place, and autograd casts it. Temporary: 12 bytes per token, also of each tensor-parallel device, and in
+    the newer releases two numbers of tokens.
     """
+    in_place = t.training.cross_entropy_fusion == "te-2.11"
     with t.at("", "inputs"):
         labels = op.contiguous(t, targets, exceeds_one(targets.shape[0]))
     with t.at("", "loss"):
         made = t.tensor(targets.shape, "float32")
-    gradient = t.tensor(logits.shape, "float32", needs_grad=False)
-    saved, in_place = [Saved(gradient, "gradients of the logits")], gradient.bytes if logits.dtype == "float32" else 0
-    temporary = 12 * product(targets.shape) + 2 * 8
+    gradient = logits if in_place else t.tensor(logits.shape, "float32", needs_grad=False)
+    numbers = 12 * product(targets.shape)
+    gathered = numbers * t.degree if t.tensor_parallel else 0
     t.record(
         "cross_entropy",
         [logits, labels],
-        [made, gradient],
-        saved,
-        temporary=temporary,
-        backward_temporary=-in_place,
+        [made] if in_place else [made, gradient],
+        [Saved(gradient, "gradients of the logits")],
+        temporary=numbers + gathered + (0 if in_place else 2 * 8),
+        backward_temporary=-gradient.bytes if logits.dtype == gradient.dtype else 0,
+        sends=[Sent("all-gather", gathered, "forward")] * t.tensor_parallel,
         by=fused_cross_entropy,
     )
     op.keep_alive(t, logits, labels)
@@ -265,7 +250,7 @@ def mean_cross_entropy(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
     """Return the sum of the losses of tokens that the batch does not mask, divided by their number (loss_func)."""
     B = targets.shape[0]
     loss_mask, count = of_batch(t, "loss mask", targets.shape, "float32"), of_batch(t, "number of tokens", (), "int32")
-    kinds = {"none": cross_entropy, "te": fused_cross_entropy, "te-2.11": cross_entropy_in_place}
+    kinds = {"none": cross_entropy, "native": cross_entropy, "te": fused_cross_entropy, "te-2.11": fused_cross_entropy}
     losses = op.contiguous(t, kinds[t.training.cross_entropy_fusion](t, logits, targets), exceeds_one(B))
     with t.at("", "loss"):
         (total,) = t.record("sum", [op.multiply(t, losses, loss_mask)], [t.tensor((), "float32")], by=mean_cross_entropy)

@@ -341,7 +341,7 @@ def test_what_the_file_does_not_state_is_noted() -> None:
         ("--optimizer muon --num-experts 8", {"optimizer": "muon", "muon_experts": "each"}),
         ("--attention-dropout 0 --hidden-dropout 0", {"dropout": None}),
         ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", {"cross_entropy_fusion": "te"}),
-        ("--cross-entropy-loss-fusion", {"cross_entropy_fusion": None}),
+        ("--cross-entropy-loss-fusion", {"cross_entropy_fusion": "native"}),
         ("--micro-batch-size 2 --global-batch-size 12", {"gradient_accumulation": None}),
         ("--train-iters 10 --global-batch-size 12", {"tokens": 10 * 12 * 128}),
     ],

@@ -228,7 +228,7 @@ TRAINING: Settings = {
             "gradient_accumulation_fusion": _FUSES,
             "mask_in_data_loader": _MASKS,
             "cross_entropy_fusion": when(
-                flag("cross_entropy_loss_fusion"), choice("cross_entropy_fusion_impl", {"te": "te", "native": None}, None), None
+                flag("cross_entropy_loss_fusion"), choice("cross_entropy_fusion_impl", {"te": "te", "native": "native"}, "native"), None
             ),
         }.items()
     },

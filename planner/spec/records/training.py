@@ -22,7 +22,7 @@ ExpertsKernel = Literal["auto", "grouped", "batched"]
 Device = Literal["a100", "h100", "cpu"]
 Loss = Literal["default", "cross_entropy", "cross_entropy_shifted", "linear_cross_entropy", "linear_cross_entropy_chunked",
     "cross_entropy_float32"]  # fmt: skip
-CrossEntropyFusion = Literal["none", "te", "te-2.11"]
+CrossEntropyFusion = Literal["none", "te", "te-2.11", "native"]
 Ema = Literal["none", "fp32", "bf16"]
 OptimizerKernel = Literal["fused", "foreach", "for-loop"]
 Implementation = Literal["pytorch", "pytorch-eager", "transformers", "transformers-eager", "megatron", "megatron-core", "torchtitan"]
@@ -158,7 +158,8 @@ class Training:
         only=_CORE, quiet=True)
     cross_entropy_fusion: CrossEntropyFusion = key("Cross entropy in one kernel of Transformer Engine (cross_entropy_loss_fusion with "
         "cross_entropy_fusion_impl: te), which computes the gradient of the logits in the forward pass: in float32 (te, release 2.20), or "
-        "in their place (te-2.11).", default="none", only=f"{_CORE}; loss: default", quiet=True)
+        "in their place (te-2.11, up to 2.17); or in Megatron-Core's compiled function (native).", default="none",
+        only=f"{_CORE}; loss: default", quiet=True)
     mask_in_data_loader: bool = key("The data loader makes an attention mask [B, 1, n, n], one byte per element, which attention does not "
         "need.", default=True, only=_CORE, quiet=True, aliases="create_attention_mask_in_dataloader")
     mixer_kernels: MixerKernels = key("Kernels of mixers other than attention. plain: PyTorch's operators, which transformers runs without "
