@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from planner.capacity import deepspeed, megatron_refusals
+from planner.capacity.context_parallel import NOT_AVERAGED, not_modeled
 from planner.capacity.differing import differing
 from planner.capacity.figures import Fleet, Memory, RankPeak, Weight
 from planner.capacity.optimizers import MOMENTS
@@ -30,7 +31,9 @@ def left_out(training: Training) -> tuple[str, ...]:
     layout = training.layout
     if layout is None or layout.cluster.devices == 1:
         return ()
-    return (*NOT_COUNTED, *([deepspeed.BOUNDS] if layout.engine == "deepspeed" else []))
+    averaged = layout.context_parallel == 1 or layout.data_parallel == "fsdp" or training.implementation == "megatron-core"
+    bounds = [deepspeed.BOUNDS] if layout.engine == "deepspeed" else []
+    return (*NOT_COUNTED, *bounds, *([] if averaged else [NOT_AVERAGED]))
 
 
 def refuse_unmodeled(model: Model, training: Training) -> None:
@@ -50,7 +53,6 @@ def refuse_unmodeled(model: Model, training: Training) -> None:
 
 def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str]:
     """Yield the settings that are not modeled with several devices of PyTorch's parallelism."""
-    yield from ["layout.context_parallel above 1"] if layout.context_parallel > 1 else []
     yield from (f"{what} with expert_parallel" for what in _not_between_experts(training, layout)) if layout.expert_parallel > 1 else ()
     kind, kernel, master = layout.data_parallel, training.optimizer_kernel, RECIPES[training.precision].master
     shares_state = kind != "ddp" or layout.tensor_parallel > 1
@@ -68,9 +70,11 @@ def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str
     }
     yield from (what for what, is_set in found.items() if is_set)
     yield from (f"training.{name} with several devices" for name in differing(training, _OF_TRAINING))
-    divides = next((degree for degree in ("tensor_parallel", "pipeline_parallel") if getattr(layout, degree) > 1), None)
+    divides = next((degree for degree in ("tensor_parallel", "pipeline_parallel", "context_parallel") if getattr(layout, degree) > 1), None)
     if divides:
         yield from (f"{what} with {divides}" for what in (*_undivided(model), *_undivided_training(model, training, layout)))
+    if layout.context_parallel > 1:
+        yield from not_modeled(training, layout)
     if layout.pipeline_parallel > 1:
         found = {
             f"schedule {layout.schedule}": layout.schedule not in ("gpipe", "1f1b", "interleaved"),

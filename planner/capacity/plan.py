@@ -9,6 +9,7 @@ from typing import TypeAlias, cast
 
 from planner.capacity import deepspeed, megatron_layout
 from planner.capacity.activations import OWN_LINES, SavedEntry, host_bytes, saved_for_backward
+from planner.capacity.context_parallel import unlike_devices
 from planner.capacity.figures import COMPONENTS, Memory, Plan, Prediction, SavedStorage, ShapeLine
 from planner.capacity.flops import flops
 from planner.capacity.layouts import fleet, left_out, refuse_mixed, refuse_unmodeled
@@ -49,7 +50,9 @@ def _figures(spec: Spec, scenario: Scenario) -> Plan[Size]:
     mine = ranks[0]
     if len(ranks) > 1 and layout:
         fullest = max(range(len(ranks)), key=lambda number: ranks[number][2].peak_bytes)
-        (mine,) = of_devices(spec.model, training, layout, [fullest])  # with the numbers of its own layers
+        mine = ranks[fullest]
+        if layout.pipeline_parallel > 1:
+            (mine,) = of_devices(spec.model, training, layout, [fullest])  # with the numbers of its own layers
     return _planned(spec, scenario, forward, mine, ranks)
 
 
@@ -81,7 +84,7 @@ def _planned(spec: Spec, scenario: Scenario, forward: Trace, rank: Rank, ranks: 
         shapes=tuple(ShapeLine(line.path, line.what, line.tensor.shape, line.tensor.dtype, line.copies) for line in forward.shapes),
         initial_loss=log(hinted(model.vocab_size)),
         train_tokens=training.tokens,
-        not_counted=(*spec.omits, *mine.not_counted, *not_counted(training), *several, PADDED_TOKENS),
+        not_counted=(*spec.omits, *mine.not_counted, *not_counted(training), *omitted(training), PADDED_TOKENS),
         omits=spec.omits,
         fleet=fleet(held, used, training, [(held, used) for _, held, used in ranks]),
     )
@@ -91,13 +94,16 @@ Rank: TypeAlias = tuple[Trace, Share, Memory[Size]]
 
 
 def _ranks(forward: Trace, model: Model, training: Training) -> list[Rank]:
-    """Return what each kind of device runs and holds: one, or each device of a pipeline.
+    """Return what each kind of device runs and holds: one, each device of a pipeline, or devices with unlike parts of a sequence.
 
-    If their number is a symbol, these are the first two and the last one: those between are like the second one, with less in flight.
+    If the number of a pipeline's is a symbol, these are the first two and the last one: those between are like the second one, with less
+    in flight.
     """
     layout = training.layout
     if layout is None or layout.cluster.devices == 1:
         return [_rank(forward, training)]
+    if numbers := unlike_devices(training):
+        return [_rank(trace(model, training, context_rank=number), training, number) for number in numbers]
     count: Size = layout.pipeline_parallel
     if count == 1:
         return [_rank(trace(model, training), training)]
@@ -126,18 +132,20 @@ def device(model: Model, training: Training, layout: Layout, stage: int, number:
         ((forward, _, _),) = of_devices(model, training, layout, [stage])
     else:
         forward = trace(model, training)
-    held = share(forward, parameters(forward).weights, training, number)
-    return held, memory(forward, held, training)
+    _, held, used = _rank(forward, training, number)
+    return held, used
 
 
-def _rank(forward: Trace, training: Training) -> Rank:
+def _rank(forward: Trace, training: Training, number: int | None = None) -> Rank:
     weights = parameters(forward).weights
     refuse_mixed(weights, training)
     layout = training.layout
     if layout and layout.engine == "deepspeed" and layout.data_degree > 1:
         held = deepspeed.share(forward, weights, training, layout)
+    elif training.implementation == "megatron-core":
+        held = megatron_layout.share(forward, weights, training)
     else:
-        held = (megatron_layout.share if training.implementation == "megatron-core" else share)(forward, weights, training)
+        held = share(forward, weights, training, number)
     return forward, held, memory(forward, held, training)
 
 

@@ -12,6 +12,7 @@ from heapq import heapreplace
 from types import MappingProxyType
 
 from planner.capacity import fully_shard
+from planner.capacity.context_parallel import with_sequences
 from planner.capacity.figures import Traffic, Weight
 from planner.capacity.optimizers import ElementBytes
 from planner.capacity.pipeline import Moment, in_flight, moments, order
@@ -69,10 +70,11 @@ class Share:
 def share(forward: Trace, weights: tuple[Weight[Size], ...], training: Training, number: int | None = None) -> Share:
     """Return the share of a data-parallel device, by its number; None: the one with the largest."""
     layout = training.layout
-    if layout is None or layout.data_degree == 1:
-        return alone(forward, weights, training)
-    if layout.data_parallel in ("fsdp", "hsdp"):
+    if layout and layout.data_parallel in ("fsdp", "hsdp"):
         return fully_sharded(forward, weights, training, layout, number or 0)
+    if layout is None or layout.data_degree == 1:
+        made = alone(forward, weights, training)
+        return made if number is None else replace(made, which=f"number {number} of the devices that share a sequence")
     return replicated(forward, weights, training, layout, number)
 
 
@@ -92,7 +94,8 @@ def alone(forward: Trace, weights: tuple[Weight[Size], ...], training: Training)
         whole = replace(whole, lines=lines, gradients=whole.gradients + more)
     parts = elements * sum(product(stored.tensor.shape) * stored.copies for stored in tables)
     held, sent = whole.gradients if preallocated else 0, traffic(forward.nodes, training)
-    mine = Share(weights, whole, held, preallocated, stored=weights, traffic=sent, updating=parts + _sums(forward))
+    changes = with_sequences(training, {})
+    mine = Share(weights, whole, held, preallocated, changes=changes, stored=weights, traffic=sent, updating=parts + _sums(forward))
     return _piped(forward, mine, training) if forward.piped else mine
 
 
@@ -191,7 +194,7 @@ def fully_sharded(forward: Trace, weights: tuple[Weight[Size], ...], training: T
     of the weights, that is what is cut, and the weights of lower precision exist only after they are gathered. The passes before the last
     one do not reduce gradients, so these stay whole (set_requires_gradient_sync).
     """
-    replicas, shards = layout.data_parallel == "hsdp", layout.shard_degree if layout.data_parallel == "hsdp" else layout.data_degree
+    replicas, shards = layout.data_parallel == "hsdp", layout.shard_degree if layout.data_parallel == "hsdp" else layout.sharing_degree
     place = number % shards if number else 0
     padded, own = (tuple(fully_shard.part(weight, shards, which) for weight in weights) for which in (None, place))
     stored, optimizer = states(padded, training), states(own, training)
@@ -213,7 +216,7 @@ def fully_sharded(forward: Trace, weights: tuple[Weight[Size], ...], training: T
     if forward.piped:
         sent = (*fully_shard.traffic(groups, 1, layout), *traffic(forward.nodes, training))
         return _piped(forward, _sharded_stage(groups, Share(own, mine, 0, False, stored=padded, traffic=sent)), training)
-    changes = fully_shard.changes(groups, several=several, replicas=replicas)
+    changes = with_sequences(training, fully_shard.changes(groups, several=several, replicas=replicas))
     inside = traffic(forward.nodes, training)
     held = sum(group.accumulated * copies for group, copies in groups.counted) if several else 0
     buffers = (*fully_shard.buffers(groups), *([("gradients of earlier passes, whole", held)] if several else []))

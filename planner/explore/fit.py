@@ -45,7 +45,7 @@ def fits(spec: Spec, scenario: str, memory_bytes: int, settings: Sequence[str]) 
 
 
 def _fit(spec: Spec, scenario: str, memory_bytes: int, setting: str, now: int) -> Fit:
-    step = _step(spec, setting)
+    step = _step(spec, scenario, setting)
 
     def planned(count: int) -> Plan | None:
         return vary.planned(spec, scenario, {setting: count * step})
@@ -76,8 +76,11 @@ def _largest(planned: Callable[[int], Plan | None], memory_bytes: int) -> int:
     return FURTHEST if exceeds >= FURTHEST else vary.largest(peak, Fraction(memory_bytes), exceeds // 2, exceeds)
 
 
-def _step(spec: Spec, setting: str) -> int:
-    """Return the step of a setting; steps of d_model keep a derived head_dim supported by every attention kernel."""
+def _step(spec: Spec, scenario: str, setting: str) -> int:
+    """Return the step of a setting: sequences are equal parts, and d_model keeps a derived head_dim supported by every attention kernel."""
+    layout = next(one.training.layout for one in spec.scenarios if one.name == scenario)
+    if setting == "sequence_length" and layout:
+        return layout.sequence_multiple
     layers = [layer for run in spec.model.runs for layer in run.layers]
     heads = {layer.attention.n_heads for layer in layers if layer.attention}
     if setting != "d_model" or "model.head_dim" not in spec.defaulted or len(heads) != 1:
@@ -149,7 +152,8 @@ def _devices(one: Fewest) -> str:
 
 
 def _reason(one: Fit) -> str:
-    steps = f" (steps of {one.step} keep head_dim supported by every attention kernel)" if one.step > 1 else ""
+    why = {"sequence_length": "are equal parts on all devices"}.get(one.setting, "keep head_dim supported by every attention kernel")
+    steps = f" (steps of {one.step} {why})" if one.step > 1 else ""
     return fill(f"{one.setting}{steps}: {one.limited_by}", _WIDTH, subsequent_indent="  ")
 
 

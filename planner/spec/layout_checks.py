@@ -159,6 +159,7 @@ def _shared(layout: Settings, settings: Settings, document: Document) -> Mapping
     for each in (layer for group in document.groups for layer in group.layers):
         with suppress(Unresolved):
             found["tensor_parallel"] |= _of_layer(each, layout.size("tensor_parallel") if by_megatron(settings) else 1)
+            found["context_parallel"] |= _exchanged_heads(each, layout) if context > 1 and layout.get("context_kind") == "ulysses" else {}
             found["expert_parallel"] |= {"experts.count": each.size("experts.count")} if each.on("experts") else {}
     with suppress(Unresolved):
         devices_of = {f"data-parallel devices{' * context_parallel' * (context > 1)}": data_degree(document.cluster, layout) * context}
@@ -167,8 +168,6 @@ def _shared(layout: Settings, settings: Settings, document: Document) -> Mapping
     found["pipeline_parallel"]["n_layers"] = layers
     found["virtual_stages"] |= {} if layers % stages else {f"n_layers {layers} / {stages} =": layers // stages}
     n = sequence_length(settings, document.model)
-    if context > 1:
-        found["context_parallel"] |= {} if n % 2 else {f"sequence_length {n} / 2 =": n // 2}  # each device has two parts of a sequence
     if sequences:
         found["tensor_parallel"] |= {} if n % context else {"sequence_length": n // context}
     return found
@@ -191,9 +190,29 @@ def by_megatron(settings: Settings) -> bool:
     return bool(settings.get("implementation") == "megatron-core")
 
 
+def _exchanged_heads(layer: Settings, layout: Settings) -> Mapping[str, int]:
+    """Return the heads of a layer that each tensor-parallel device has, by name."""
+    tensor = layout.size("tensor_parallel")
+    heads = {"n_heads": layer.size("n_heads"), "n_kv_heads": n_kv_heads(layer)} if "attention" in names(layer) else {}
+    return {f"{name} {size} / {tensor} =" if tensor > 1 else name: size // tensor for name, size in heads.items() if size % tensor == 0}
+
+
+def sequences(layout: Settings, settings: Settings, document: Document) -> Problems:
+    """Find sequences that context-parallel devices cannot divide: each has two parts, unless DeepSpeed exchanges them for heads."""
+    degree, n = layout.size("context_parallel"), sequence_length(settings, document.model)
+    each = 1 if layout.get("context_kind") == "ulysses" and not by_megatron(settings) else 2
+    if degree > 1 and n % (each * degree):
+        multiple, count = each * degree, document.cluster.size("devices") if document.cluster else 0
+        near = " or ".join(str(one) for one in (n // multiple * multiple, (n // multiple + 1) * multiple) if one)
+        fitting = nearest(degree, divisors(gcd(n // each, count))) if n % each == 0 and count else ""
+        message = f"context_parallel {degree} requires sequences of a multiple of {multiple} tokens, and sequence_length is {n}"
+        hint = f"write sequence_length: {near}{f', or context_parallel: {fitting}' if fitting else ''}"
+        yield layout.problem("context_parallel", "context-parallel", message, hint)
+
+
 def sharing(layout: Settings, settings: Settings, document: Document) -> Problems:
     """Find a single device that would share with others, and groups of hsdp that do not divide the devices."""
-    kind, degree = layout.get("data_parallel"), data_degree(document.cluster, layout)
+    kind, degree = layout.get("data_parallel"), data_degree(document.cluster, layout) * layout.size("context_parallel")
     if kind != "ddp" and degree == 1 and not by_megatron(settings):
         message = f"data_parallel {kind} requires several data-parallel devices, and there is 1"
         yield layout.problem("data_parallel", "data-parallel", message, "remove it, or lower the other degrees")
@@ -264,4 +283,4 @@ def schedule(layout: Settings, settings: Settings, document: Document) -> Proble
 
 
 TRAINING = (known_device, reserve, nodes, belongs_together, kernels, global_batch)
-LAYOUT = (*key_checks(Layout), degrees, sharing, within_tensor_parallel, within_expert_parallel, expert_groups, schedule)
+LAYOUT = (*key_checks(Layout), degrees, sequences, sharing, within_tensor_parallel, within_expert_parallel, expert_groups, schedule)

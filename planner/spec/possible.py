@@ -49,10 +49,6 @@ def conditions(model: Model, training: Training, sizes: Mapping[str, Sizes], per
         layers // pp % virtual != 0,
         "virtual_stages {virtual_stages} does not divide n_layers {n_layers} / pipeline_parallel {pipeline_parallel}",
     )
-    yield Condition(
-        (context > 1) & (n % 2 == 0) & (n // 2 % context != 0),
-        "context_parallel {context_parallel} does not divide sequence_length {sequence_length} / 2",
-    )
     if model.positions.type == "learned":
         most = model.context_length
         yield Condition(
@@ -72,12 +68,13 @@ def of_kind(model: Model, training: Training, layout: Layout, sizes: Mapping[str
     data = sizes["devices"] // (tp * pp * context)
     by_megatron = training.implementation == "megatron-core"
     if kind != "ddp" and not by_megatron:
-        yield Condition(data == 1, f"data_parallel {kind} requires several data-parallel devices, and there is 1")
+        yield Condition(data * context == 1, f"data_parallel {kind} requires several data-parallel devices, and there is 1")
     if kind == "hsdp":
         yield Condition(data % sizes["shard_degree"] != 0, "shard_degree {shard_degree} does not divide the data-parallel devices")
     for name in ("sequence_parallel", "loss_parallel"):
         if getattr(layout, name):
             yield Condition(tp == 1, f"{name} requires tensor_parallel above 1")
+    yield from _of_sequences(model, layout, sizes, by_megatron=by_megatron)
     if layout.imbalance != 1:
         yield Condition(sizes["expert_parallel"] == 1, "imbalance requires expert_parallel above 1")
     if layout.sequence_parallel:
@@ -89,6 +86,19 @@ def of_kind(model: Model, training: Training, layout: Layout, sizes: Mapping[str
     for name, allowed in belongs:
         if schedule not in allowed and kind not in allowed:
             yield Condition(sizes[name] > 1, f"{name} requires {' or '.join(allowed)}")
+
+
+def _of_sequences(model: Model, layout: Layout, sizes: Mapping[str, Sizes], *, by_megatron: bool) -> Iterator[Condition]:
+    """Yield what devices that share a sequence require: each has two parts of it, unless DeepSpeed exchanges them for heads."""
+    context, exchanges = sizes["context_parallel"], layout.context_kind == "ulysses"
+    parts = 1 if exchanges and not by_megatron else 2
+    fails = (context > 1) & (sizes["sequence_length"] % (parts * context) != 0)
+    why = f"sequence_length {{sequence_length}} is no multiple of {parts} * context_parallel {{context_parallel}}"
+    yield Condition(fails, why)
+    kinds = {layer.attention for run in model.runs for layer in run.layers if layer.attention}
+    for name, heads in sorted({(name, getattr(kind, name)) for kind in kinds for name in ("n_heads", "n_kv_heads")} if exchanges else ()):
+        fails = heads // sizes["tensor_parallel"] % context != 0
+        yield Condition(fails, f"context_parallel {{context_parallel}} does not divide {name} {heads} of a device")
 
 
 def _of_schedule(schedule: Schedule, pp: Sizes, virtual: Sizes, passes: Sizes, *, waits: bool) -> Iterator[Condition]:

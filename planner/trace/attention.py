@@ -13,6 +13,7 @@ from planner.trace import primitives as op
 from planner.trace import pytorch
 from planner.trace.blocks import linear, norm
 from planner.trace.collectives import enter, gather_heads, leave
+from planner.trace.context_parallel import exchange_for_heads, exchange_for_sequences, projected
 from planner.trace.implementation import Scores
 from planner.trace.mixers.operators import softplus
 from planner.trace.nodes import Saved
@@ -61,13 +62,15 @@ def attention(t: Tape, kind: Attention, layer: Layer, positions: PositionTables,
 
 def heads_mixed(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tensor:
     """Attend causally with q [B, H, n, h] to k, v [B, K, n, h] -> [B, n, H·h]. Selective recomputation saves only q, k, v and bias."""
+    q, k, v = (exchange_for_heads(t, x) for x in (q, k, v))
     inputs = (q, k, v, terms.bias) if terms.bias else (q, k, v)
 
     def attend(q: Tensor, k: Tensor, v: Tensor, _bias: Tensor | None = None) -> Tensor:
         return t.implementation.attention(t, q, k, v, terms)
 
     whole = t.implementation.recomputes_whole
-    return op.merge_heads(t, t.checkpoint(attend, *inputs, whole=whole) if t.recomputes_attention else attend(*inputs))
+    made = t.checkpoint(attend, *inputs, whole=whole) if t.recomputes_attention else attend(*inputs)
+    return op.merge_heads(t, exchange_for_sequences(t, made, q, k, v))
 
 
 def heads(
@@ -153,11 +156,11 @@ def projections(t: Tape, kind: Attention, x: Tensor) -> tuple[Tensor, Tensor, Te
     H, K, h = kind.n_heads, kind.n_kv_heads, kind.head_dim
     values = K * (h if kind.v_head_dim is None else kind.v_head_dim)
     if kind.qkv == "separate" or kind.shared_kv or kind.keys_as_values:
-        q = linear(t, x, H * h, "q_proj", bias=kind.q_bias)
+        q = projected(t, linear(t, x, H * h, "q_proj", bias=kind.q_bias), H, queries=True)
         if kind.shared_kv:
             return q, q.view(B, n, K * h), q.view(B, n, values)
-        k = linear(t, x, K * h, "k_proj", bias=kind.k_bias)
-        return q, k, k if kind.keys_as_values else linear(t, x, values, "v_proj", bias=kind.v_bias)
+        k = projected(t, linear(t, x, K * h, "k_proj", bias=kind.k_bias), K)
+        return q, k, k if kind.keys_as_values else projected(t, linear(t, x, values, "v_proj", bias=kind.v_bias), K)
     shared, replicas = K * h + values, structure(kind.kv_replicas)
     of_device = H * h + (shared // replicas if replicas > 1 else shared)
     qkv = gather_heads(t, linear(t, x, of_device, "qkv_proj", bias=kind.q_bias), replicas)
@@ -165,7 +168,7 @@ def projections(t: Tape, kind: Attention, x: Tensor) -> tuple[Tensor, Tensor, Te
     if kind.qkv == "fused_per_head":
         q.interleaved = k.interleaved = v.interleaved = True
         q = op.contiguous(t, q, exceeds_one(K)) if H != K else q
-    return q, k, v
+    return projected(t, q, H, queries=True), projected(t, k, K), projected(t, v, K)
 
 
 def queries_and_gate(t: Tape, kind: Attention, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from planner.trace import alternating, blocks, trained
 from planner.trace import primitives as op
 from planner.trace.adapters import check_tuned, requiring_gradient, trained_copy
 from planner.trace.collectives import enter, gather_vocabulary, leave, own_part, whole_table
+from planner.trace.context_parallel import token_ids
 from planner.trace.implementations import implementation_of
 from planner.trace.layers import declare, decoder_layer, first_layer, recomputed
 from planner.trace.losses import chunked_cross_entropy, finished, loss
@@ -70,18 +71,18 @@ class Trace:
         return sum(product(buffer.shape) * buffer.copies for buffer in self.buffers if buffer.component == "router")
 
 
-def trace(model: Model, training: Training, stage: Stage | None = None) -> Trace:
+def trace(model: Model, training: Training, stage: Stage | None = None, *, context_rank: int = 0) -> Trace:
     """Trace the forward pass and the loss of B sequences of n tokens, with prediction layers if the training counts them.
 
-    ``stage``: only of one stage of a pipeline.
+    ``stage``: only of one stage of a pipeline. ``context_rank``: of the device with that number in context parallelism.
     """
-    t = new_tape(model, training)
+    t = new_tape(model, training, context_rank)
     if stage and not (stage.first and stage.last):
         return _trace_of_stage(t, model, stage)
     B, n = training.batch_size, t.sequence
     with t.at("", "inputs"):
-        ids = t.show("token ids", t.tensor((B, n), "int64", needs_grad=False))
-        targets = t.tensor((B, n), "int64", needs_grad=False)
+        ids, targets = token_ids(t)
+        t.show("token ids", ids)
     with t.at("model"):
         t.boundary(WHOLE, starts=True)
         t.declared = declared = {f"{t.path}.{item.name}": item for item in model.extra}
@@ -125,7 +126,7 @@ def trace(model: Model, training: Training, stage: Stage | None = None) -> Trace
         op.keep_alive(t, whole)
     if model.prediction and training.count_prediction:
         predict(t, model.prediction, positions, x, (ids, targets), loss, embed, score)
-    return _recorded(t, ids.bytes + targets.bytes)
+    return _recorded(t, ids.storage.bytes + targets.storage.bytes)
 
 
 def _recorded(t: Tape, inputs_bytes: Size, piped: Piped | None = None) -> Trace:
@@ -150,7 +151,7 @@ def _trace_of_stage(t: Tape, model: Model, stage: Stage) -> Trace:
     B, n = t.training.batch_size, t.sequence
     t.ends = stage.first, stage.last
     with t.at("", "inputs"):
-        ids, targets = (t.tensor((B, n), "int64", needs_grad=False) for _ in range(2))
+        ids, targets = token_ids(t)
         if t.megatron and any(t.ends):  # which loads each microbatch when it runs
             t.record("batch", [], [one for one, is_read in zip((ids, targets), t.ends, strict=True) if is_read], by=_trace_of_stage)
     with t.at("model"):
@@ -172,7 +173,7 @@ def _trace_of_stage(t: Tape, model: Model, stage: Stage) -> Trace:
         _score(t, None, head, None, x, targets)
     else:
         sent(t, x)
-    inputs = 0 if t.megatron else t.training.gradient_accumulation * (ids.bytes + targets.bytes)
+    inputs = 0 if t.megatron else t.training.gradient_accumulation * (ids.storage.bytes + targets.storage.bytes)
     piped = Piped(stage, size, None if stage.last else x)
     return _recorded(t, inputs, piped)
 
@@ -229,9 +230,9 @@ def with_shared_part(t: Tape, kind: Experts) -> Experts:
     return kind if kind.shared_d_ff is None else replace(kind, shared_d_ff=t.part(kind.shared_d_ff))
 
 
-def new_tape(model: Model, training: Training) -> Tape:
+def new_tape(model: Model, training: Training, context_rank: int = 0) -> Tape:
     """Return an empty tape."""
-    return Tape(implementation_of(model, training), model, training)
+    return Tape(implementation_of(model, training), model, training, context_rank=context_rank)
 
 
 def token_rows(t: Tape, width: Size | None, why: str, *, more: Size = 0, looked_up: bool = False) -> Tensor:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from planner.spec.precision import BYTES, Dtype
 from planner.spec.records import Training
+from planner.trace import context_parallel
 from planner.trace import primitives as op
 from planner.trace.nodes import Flops, Saved
 from planner.trace.sizes import Size, ceil_div, choose, minimum
@@ -48,6 +49,7 @@ def additive(t: Tape, mask: Tensor, dtype: Dtype) -> Tensor:
 def sdpa(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, grouped: bool) -> Tensor:
     """Attend with the kernel that PyTorch selects for these inputs."""
     name = kernel(t, (q, k, v), bias, grouped=grouped)
+    context_parallel.check_kernel(t, name, q.shape[-1])
     if name == "math":
         return math_attention(t, q, k, v, bias, grouped=grouped)
     B, H, n, h = q.shape
@@ -126,16 +128,19 @@ def fused_sdpa(
     B, H, n, h = q.shape
     made = t.tensor((B, H, n, v.shape[-1]), q.dtype)
     made.by_head = q.by_head and name != "efficient_attention"
-    square = 2 * B * H * n * n
-    products = square * (h + v.shape[-1])
-    backward = square * (3 * h + 2 * v.shape[-1])
-    full, causal = op.windowed(t, products if of_model is None else square * of_model, n)
-    flops = Flops(products, full, causal, backward, "2 products forward; 5 backward, which recomputes the scores")
+    around = context_parallel.around(t, q, k, v, made, statistics)
+    width, executed = h + v.shape[-1], 2 * B * H * around.pairs
+    full, causal = op.windowed(t, 2 * B * H * n * around.keys * (width if of_model is None else of_model), n)
+    why = "2 products forward; 5 backward, which recomputes the scores"
+    flops = Flops(executed * width, full, causal, executed * (3 * h + 2 * v.shape[-1]), why)
     saved = [Saved(q, "queries"), Saved(k, "keys"), Saved(v, "values"), Saved(made, "output")]
     saved += [Saved(tensor, what) for tensor, what in zip(statistics, ("logsumexp", "RNG state"), strict=False)]
     biases = [bias] if bias else []
     saved += [Saved(bias, "attention bias") for bias in biases]
-    return t.record(name, [*qkv, *biases], [made, *statistics], saved, flops, by=fused_sdpa)[0]
+    return t.record(
+        name, [*around.inputs, *biases], [made, *statistics], saved, flops,
+        temporary=around.forward, backward_temporary=around.backward, sends=around.sends, by=fused_sdpa,
+    )[0]  # fmt: skip
 
 
 def pad_head_dim(t: Tape, x: Tensor) -> Tensor:

@@ -94,6 +94,7 @@ class Tape:
     notes: list[str] = field(default_factory=list)  # what the figures omit
     grad: bool = True  # False under torch.no_grad
     trains: bool = True  # whether the weights of the current module are trained
+    context_rank: int = 0  # the device's number in context parallelism
     returned: list[Tensor] = field(default_factory=list)  # tensors that the current layer keeps alive until it ends
     parts: list[Tensor] = field(default_factory=list)  # of heads, that the current attention keeps alive until it ends
     ends: tuple[bool, bool] = (True, True)  # whether a pipeline's stage has the token embedding, and the loss
@@ -120,6 +121,22 @@ class Tape:
     def degree(self) -> Size:
         """The devices of tensor parallelism."""
         return self.training.layout.tensor_parallel if self.training.layout else 1
+
+    @property
+    def rings(self) -> bool:
+        """Whether attention reads keys of other devices in steps."""
+        return structure(self.context) > 1 and not self.megatron and not self.exchanges_heads
+
+    @property
+    def exchanges_heads(self) -> bool:
+        """Whether attention is of whole sequences and a part of the heads."""
+        kind = self.training.layout.context_kind if self.training.layout else "ring"
+        return structure(self.context) > 1 and not self.megatron and kind == "ulysses"
+
+    @property
+    def gathers_keys(self) -> bool:
+        """Whether it gathers those keys before."""
+        return self.training.layout is not None and self.training.layout.context_kind == "all_gather"
 
     def part(self, size: int) -> int:
         """Return a device's part of the heads, of a hidden width or of the vocabulary. Structure depends on whether it is one."""

@@ -9,6 +9,10 @@ sends nothing; fake tensors on a fake GPU, or real ones on a CPU.
 - ``ep``: devices that share experts, with balanced routing; family moe: plain GPT-2 with top-k gated experts as batched products. Under
   data none, nothing reduces the gradients of what devices do not share. Under ddp, experts are wrapped for the ranks that have the same
   ones, if there are several, and ignored by the other wrapper.
+- ``cp``, ``cp_kind``, ``cp_rotate``: context_parallel and its rotation, in ``tests/data/context_steps.csv``. Ulysses
+  is DeepSpeed's DistributedAttention, whose rows divide token ids before. Rows after the first eleven were measured without the fake
+  tensors on which DTensor computes shapes, and without the copies of what a collective has filled, which use no memory on a GPU;
+  with ``sp`` they have no ``peak_opt``, for which the other rows count such a copy.
 - ``pp`` stages, ``sched``, ``inflight``: pipelining. ``micro``: microbatches, or accumulated passes without synchronization until the last.
 
 Other columns are those of ``training_steps``. Bytes are of the second step: ``param_bytes`` with padding, ``optim_bytes`` with the step
@@ -36,25 +40,31 @@ from planner.trace.sizes import Size, hinted, maximum
 from planner.trace.stages import stages
 from tests.capacity import training_steps
 
-TABLE = Path(__file__).parent.parent / "data" / "fleet_steps.csv"
+DATA = Path(__file__).parent.parent / "data"
+TABLES = (DATA / "fleet_steps.csv", DATA / "context_steps.csv")
 PRECISIONS = {"fp32": "fp32", "bf16": "bf16", "mp": "bf16-master"}
 RESHARD = {"auto": "auto", "true": "always", "false": "never"}
 SCHEDULES = {"GPipe": "gpipe", "1F1B": "1f1b", "Interleaved1F1B": "interleaved"}
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "send", "recv")
 NAMES = {"receive": "recv"}
+WITHOUT = {"ep": "1", "cp": "1", "cp_kind": "ring", "cp_rotate": "allgather"}
+CONTEXT_KINDS = {("ring", "alltoall"): "ring", ("ring", "allgather"): "all_gather", ("ulysses", "allgather"): "ulysses"}
 WIDTH = 4  # bytes of float32
 OUTSIDE = {"sdpa_backend": "", "dropout": "0", "loss": "ce", "keep_logits": "False", "attn": "", "tied": "False"}
 
 
 def cases() -> list[dict[str, str]]:
-    """Return the rows of the table."""
-    with TABLE.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    """Return the rows of the tables."""
+    found: list[dict[str, str]] = []
+    for table in TABLES:
+        with table.open(encoding="utf-8", newline="") as file:
+            found += [{**WITHOUT, **row} for row in csv.DictReader(file)]
+    return found
 
 
 def layout(case: dict[str, str]) -> Layout:
     """Return the layout of a case."""
-    cluster = Cluster("device", 80 << 30, int(case["dp"]) * int(case["tp"]) * int(case["pp"]))
+    cluster = Cluster("device", 80 << 30, int(case["dp"]) * int(case["tp"]) * int(case["pp"]) * int(case["cp"]))
     return Layout(
         cluster,
         tensor_parallel=int(case["tp"]),
@@ -63,6 +73,8 @@ def layout(case: dict[str, str]) -> Layout:
         pipeline_parallel=int(case["pp"]),
         virtual_stages=int(case["vpp"]),
         expert_parallel=int(case["ep"]),
+        context_parallel=int(case["cp"]),
+        context_kind=CONTEXT_KINDS[case["cp_kind"], case["cp_rotate"]],  # type: ignore[arg-type]  # the spec language has these names
         schedule=SCHEDULES[case["sched"]],  # type: ignore[arg-type]
         data_parallel="ddp" if case["data"] == "none" else case["data"],  # type: ignore[arg-type]  # the spec language has these names
         shard_degree=int(case["shard"] or 1),
@@ -77,7 +89,7 @@ def setting(case: dict[str, str]) -> tuple[Model, Training]:
     """Return the model and the training of a case. The loss is computed outside the model."""
     cfg = {"nctx": int(case["n"]), **json.loads(case["cfg"])}
     family = "nano" if case["family"] == "moe" else case["family"]
-    known = {**case, **OUTSIDE, "family": family, "cfg": json.dumps(cfg), "ckpt": str(case["ckpt"] == "full"), "prec": "bf16"}
+    known = {**OUTSIDE, **case, "family": family, "cfg": json.dumps(cfg), "ckpt": str(case["ckpt"] == "full"), "prec": "bf16"}
     training = replace(
         training_steps.training(known),
         precision=PRECISIONS[case["prec"]],  # type: ignore[arg-type]
@@ -102,7 +114,7 @@ def figures(case: dict[str, str]) -> dict[str, Size]:
     """Return the planned values of the table's columns."""
     model, training = setting(case)
     pp, each = int(case["pp"]), int(case["tp"])
-    forward = trace(model, training)
+    forward = trace(model, training, context_rank=int(case["rank"]) // each % int(case["cp"]))
     if pp > 1:
         chunks = stages(model, pp * int(case["vpp"]))[int(case["rank"]) // (each * int(case["dp"])) :: pp]
         forward = of_stages(tuple(trace(model, training, stage) for stage in chunks))

@@ -1,4 +1,4 @@
-"""Data, tensor and pipeline parallelism: every device's memory and traffic equal PyTorch's, byte by byte."""
+"""Data, tensor, context and pipeline parallelism: every device's memory and traffic equal PyTorch's, byte by byte."""
 
 from __future__ import annotations
 
@@ -14,6 +14,12 @@ from tests.capacity import fleet_steps
 OFF = {
     "06c6c38e": {"peak_fwd": -32_768, "peak_bytes": -32_768},
     "564895d7": {"peak_bwd": -10_240, "peak_bytes": -10_240},
+    # The table's program does not hold the embedded tokens, as transformers does: B·n/cp·d = 2·32·128 of two bytes. And on fake tensors,
+    # waiting for gathered keys and values copies them (_wait_tensor_meta), so that the peak is 23,552 bytes higher, at that copy.
+    "68aaa214": {"peak_fwd": 16_384, "peak_bwd": -23_552, "peak_bytes": -23_552},
+    # DTensor runs the backward kernel once more, on fake tensors of the whole sequence, to know its results' shapes
+    # (_propagate_tensor_meta): without them, this step peaks at 2,224,372 bytes with the same program.
+    "1c6eafe6": {"peak_bwd": -103_704, "peak_bytes": -103_704},
 }
 # It also divides the loss of an accumulated pass in one expression, so that the loss of four bytes lives through the backward pass.
 UNDIVIDED = {"after_fwd_bytes", "peak_fwd", "peak_bwd", "peak_bytes"}
@@ -30,7 +36,7 @@ def _without_position_ids(monkeypatch: pytest.MonkeyPatch) -> None:
 def off(case: dict[str, str]) -> dict[str, int]:
     """Return the figures that differ from a case, each with the difference."""
     made = fleet_steps.figures(case)
-    return {name: hinted(value) - int(case[name]) for name, value in made.items() if case[name] and value != int(case[name])}
+    return {name: hinted(value) - int(case[name]) for name, value in made.items() if case.get(name) and value != int(case[name])}
 
 
 @pytest.mark.parametrize("case", WHOLE, ids=fleet_steps.name)

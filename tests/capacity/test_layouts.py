@@ -21,7 +21,10 @@ layout: {{{layout}}}
 @pytest.mark.parametrize(
     ("layout", "training", "named"),
     [
-        ("context_parallel: 2", "", "layout.context_parallel above 1"),
+        ("context_parallel: 2", "", "data_parallel ddp with context_parallel"),
+        ("context_parallel: 2, data_parallel: fsdp", "", "precision fp32 with context_parallel"),
+        ("context_parallel: 2, data_parallel: fsdp", ", implementation: pytorch-eager", "implementation pytorch-eager"),
+        ("context_parallel: 2, data_parallel: hsdp, shard_degree: 4", "", "data_parallel hsdp with context_parallel"),
         ("data_parallel: zero2", "", "layout.data_parallel zero2"),
         ("data_parallel: fsdp, offload: optimizer", "", "layout.offload optimizer with data_parallel fsdp"),
         ("data_parallel: ddp, offload: weights", "", "layout.offload weights with data_parallel ddp"),

@@ -65,7 +65,12 @@ layout: {expert_parallel: 2, sequence_parallel: true}
 layout: {imbalance: 1.5}
     9:21: error[expert-parallel]: imbalance requires expert_parallel above 1; remove it, or write expert_parallel: 2
 layout: {context_parallel: 12}
-    9:28: error[degree]: context_parallel 12 does not divide sequence_length 64 / 2 = 32; write 4
+    9:28: error[context-parallel]: context_parallel 12 requires sequences of a multiple of 24 tokens, and sequence_length is 64; \
+write sequence_length: 48 or 72, or context_parallel: 4
+layout: {context_parallel: 6, context_kind: ulysses}
+    9:28: error[degree]: context_parallel 6 does not divide n_heads 4, n_kv_heads 4; write 4
+    9:28: error[context-parallel]: context_parallel 6 requires sequences of a multiple of 6 tokens, and sequence_length is 64; \
+write sequence_length: 60 or 66, or context_parallel: 4
 layout: {data_parallel: hsdp}
     9:9: error[shard-degree]: data_parallel hsdp requires shard_degree; write shard_degree: 1 or 3
 layout: {data_parallel: hsdp, shard_degree: 5}

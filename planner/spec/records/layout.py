@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from math import lcm
 from typing import ClassVar, Literal
 
 from planner.spec.key import key, record
@@ -70,7 +71,8 @@ class Layout:
         "balanced.", default=Fraction(1), least=1, example=1.5, quiet=True)
     data_parallel: DataParallel = key("What the devices that read different data share: copies of everything (ddp); also the optimizer "
         "state (zero1), gradients (zero2) and weights (fsdp), or all of it within groups of shard_degree devices (hsdp). Their number "
-        "follows: devices / (tensor_parallel * pipeline_parallel * context_parallel).", default="ddp",
+        "follows: devices / (tensor_parallel * pipeline_parallel * context_parallel). Those that share a sequence also share with fsdp.",
+        default="ddp",
         aliases="zero_stage dp_strategy sharding_strategy",
         values={"ddp": "no_shard NO_SHARD dp", "zero1": "os zero-1 optimizer", "zero2": "os_g zero-2 SHARD_GRAD_OP",
         "fsdp": "zero3 zero-3 fsdp2 FULL_SHARD full_shard", "hsdp": "HYBRID_SHARD hybrid_shard"})
@@ -117,3 +119,14 @@ class Layout:
     def data_degree(self) -> int:
         """The devices that read different data."""
         return self.cluster.devices // (self.tensor_parallel * self.pipeline_parallel * self.context_parallel)
+
+    @property
+    def sharing_degree(self) -> int:
+        """The devices that average gradients, and share weights under fsdp: those that read different data or parts of a sequence."""
+        return self.data_degree * self.context_parallel
+
+    @property
+    def sequence_multiple(self) -> int:
+        """The tokens of which a sequence must be a multiple, so that devices have equal parts of it."""
+        parts = 2 if self.context_parallel > 1 and self.context_kind != "ulysses" else 1
+        return self.context_parallel * lcm(parts, self.tensor_parallel if self.sequence_parallel else 1)

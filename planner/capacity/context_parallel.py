@@ -1,0 +1,57 @@
+"""Context parallelism around a step: which devices differ, what PyTorch's context_parallel holds, and what is not modeled beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from planner.capacity.timeline import Change, Changes, Place
+from planner.spec.precision import RECIPES
+from planner.spec.records import Layout, Training
+from planner.trace.decoder import WHOLE
+from planner.trace.sizes import structure
+
+NOT_AVERAGED = (
+    "averaging gradients over context-parallel devices, which context_parallel leaves to the program; data_parallel: fsdp does it"
+)
+
+
+def unlike_devices(training: Training) -> tuple[int, ...]:
+    """Return the numbers of devices that differ in memory: the first, the second, which stands for all up to the last, and the last one.
+
+    Their attention is in different steps. All but the last also hold its result twice. Devices that exchange heads are all equal.
+    """
+    layout, by_megatron = training.layout, training.implementation == "megatron-core"
+    last = structure(layout.context_parallel) - 1 if layout else 0
+    equal = layout is None or last == 0 or layout.context_kind == "ulysses" or by_megatron
+    return () if equal else tuple(sorted({0, 1, last}))
+
+
+def with_sequences(training: Training, changes: Changes) -> Changes:
+    """Return changes with those by PyTorch's context_parallel, if sequences are divided.
+
+    Until the backward pass ends it holds copies of whole token ids and targets, their parts, and a copy of the last part.
+    """
+    layout = training.layout
+    if layout is None or not unlike_devices(training):
+        return changes
+    whole = 8 * training.batch_size * training.sequence_length
+    size = 2 * whole + 3 * whole // layout.context_parallel
+    entered, left = (Place(WHOLE, True, forward=forward) for forward in (True, False))
+    return {
+        **changes,
+        entered: [Change(size, "context_parallel"), *changes.get(entered, ())],
+        left: [*changes.get(left, ()), Change(-size, "context_parallel")],
+    }
+
+
+def not_modeled(training: Training, layout: Layout) -> Iterator[str]:
+    """Yield the settings that are not modeled with context parallelism."""
+    found = {
+        f"data_parallel {layout.data_parallel}": layout.data_parallel not in ("ddp", "fsdp"),
+        f"precision {training.precision}": RECIPES[training.precision].weights == "float32" and layout.context_kind != "ulysses",
+        "pipeline_parallel": layout.pipeline_parallel > 1,
+        f"offload {layout.offload}": layout.offload != "none",
+        f"attention_kernel {training.attention_kernel}": training.attention_kernel in ("math", "efficient")
+        and layout.context_kind != "ulysses",
+    }
+    yield from (f"{what} with context_parallel" for what, is_set in found.items() if is_set)
