@@ -142,4 +142,5 @@ def test_a_layout_that_is_not_modeled_has_its_reason() -> None:
     spec = planner.load(LLAMA)
     settings = dict(drawn(random.Random(0))) | {"data_parallel": "zero2"}  # noqa: S311 - not for secrets
     made = peaks(spec.model, training(spec, settings), {"devices": np.array([2, 4])})
-    assert made.refused == dict.fromkeys((0, 1), "layout.data_parallel zero2 is not modeled yet")
+    reason = "layout.data_parallel zero2, which PyTorch does not have (write data_parallel: fsdp, or engine: deepspeed), is not modeled yet"
+    assert made.refused == dict.fromkeys((0, 1), reason)
