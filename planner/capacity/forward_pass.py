@@ -111,6 +111,8 @@ class ForwardPass(Visitor):
         freed: Size = 0
         if self.phase == "forward" and node.stored_in == "module" and not self.first_step:
             freed = total(graph.bytes(self.timeline.block) for graph in self.graphs if graph.operation is node)
+        elif node.stored_in == "cache":
+            freed = total(self.timeline.size(tensor.bytes) for tensor in node.inputs)
         elif self.phase == "backward" and node.stored_in == "model":
             freed = total(self.timeline.size(storage.bytes) for storage in dict.fromkeys(tensor.storage for tensor in node.inputs))
         self.timeline.add(-freed)

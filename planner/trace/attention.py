@@ -12,6 +12,7 @@ from planner.spec.records import Attention, Layer, Norm
 from planner.trace import primitives as op
 from planner.trace import pytorch
 from planner.trace.blocks import linear, norm
+from planner.trace.cache import cached
 from planner.trace.collectives import enter, gather_heads, leave
 from planner.trace.context_parallel import exchange_for_heads, exchange_for_sequences, projected
 from planner.trace.implementation import Scores
@@ -99,6 +100,7 @@ def heads(
         made = projections(t, kind, x)
         q, k, v = normalized(made[0], H, "q_norm"), normalized(made[1], K, "k_norm"), made[2]
         op.keep_alive(t, *made[:2])
+        t.parts += [] if kind.qkv == "separate" else [made[1]]
     v = v.view(B, K, n, v.shape[2] // K)
     if t.modules.normalizes_values and not kind.shared_kv:
         v = norm(t, replace(qk_norm, weight=False), v, "v_norm")
@@ -110,6 +112,7 @@ def heads(
     if kind.shared_kv:
         k, v = positions.earlier(kind)
     else:
+        k, v = cached(t, k, v, kind.window)
         positions.provide(t, kind, k, v)
     return q, k, v
 

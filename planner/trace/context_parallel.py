@@ -106,9 +106,9 @@ def around(t: Tape, q: Tensor, k: Tensor, v: Tensor, made: Tensor, statistics: S
 
     With context parallelism, the gradients of keys and values are views of one tensor.
     """
-    n = q.shape[2]
+    n, m = q.shape[2], k.shape[2]
     if not t.rings:
-        return Around((q, k, v), n, n * n)
+        return Around((q, k, v), m, n * m)
     count, (rows, *random) = t.context, (one.bytes for one in statistics)
     ring = _Ring(q, k, v, rows, sum(random), choose(partial(_steps, rank=t.context_rank), count), count * t.gathers_keys)
     made.by_head = made.by_head or QUERIES in ring.steps

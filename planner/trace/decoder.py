@@ -16,6 +16,7 @@ from planner.trace.adapters import check_tuned, requiring_gradient, trained_copy
 from planner.trace.collectives import enter, gather_vocabulary, leave, own_part, whole_table
 from planner.trace.context_parallel import token_ids
 from planner.trace.implementations import implementation_of
+from planner.trace.inference import Inference
 from planner.trace.layers import declare, decoder_layer, first_layer, recomputed
 from planner.trace.losses import chunked_cross_entropy, finished, loss
 from planner.trace.nodes import Node, Unit
@@ -71,12 +72,14 @@ class Trace:
         return sum(product(buffer.shape) * buffer.copies for buffer in self.buffers if buffer.component == "router")
 
 
-def trace(model: Model, training: Training, stage: Stage | None = None, *, context_rank: int = 0) -> Trace:
+def trace(
+    model: Model, training: Training, stage: Stage | None = None, *, context_rank: int = 0, inference: Inference | None = None
+) -> Trace:
     """Trace the forward pass and the loss of B sequences of n tokens, with prediction layers if the training counts them.
 
     ``stage``: only of one stage of a pipeline. ``context_rank``: of the device with that number in context parallelism.
     """
-    t = new_tape(model, training, context_rank)
+    t = new_tape(model, training, context_rank, inference)
     if stage and not (stage.first and stage.last):
         return _trace_of_stage(t, model, stage)
     B, n = training.batch_size, t.sequence
@@ -120,6 +123,9 @@ def trace(model: Model, training: Training, stage: Stage | None = None, *, conte
         head = stored if model.tied_head else trained_copy(t, "head", rows)[1]
         bias = token_rows(t, None, "bias: V") if model.head_bias else None
     t.units.append(Unit(HEAD, last, len(t.parameters), 1))
+    if inference:
+        _next_tokens(t, inference, project_out, head, bias, x)
+        return _recorded(t, ids.bytes)
     score = partial(_score, t, project_out, head, bias)
     loss = score(x, targets)
     if t.modules.prompts:
@@ -230,9 +236,9 @@ def with_shared_part(t: Tape, kind: Experts) -> Experts:
     return kind if kind.shared_d_ff is None else replace(kind, shared_d_ff=t.part(kind.shared_d_ff))
 
 
-def new_tape(model: Model, training: Training, context_rank: int = 0) -> Tape:
+def new_tape(model: Model, training: Training, context_rank: int = 0, inference: Inference | None = None) -> Tape:
     """Return an empty tape."""
-    return Tape(implementation_of(model, training), model, training, context_rank=context_rank)
+    return Tape(implementation_of(model, training), model, training, inference, context_rank=context_rank)
 
 
 def token_rows(t: Tape, width: Size | None, why: str, *, more: Size = 0, looked_up: bool = False) -> Tensor:
@@ -316,6 +322,20 @@ def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | Non
         return finished(t, made, logits)
 
 
+def _next_tokens(t: Tape, inference: Inference, project_out: Tensor | None, head: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
+    """Return logits of the last hidden states [B, n, d_model]: of each sequence's last token, or of all."""
+    with t.at("lm_head", "head"):
+        B, n, width = x.shape
+        states = x
+        x = op.split(t, x, (B, 1, width))[0] if inference.logits == "last" else x
+        x = op.mul_scalar(t, x) if t.modules.scales_head_input else x
+        logits = t.implementation.linear(t, x, head, bias)
+        if t.model.logit_softcap:
+            logits = op.softcap(t, op.cast(t, logits, "float32") if t.modules.softcaps_in_float32 else logits)
+        op.keep_alive(t, states, x)
+        return t.show("logits", logits)
+
+
 def _end(t: Tape) -> None:
     """Record the end of the head and of the model."""
     t.boundary(HEAD, starts=False)
@@ -359,7 +379,8 @@ def _embedded(t: Tape, model: Model, x: Tensor, alive: list[Tensor]) -> Tensor:
         if model.positions.type == "learned":
             rows = model.context_length + model.positions.offset
             table = t.weight("weight", (rows, model.d_model), "learned position embedding: rows · d_model")
-            kept.append(own_part(t, op.embedding(t, t.implementation.positions(t, n), table)))
+            places = t.implementation.positions(t, n)
+            kept += [places, own_part(t, op.embedding(t, places, table))]
             x = op.add(t, x, kept[-1])
         if model.positions.type == "sinusoidal":
             dtype = t.precision.weights
@@ -389,7 +410,7 @@ def _run(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, first: Size
     if t.training.recompute == "full" and t.training.recompute_every > 1:
         return _recomputed_in_part(t, run, positions, x, start=structure(first or 0))
     count = run.count
-    if not x.needs_grad and count != 1:  # the first layers may differ from the others, which read what needs a gradient
+    if t.grad and not x.needs_grad and count != 1:  # the first layers may differ from the others, which read what needs a gradient
         x, count, first = t.repeat(1, partial(stack, 1, first or 0), x), count - 1, (first or 0) + len(run.layers)
     elif first in {None, 0} and (t.modules.residual_in_float32 or t.modules.norm_in_first_layer or t.modules.passes_selection):
         x = t.repeat(1, partial(stack, 1, 0, of_model=True), x)

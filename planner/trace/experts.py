@@ -35,7 +35,7 @@ def experts(t: Tape, kind: Experts, x: Tensor) -> Tensor:
     if kind.shared_d_ff is not None and not made:
         made = [shared(t, kind, kind.shared_d_ff, x)]
     summed = op.add(t, routed, gated(t, kind, x, made[0])) if made else routed
-    op.keep_alive(t, x, *([] if t.batched_experts else [logits]))  # which modules of transformers return
+    op.keep_alive(t, x, weights, indices, *([] if t.batched_experts else [logits]))  # which modules of transformers return
     with t.at("mlp"):
         return blocks.norm(t, Norm("rmsnorm", bias=False), summed, "post_mlp_layernorm") if kind.output_norm else summed
 
@@ -104,7 +104,7 @@ def grouped(t: Tape, kind: Experts, x: Tensor, weights: Tensor, indices: Tensor)
         out = projected(t, kind, hidden, ends, "down_proj", d, bias)
         weighted = op.multiply(t, out, share.view(S, 1))
         summed = routing.unpermute(t, routing.index_select(t, weighted, routing.inverse(t, forth)), tokens)
-        op.keep_alive(t, owners, forth, *counts, *([bias] if bias else []))
+        op.keep_alive(t, chosen, share, ends, out, owners, forth, *counts, *([bias] if bias else []))
         return op.cast(t, summed, x.dtype)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import replace
 
-from planner.trace import masks, pytorch
+from planner.trace import cache, masks, pytorch
 from planner.trace import primitives as op
 from planner.trace.implementation import Scores
 from planner.trace.nodes import Saved
@@ -38,26 +38,27 @@ def one_operator(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Ten
     kind = t.modules
     if not kind.fused_attention:
         return by_products(t, q, k, v, terms)
-    k, v = cached(t, k), cached(t, v)
     terms = replace(terms, bias=masks.dynamic(t, v, terms.bias, q.shape[1])) if kind.dynamic_mask and terms.bias else terms
+    if not terms.bias and cache.is_empty(t):
+        k, v = cache.of_prompt(t, k, q.shape[2]), cache.of_prompt(t, v, q.shape[2])
     if kind.grouped_heads:
+        if t.inference and t.inference.decodes and k.shape[1] != q.shape[1]:
+            return one_query(t, q, k, v, terms)
         k, v = masks.heads_for_fused(t, q, k, v, terms.bias)
     return pytorch.one_operator(t, q, k, v, terms, grouped=kind.grouped_heads)
 
 
-def cached(t: Tape, x: Tensor) -> Tensor:
-    """Return keys or values as the KV cache does: concatenated with an empty tensor, which copies them head by head."""
-    if not t.training.kv_cache:
-        return x
-    copy = op.contiguous(t, x, 1)
-    copy.by_head = True
-    copy.storage.until_forward_ends = True  # the model returns the cache
-    return copy
+def one_query(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tensor:
+    """Attend with one query per head: the queries of a group as if they were tokens of its key head, without repeating that (pack_gqa)."""
+    B, H, _, h = q.shape
+    K = k.shape[1]
+    packed = q.view(B, K, H // K, h)
+    made = pytorch.one_operator(t, packed, k, v, terms)
+    return made.view(B, H, 1, v.shape[-1])
 
 
 def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tensor:
     """Unfused attention -> [B, H, n, h]. The module also returns the probabilities, which keeps them alive."""
-    k, v = cached(t, k), cached(t, v)
     kind = t.modules
     H, wide = q.shape[1], kind.softmax_in_float32
     terms = replace(terms, bias=masks.dynamic(t, v, terms.bias, H)) if kind.dynamic_mask and terms.bias else terms
@@ -77,6 +78,7 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
     share = share_without_sinks(t, scores, terms.sinks) if kind.scales_by_sinks and terms.sinks else None
     if kind.appends_sinks:
         probabilities = op.cast(t, softmax_with_sinks(t, scores, terms.sinks), dtype)
+        op.keep_alive(t, scores)
     else:
         if not kind.scales_by_sinks:
             pytorch.note_sinks(t, terms)

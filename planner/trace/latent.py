@@ -8,6 +8,7 @@ from planner.spec.records import LatentAttention, Layer, Norm
 from planner.trace import blocks, pytorch
 from planner.trace import primitives as op
 from planner.trace.attention import heads_mixed
+from planner.trace.cache import cached
 from planner.trace.indexer import indexer, limited_to_chosen
 from planner.trace.positions import PositionTables, position_scale
 from planner.trace.tape import Tape
@@ -39,12 +40,14 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, positions: Po
                 q_rope, k_rope = t.implementation.rotate_latent(t, q_rope, k_rope, tables)
             else:
                 q_rope, k_rope = (rotate_pairs(t, part, tables) for part in (q_rope, k_rope))
+        latent, shared = cached(t, narrow.view(B, 1, n, kind.kv_rank), k_rope)
+        m = latent.shape[2]
         queries = op.cat(t, q_nope, q_rope)
         if t.modules.query_scale == "rotated":
             queries = op.multiply(t, queries, position_scale(t, n, queries.dtype))
-        kv = blocks.linear(t, narrow, H * (kind.nope_dim + kind.v_dim), "kv_b_proj", bias=False)
-        k_nope, v = op.split(t, kv, (B, H, n, kind.nope_dim), (B, H, n, kind.v_dim))
-        keys = op.fill(t, k_nope, k_rope, (B, H, n, h))
+        kv = blocks.linear(t, latent.view(B, m, kind.kv_rank), H * (kind.nope_dim + kind.v_dim), "kv_b_proj", bias=False)
+        k_nope, v = op.split(t, kv, (B, H, m, kind.nope_dim), (B, H, m, kind.v_dim))
+        keys = op.fill(t, k_nope, shared, (B, H, m, h))
         queries.by_head = keys.by_head = True
         terms = positions.scores(layer)
         if kind.indexer:
@@ -57,7 +60,7 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, positions: Po
         with t.limited_to(seen):
             mixed = heads_mixed(t, queries, keys, v, terms)
         out = blocks.linear(t, t.show("heads joined", mixed), d, "o_proj", bias=kind.bias)
-        op.keep_alive(t, x, q, compressed, narrow, q_rope, k_rope, queries, keys, v)
+        op.keep_alive(t, x, q, compressed, latent, q_rope, shared, queries, keys, v)
         return t.implementation.drop(t, out)
 
 

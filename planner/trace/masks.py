@@ -8,7 +8,7 @@ from typing import Literal
 from planner.spec.precision import Dtype
 from planner.spec.records import LatentAttention, Model
 from planner.trace import primitives as op
-from planner.trace import pytorch
+from planner.trace import cache, pytorch
 from planner.trace.mixers.operators import exp, softplus
 from planner.trace.nodes import Saved
 from planner.trace.sizes import Size, choose
@@ -27,10 +27,11 @@ def for_fused(t: Tape, B: Size, n: Size, window: Size | None) -> Tensor | None:
     kind = t.modules
     if not kind.fused_attention:
         return for_products(t, B, n, window)
-    if not (kind.explicit_mask or selects_keys(t.model)) and (window is None or choose(lt, n, window)):
+    keys = cache.length(t, n, window)
+    if not (kind.explicit_mask or selects_keys(t.model)) and (window is None or choose(lt, keys, window)):
         return None
-    (mask,) = t.record("causal mask", [], [t.tensor((1, 1, n, n), "bool", needs_grad=False)], by=for_fused)
-    return op.expand(t, mask, (B, 1, n, n), 0)
+    (mask,) = t.record("causal mask", [], [t.tensor((1, 1, n, keys), "bool", needs_grad=False)], by=for_fused)
+    return op.expand(t, mask, (B, 1, n, keys), 0)
 
 
 def selects_keys(model: Model) -> bool:
@@ -39,15 +40,15 @@ def selects_keys(model: Model) -> bool:
     return any(isinstance(mixer, LatentAttention) and mixer.indexer is not None for mixer in mixers)
 
 
-def for_products(t: Tape, B: Size, n: Size, _window: Size | None) -> Tensor | None:
+def for_products(t: Tape, B: Size, n: Size, window: Size | None) -> Tensor | None:
     """Return the causal mask [B, 1, n, n]: added to the scores, in the embedding's dtype, or Boolean or int32 to fill scores by it.
 
     A class that multiplies scores by its buffer has the slice [1, 1, n, n] of that instead.
     """
     if t.modules.multiplies_mask:
-        return op.constant(t, (1, 1, n, n), t.precision.weights)
+        return op.constant(t, (1, 1, n, cache.length(t, n, window)), t.precision.weights)
     dtype = "bool" if t.modules.boolean_mask else "int32" if t.modules.fills_probabilities else t.precision.weights
-    return t.record("causal mask", [], [t.tensor((B, 1, n, n), dtype, needs_grad=False)], by=for_products)[0]
+    return t.record("causal mask", [], [t.tensor((B, 1, n, cache.length(t, n, window)), dtype, needs_grad=False)], by=for_products)[0]
 
 
 def dynamic(t: Tape, v: Tensor, mask: Tensor, H: Size) -> Tensor:

@@ -60,7 +60,7 @@ class Operation:
     ``views_gradient``: its inputs' gradients are views, to which the engine adds nothing in place. ``accumulated``: a weight whose gradient
     its backward kernel adds to the preallocated one. ``by``: the function that defines the operator; its docstring gives the formula's
     source. ``sends``: what it communicates. ``stored_in``: it stores its inputs outside a checkpointed region: in the model until all
-    regions have run backward, or in a module, which has a buffer for them, until the next forward pass.
+    regions have run backward, or in a module, which has a buffer for them, until the next forward pass, or in a cache, which frees its inputs.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Operation:
     accumulated: Tensor | None = None
     by: Callable[..., object] | None = None
     sends: tuple[Sent, ...] = ()
-    stored_in: Literal["", "model", "module"] = ""
+    stored_in: Literal["", "model", "module", "cache"] = ""
 
     @property
     def saved_tensors(self) -> tuple[Tensor, ...]:

@@ -9,6 +9,7 @@ from collections import Counter
 
 from planner.spec.precision import Dtype
 from planner.spec.records import Attention, LatentAttention, Layer, Model
+from planner.trace import cache
 from planner.trace import primitives as op
 from planner.trace.implementation import Scores
 from planner.trace.nodes import Saved
@@ -179,7 +180,7 @@ def alibi(t: Tape, B: Size, n: Size, H: Size) -> Tensor:
         case "square" | "square_per_sequence" as kind:
             return alibi_bias(t, 1 if kind == "square" else B, n, H)
         case "row_per_sequence":
-            row = t.tensor((B, H, 1, n), t.precision.weights, needs_grad=False)
+            row = t.tensor((B, H, 1, cache.length(t, n, None)), t.precision.weights, needs_grad=False)
         case "row_of_context":
             row = t.tensor((1, H, 1, t.model.context_length), "float32", needs_grad=False)
     return t.record("alibi", [], [row], by=alibi)[0]

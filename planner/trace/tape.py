@@ -12,6 +12,7 @@ from planner.spec.records import Extra, Model, Training
 from planner.trace import trained
 from planner.trace.classes import ModelClass, class_of
 from planner.trace.implementation import Implementation
+from planner.trace.inference import Inference
 from planner.trace.nodes import Boundary, Carry, Checkpoint, Flops, Node, Operation, Repeat, Saved, Sent, Unit
 from planner.trace.packing import Packing
 from planner.trace.sizes import Size, ceil_div, choose, product, structure
@@ -79,6 +80,7 @@ class Tape:
     implementation: Implementation
     model: Model
     training: Training
+    inference: Inference | None = None
     window: Size | None = None
     chunked: bool = False
     scans: bool = False
@@ -104,6 +106,7 @@ class Tape:
 
     def __post_init__(self) -> None:
         self.precision = recipe_of(self.training)
+        self.grad = self.inference is None
         of_transformers = self.training.implementation.startswith("transformers")
         self.modules = class_of(self.model) if of_transformers else self.implementation.modules
 
@@ -258,9 +261,9 @@ class Tape:
     @contextmanager
     def without_gradients(self, *, trains: bool) -> Iterator[None]:
         """Save nothing for backward inside, as under torch.no_grad. ``trains``: another loss trains the weights inside."""
-        self.grad, self.trains = False, trains
+        before, self.grad, self.trains = self.grad, False, trains
         yield
-        self.grad = self.trains = True
+        self.grad, self.trains = before, True
 
     @contextmanager
     def limited_to(self, window: Size | None, *, chunked: bool = False) -> Iterator[None]:
@@ -345,7 +348,7 @@ class Tape:
         accumulated: Tensor | None = None,
         by: Callable[..., object] | None = None,
         sends: Sequence[Sent] = (),
-        stored_in: Literal["", "model", "module"] = "",
+        stored_in: Literal["", "model", "module", "cache"] = "",
     ) -> tuple[Tensor, ...]:
         """Record an operator and return its outputs. If no input needs a gradient, no output does, and nothing is saved for backward."""
         flops = replace(flops, full=0, causal=0) if self.scans else flops
