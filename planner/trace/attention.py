@@ -206,9 +206,9 @@ def differential(t: Tape, kind: Attention, q: Tensor, k: Tensor, v: Tensor, term
 
     The difference is weighted by four learned vectors, and normalized per head (transformers 5.24, models/diffllama).
     """
-    B, K, n, h = v.shape
-    H = kind.n_heads
-    values = [repeat_heads(t, half) for half in op.split(t, v, *[(B, K // 2, n, h)] * 2)]
+    B, K, m, h = v.shape
+    H, n = kind.n_heads, q.shape[2]
+    values = [repeat_heads(t, half) for half in op.split(t, v, *[(B, K // 2, m, h)] * 2)]
     mixed = [heads_mixed(t, q, k, half, terms).view(B, n, H, h) for half in values]
     first, second = op.split(t, op.cat(t, *mixed), *[(B, n, H // 2, 2 * h)] * 2)
     lambdas = [exponential_of_product(t, kind, number, q) for number in ("1", "2")]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from operator import lt
 
 from planner.trace import primitives as op
+from planner.trace.inference import Inference
 from planner.trace.sizes import Size, choose, maximum, minimum
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
@@ -36,7 +37,7 @@ def cached(t: Tape, k: Tensor, v: Tensor, window: Size | None = None) -> tuple[T
     if run is None:
         return (_joined(t, k, 0), _joined(t, v, 0)) if t.training.kv_cache else (k, v)
     if run.room is not None:
-        return _stored(t, k, v, window)
+        return _stored(t, run, run.room, (k, v), window)
     if window is not None and not run.decodes:
         t.record("window", [], [_lasting(t, ())], by=cached)
     kept, old = run.past, run.past
@@ -62,12 +63,11 @@ def _joined(t: Tape, x: Tensor, kept: Size) -> Tensor:
     return t.record("cat", [x], [made], passes_gradient=True, by=cached)[0]
 
 
-def _stored(t: Tape, k: Tensor, v: Tensor, window: Size | None) -> tuple[Tensor, Tensor]:
+def _stored(t: Tape, run: Inference, room: Size, kv: tuple[Tensor, Tensor], window: Size | None) -> tuple[Tensor, Tensor]:
     """Copy keys and values into tensors with room for all tokens, or for a window, and return these; a longer prompt is returned itself."""
-    run = t.inference
-    assert run and run.room is not None  # noqa: S101 - the caller checks
+    k, v = kv
     B, K, n, h = k.shape
-    room = run.room if window is None else minimum(run.room, window)
+    room = room if window is None else minimum(room, window)
     kept = [t.tensor((B, K, room, width), k.dtype) for width in (h, v.shape[-1])]
     for one in kept:
         one.by_head = True

@@ -30,6 +30,7 @@ class ModelClass:
     scores_in_float32: bool = False  # eager attention casts queries and keys to float32 before their product
     scores_without_autocast: bool = False  # and autocast does not cast them for the product
     appends_sinks: bool = False  # eager attention appends each head's sink to its scores
+    keeps_scores: bool = False  # beside those with sinks
     subtracts_largest: bool = False  # eager attention subtracts each row's largest score
     sinks_in_float32: bool = False  # sinks are stored in float32 for any dtype of the model
     scales_by_sinks: bool = False  # eager attention multiplies its output by sigmoid(logsumexp of the scores - sink)
@@ -231,6 +232,7 @@ CLASSES: dict[ModelType, ModelClass] = {
         both_masks=True,
         fused_attention=False,
         appends_sinks=True,
+        keeps_scores=True,
         subtracts_largest=True,
         softmax_in_float32=False,
         scales_in_float32=True,

@@ -118,21 +118,26 @@ def trace(
         with t.at("project_out", "other"):
             width = table.shape[1]
             project_out = None if model.embedding_dim is None else t.weight("weight", (width, model.d_model), op.LINEAR)
-    with t.at("lm_head", "head"):
-        rows = partial(token_rows, t, width, "LM head: V · width")
-        head = stored if model.tied_head else trained_copy(t, "head", rows)[1]
-        bias = token_rows(t, None, "bias: V") if model.head_bias else None
+    weights = project_out, *_head(t, stored, width)
     t.units.append(Unit(HEAD, last, len(t.parameters), 1))
     if inference:
-        _next_tokens(t, inference, project_out, head, bias, x)
+        _next_tokens(t, inference, *weights, x)
         return _recorded(t, ids.bytes)
-    score = partial(_score, t, project_out, head, bias)
+    score = partial(_score, t, *weights)
     loss = score(x, targets)
     if t.modules.prompts:
         op.keep_alive(t, whole)
     if model.prediction and training.count_prediction:
         predict(t, model.prediction, positions, x, (ids, targets), loss, embed, score)
     return _recorded(t, ids.storage.bytes + targets.storage.bytes)
+
+
+def _head(t: Tape, embedding: Tensor, width: Size) -> tuple[Tensor, Tensor | None]:
+    """Return the weight and the bias of the LM head."""
+    with t.at("lm_head", "head"):
+        rows = partial(token_rows, t, width, "LM head: V · width")
+        head = embedding if t.model.tied_head else trained_copy(t, "head", rows)[1]
+        return head, token_rows(t, None, "bias: V") if t.model.head_bias else None
 
 
 def _recorded(t: Tape, inputs_bytes: Size, piped: Piped | None = None) -> Trace:
@@ -281,15 +286,7 @@ def scale_buffer(t: Tape) -> None:
 
 def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | None, x: Tensor, targets: Tensor) -> Tensor:
     """Return the loss of the last hidden states [B, n, d_model]. They stay alive until then if the model computes it."""
-    if project_out is not None:
-        with t.at("model.project_out", "other"):
-            x = op.linear(t, x, project_out)
-    states = [x]
-    if t.modules.scales_head_input:
-        x = op.mul_scalar(t, x)
-        states.append(x)
-    if t.modules.residual_in_float32:
-        x = op.cast(t, x, t.precision.weights)
+    x, states = _read_by_head(t, project_out, x)
     kind = t.training.loss
     if kind.startswith("linear") and t.model.logit_softcap:
         raise UnsupportedError(f"{kind} does not support head.logit_softcap; choose loss cross_entropy")
@@ -322,17 +319,31 @@ def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | Non
         return finished(t, made, logits)
 
 
+def _read_by_head(t: Tape, project_out: Tensor | None, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Return the last hidden states as the LM head reads them, and those that variables keep alive."""
+    if project_out is not None:
+        with t.at("model.project_out", "other"):
+            x = op.linear(t, x, project_out)
+    states = [x]
+    if t.modules.scales_head_input:
+        x = op.mul_scalar(t, x)
+        states.append(x)
+    if t.modules.residual_in_float32:
+        x = op.cast(t, x, t.precision.weights)
+    return x, states
+
+
 def _next_tokens(t: Tape, inference: Inference, project_out: Tensor | None, head: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
     """Return logits of the last hidden states [B, n, d_model]: of each sequence's last token, or of all."""
+    B, n, width = x.shape
+    states = [x]
     with t.at("lm_head", "head"):
-        B, n, width = x.shape
-        states = x
-        x = op.split(t, x, (B, 1, width))[0] if inference.logits == "last" else x
-        x = op.mul_scalar(t, x) if t.modules.scales_head_input else x
-        logits = t.implementation.linear(t, x, head, bias)
+        (last,) = op.split(t, x, (B, 1 if inference.logits == "last" else n, width))
+        read, kept = _read_by_head(t, project_out, last)
+        logits = t.implementation.linear(t, read, head, bias)
         if t.model.logit_softcap:
             logits = op.softcap(t, op.cast(t, logits, "float32") if t.modules.softcaps_in_float32 else logits)
-        op.keep_alive(t, states, x)
+        op.keep_alive(t, *states, *kept)
         return t.show("logits", logits)
 
 

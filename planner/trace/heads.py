@@ -78,7 +78,7 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
     share = share_without_sinks(t, scores, terms.sinks) if kind.scales_by_sinks and terms.sinks else None
     if kind.appends_sinks:
         probabilities = op.cast(t, softmax_with_sinks(t, scores, terms.sinks), dtype)
-        op.keep_alive(t, scores)
+        op.keep_alive(t, *([scores] if kind.keeps_scores else []))
     else:
         if not kind.scales_by_sinks:
             pytorch.note_sinks(t, terms)

@@ -63,7 +63,7 @@ def sdpa(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, group
         statistics = [t.tensor((B, H, n, 1), "float32", needs_grad=False), t.tensor((2,), "int64", needs_grad=False)]
         return fused_sdpa(t, name, (q, k, v), bias, statistics)
     if name == "efficient_attention":
-        rows = ceil_div(n, 32) * 32  # the kernel's alignment of its statistics
+        rows = ceil_div(n, 32) * 32 if t.grad else 0  # the kernel aligns its statistics
         statistics = [t.tensor((B, H, rows), "float32", needs_grad=False), t.tensor((2,), "int64", needs_grad=False)]
         return fused_sdpa(t, name, (q, k, v), bias and pad_attn_bias(t, bias), statistics)
     return fused_sdpa(t, name, (q, k, v), bias, [t.tensor((B, H, n), "float32", needs_grad=False)])

@@ -7,8 +7,8 @@ from typing import Literal
 
 from planner.spec.precision import Dtype
 from planner.spec.records import LatentAttention, Model
-from planner.trace import primitives as op
 from planner.trace import cache, pytorch
+from planner.trace import primitives as op
 from planner.trace.mixers.operators import exp, softplus
 from planner.trace.nodes import Saved
 from planner.trace.sizes import Size, choose
@@ -56,18 +56,19 @@ def dynamic(t: Tape, v: Tensor, mask: Tensor, H: Size) -> Tensor:
 
     dt is a projection of the values. Only sequences longer than ``keep_window_size`` are masked by the largest of these, too.
     """
-    B, K, n, h = v.shape
+    B, K, m, h = v.shape
+    n = mask.shape[2]
     projection, rate = t.declared_weight("dt_proj", 2), t.declared_weight("A")
     if not projection or not rate:
         raise UnsupportedError("Doge's mask needs tensors self_attn.dt_proj and self_attn.A under extra")
     t.note("the mask of all but the largest keys of each query, in sequences longer than keep_window_size")
-    steps = op.linear(t, v.view(B, n, K * h), projection, t.declared_weight("dt_proj_bias"))
+    steps = op.linear(t, v.view(B, m, K * h), projection, t.declared_weight("dt_proj_bias"))
     factors = exp(t, op.multiply(t, rate, softplus(t, steps)))
     if mask.dtype == "bool":
         mask = t.record("where", [mask], [t.tensor(mask.shape, t.precision.weights, needs_grad=False)], by=dynamic)[0]
     (hidden,) = t.record("ne", [mask], [t.tensor(mask.shape, "bool", needs_grad=False)], by=dynamic)
-    per_query = op.expand(t, factors.view(B, K, 1, n), (B, K, n, n), 0)
-    made = t.tensor((B, K, n, n), factors.dtype)
+    per_query = op.expand(t, factors.view(B, K, 1, m), (B, K, n, m), 0)
+    made = t.tensor((B, K, n, m), factors.dtype)
     (made,) = t.record("masked_fill", [per_query, hidden], [made], [Saved(hidden, "causal mask")], by=dynamic)
     return pytorch.expand_kv(t, made, H)
 

@@ -60,7 +60,8 @@ class Operation:
     ``views_gradient``: its inputs' gradients are views, to which the engine adds nothing in place. ``accumulated``: a weight whose gradient
     its backward kernel adds to the preallocated one. ``by``: the function that defines the operator; its docstring gives the formula's
     source. ``sends``: what it communicates. ``stored_in``: it stores its inputs outside a checkpointed region: in the model until all
-    regions have run backward, or in a module, which has a buffer for them, until the next forward pass, or in a cache, which frees its inputs.
+    regions have run backward, or in a module, which has a buffer for them, until the next forward pass. ``cache``: it frees its inputs,
+    which a cache had from the start.
     """
 
     name: str
