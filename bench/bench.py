@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ PUBLISHED = ROOT / "tests" / "data" / "published.jsonl"
 SUMS = 100  # products and sums over the grid that its metrics are compared with
 SPECS = 1000
 REVIEWED = 500  # specs of a repository
+LAYOUTS, SINGLE = 100_000, 100  # layouts as arrays, and of them one by one
 SIDE = 1000  # points of the grid, each way
 COLUMNS = 10  # of sweep.csv
 
@@ -140,6 +142,40 @@ def grid(_: str) -> Line:
     return Line(f"a grid of {B.size:,} points", seconds, f"{SUMS} products, sums of numpy", bare, 7)
 
 
+def layouts(_: str) -> Line:
+    """Compare the peaks of 100,000 layouts as arrays with the plans of 100 of them, one by one."""
+    import numpy as np
+
+    import planner
+    from planner.capacity.layout_grid import peaks
+    from planner.capacity.layout_symbols import SIZES, size_of, with_sizes
+
+    laid = {
+        "tensor_parallel": 2,
+        "sequence_parallel": True,
+        "loss_parallel": True,
+        "data_parallel": "fsdp",
+        "reshard_after_forward": "never",
+    }
+    training = {"batch_size": 1, "precision": "bf16", "loss": "cross_entropy_float32"}
+    cluster = {"device": "H100-80GB-SXM", "devices": 16}
+    written = {"name": "llama", "extends": "catalog/llama-3-70b", "training": training, "cluster": cluster, "layout": laid}
+    spec = planner.load(written)
+    one, rng = spec.scenarios[0], np.random.default_rng(0)
+    tp, pp = 2 ** rng.integers(1, 4, LAYOUTS), 2 ** rng.integers(0, 5, LAYOUTS)
+    grid = {"tensor_parallel": tp, "pipeline_parallel": pp, "devices": tp * pp * rng.integers(2, 500, LAYOUTS)}
+    grid |= {"batch_size": rng.integers(1, 17, LAYOUTS), "gradient_accumulation": pp * rng.integers(1, 50, LAYOUTS)}
+
+    def singly() -> None:
+        for number in range(SINGLE):
+            sizes = {name: int(grid[name][number]) if name in grid else size_of(name, spec.model, one.training) for name in SIZES}
+            model, training = with_sizes(spec.model, one.training, sizes)
+            planner.capacity.plan(replace(spec, model=model), replace(one, training=training))
+
+    seconds, plans = best(lambda: peaks(spec.model, one.training, grid), singly, rounds=3)
+    return Line(f"peaks of {LAYOUTS:,} layouts", seconds, f"{SINGLE} plans", plans, 1)
+
+
 def published_configs(folder: str) -> Line:
     """Compare importing and planning the published configurations with reading and validating their specs."""
     import planner
@@ -226,7 +262,7 @@ def main() -> int:
     """Print a table of measurements; return 1 if a limit is exceeded, else 0."""
     slow = 0
     page, workbook = report_of_all("html", "the page of all specs", 2), report_of_all("xlsx", "the workbook of all specs", 4)
-    for measure in (one_validation, one_run, deep_model, many_specs, page, workbook, grid, sweep, published_configs, diff):
+    for measure in (one_validation, one_run, deep_model, many_specs, page, workbook, grid, layouts, sweep, published_configs, diff):
         with tempfile.TemporaryDirectory() as folder:
             line = measure(folder)
         slow += line.ratio > line.limit

@@ -196,7 +196,7 @@ class Tape:
     @property
     def tensor_parallel(self) -> bool:
         """Whether several devices share the matrices of layers."""
-        return structure(self.degree) > 1
+        return self.degree > 1
 
     @property
     def sequence_parallel(self) -> bool:
