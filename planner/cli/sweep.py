@@ -2,7 +2,7 @@
 
 Compute the base scenario exactly for every combination of the values that --set gives. Values are comma-separated; a..b is an integer
 range, a..b..c a range with step c. Writes sweep.csv (one row per point), sweep.md (a pivot table) and sweep.svg (a chart), and prints the
-pivot table.
+pivot table. In a grid of layouts, a combination that is impossible or not modeled is a row without metrics, with the reason.
 """
 
 from __future__ import annotations

@@ -113,5 +113,5 @@ def cells(made: Sweep) -> Iterator[tuple[Cell, ...]]:
 
 
 def _quoted(value: Cell) -> str:
-    text = "" if value is None else safe(str(value))
+    text = safe(value) if isinstance(value, str) else "" if value is None else str(value)
     return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\n\r') else text

@@ -103,6 +103,9 @@ def test_an_impossible_layout_is_a_row_with_its_reason() -> None:
     assert reasons["2", "30"] == "per_node 8 does not divide devices 30"
     assert reasons["3", "16"] == "tensor_parallel 3 * pipeline_parallel 1 * context_parallel 1 does not divide devices 16"
     assert reasons["5", "30"].startswith("per_node 8")
+    made = swept(base, [axes.parse("layout.tensor_parallel=2,3"), axes.parse("training.batch_size=40000")])
+    assert [line["free_bytes"][:1] for line in rows(made)] == ["-", ""]  # a number, not the text that a formula would be
+    made = swept(base, [axes.parse("layout.tensor_parallel=2,3,5"), axes.parse("cluster.devices=12,16,30")])
     head, *points = json.loads("".join(view.as_json(made)))["rows"]
     assert None not in head[:4]
     assert sum(row[-2] is None for row in points) == 7
