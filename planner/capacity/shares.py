@@ -195,7 +195,7 @@ def fully_sharded(forward: Trace, weights: tuple[Weight[Size], ...], training: T
     one do not reduce gradients, so these stay whole (set_requires_gradient_sync).
     """
     replicas, shards = layout.data_parallel == "hsdp", layout.shard_degree if layout.data_parallel == "hsdp" else layout.sharing_degree
-    place = number % shards if number else 0
+    place = number if number < shards else number % shards
     padded, own = (tuple(fully_shard.part(weight, shards, which) for weight in weights) for which in (None, place))
     stored, optimizer = states(padded, training), states(own, training)
     each = ElementBytes.by_recipe(training)

@@ -103,7 +103,8 @@ def sweep(load: Load, others: Sequence[Axis], step: Mapping[str, Axis], metrics:
         )
         progress(done, len(combinations))
     if made.spec is None or len(made.problems) == points:
-        raise made.error or SweepError(f"no layout is possible: {made.problems[0]}")
+        refused = SweepError(f"no layout of the grid has a plan: {made.problems[points - 1]}")
+        raise made.error if made.error and made.spec is None else refused
     own = (step.get(key, Axis(key, (int(column[0]),))) for key, column in zip(STEP, made.step, strict=True))
     return Layouts(made.spec.name, metrics, (*others, *own), made.spec.omits, tuple(made.step), tuple(made.figures), made.problems)
 
