@@ -139,7 +139,7 @@ def _undivided_training(model: Model, training: Training, layout: Layout) -> Ite
         "keep_logits": training.keep_logits,
         "kv_cache": training.kv_cache,
         "dropout": training.dropout,
-        f"data_parallel {layout.data_parallel}": layout.data_degree > 1 and layout.data_parallel != "fsdp",
+        f"data_parallel {layout.data_parallel}": layout.data_degree > 1 and layout.data_parallel not in ("fsdp", "hsdp"),
         f"optimizer_kernel {training.optimizer_kernel}": in_lists(training),
     }
     yield from (what for what, is_set in found.items() if is_set)

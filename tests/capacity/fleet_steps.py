@@ -1,7 +1,7 @@
 """Training steps on several devices as PyTorch 2.13 runs them: the table and the plans of its rows.
 
 Rows of ``tests/data/fleet_steps.csv`` are one rank each: PyTorch's real code on a fake process group, which allocates every buffer and
-sends nothing; fake tensors on a fake GPU, or real ones on a CPU.
+sends nothing; fake tensors on a fake GPU, or real ones on a CPU (kinds ddp_ep and hsdp_tp: by the allocations that torch.profiler records).
 
 - ``data``: DDP, ZeroRedundancyOptimizer, FSDP2; ``shard``: ranks of a copy under HSDP; ``group``, ``reshard``: FSDP2's groups; ``offload``:
   its parts in host memory; ``prec`` mp: its mixed precision; ``bucket_view``: gradient_as_bucket_view.
