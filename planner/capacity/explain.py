@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from planner.capacity.figures import PHASES, Parameters, Phase
 from planner.capacity.flops import by_component, flops
 from planner.capacity.parameters import parameters
 from planner.capacity.plan import sum_by_component
-from planner.capacity.shares import Share, alone
+from planner.capacity.shares import Share, share
 from planner.capacity.step import Step, step
 from planner.capacity.symbols import SymbolicModel, symbolize
 from planner.spec.records import Scenario, Spec, Training
@@ -25,7 +25,7 @@ from planner.trace.sizes import Size, evaluate, text, total
 class Explanation:
     """A figure or one of its rows: value, formula, formula with numbers substituted, and source."""
 
-    group: str  # "parameters", "model states", "activations", "flops", "peak"
+    group: str  # "parameters", "model states", "devices", "activations", "flops", "peak"
     figure: str
     value: int
     unit: str
@@ -56,7 +56,8 @@ class FigureFormulas:
     """The figures of a model over symbols, but the peaks, which depend on the symbols' values; each group is computed on first use."""
 
     training: Training
-    forward: Trace
+    forward: Trace  # of the whole model
+    device: Trace  # of one of several devices, if it has only a part
 
     @cached_property
     def parameters(self) -> Parameters[Size]:
@@ -66,17 +67,17 @@ class FigureFormulas:
     @cached_property
     def held(self) -> Share:
         """What the device holds."""
-        return alone(self.forward, self.parameters.weights, self.training)
+        return share(self.device, parameters(self.device).weights, self.training)
 
     @cached_property
     def step(self) -> Step:
         """The memory of a training step."""
-        return step(self.forward, self.held, self.training)
+        return step(self.device, self.held, self.training)
 
     @cached_property
     def saved(self) -> list[SavedEntry]:
         """What is saved for backward."""
-        return saved_for_backward(self.forward.nodes, offload=self.training.offload_activations).entries
+        return saved_for_backward(self.device.nodes, offload=self.training.offload_activations).entries
 
     @cached_property
     def totals(self) -> dict[str, tuple[Figure, ...]]:
@@ -94,6 +95,13 @@ class FigureFormulas:
             "model states": (
                 *(Figure("model states", state.part, "bytes", state.total_bytes, state.what) for state in self.held.states.lines),
                 _total("model states", "model_states_bytes", "bytes", self.held.states.total, "the sum of the parts"),
+            ),
+            "devices": (
+                *(_total("devices", what, "bytes", size, "allocated beside the states") for what, size in self.held.buffers),
+                *(
+                    _total("devices", f"{sent.collective}, spans {sent.spans} devices", "bytes", sent.bytes, "whole tensors of a step")
+                    for sent in self.held.traffic
+                ),
             ),
             "activations": (
                 *(
@@ -128,15 +136,17 @@ def explain(spec: Spec, scenario: Scenario) -> tuple[Explanation, ...]:
 
 def figure_formulas(names: SymbolicModel) -> FigureFormulas:
     """Return the figures of a model over symbols. They do not depend on the symbols' values."""
-    return FigureFormulas(names.training, trace(names.model, names.training))
+    model, training = names.model, names.training
+    whole = trace(model, replace(training, layout=None))
+    return FigureFormulas(training, whole, trace(model, training) if training.layout else whole)
 
 
 def _figures(names: SymbolicModel, made: FigureFormulas) -> Iterator[Figure]:
     nodes, totals = made.forward.nodes, made.totals
     for weight in made.parameters.weights:
         yield Figure("parameters", weight.name, "params", weight.params, weight.formula)
-    yield from (*totals["parameters"], *totals["model states"])
-    savers = _savers(nodes)
+    yield from (*totals["parameters"], *totals["model states"], *totals["devices"])
+    savers = _savers(made.device.nodes)
     for entry in made.saved:
         figure = f"{entry.path or 'model'}: {entry.what}"
         yield Figure("activations", figure, "bytes", entry.bytes, savers.get((entry.path, entry.what), "saved by a checkpointed region"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
@@ -70,9 +70,12 @@ class _Names:
 
 
 def symbolize(model: Model, training: Training) -> SymbolicModel:
-    """Return the model and the training with a symbol for each size. Raises UnsupportedError for several devices."""
-    if training.layout and training.layout.cluster.devices > 1:
-        raise UnsupportedError("formulas of plans for several devices are not modeled yet; formats csv, json and md need none")
+    """Return the model and the training with a symbol for each size, but none for the degrees of a layout.
+
+    Raises UnsupportedError for layouts in which devices differ by more than sizes.
+    """
+    for what in different_devices(training):
+        raise UnsupportedError(f"formulas of {what} are not modeled yet; formats csv, json, md and html need none")
     names = _Names()
     training = replace(
         training,
@@ -100,6 +103,18 @@ def symbolize(model: Model, training: Training) -> SymbolicModel:
         model_type=_class(model, training),
     )
     return SymbolicModel(model, training, names.values, names.choices)
+
+
+def different_devices(training: Training) -> Iterator[str]:
+    """Yield the settings of a layout with which a device depends on the values of sizes, or whose states are modeled apart."""
+    layout = training.layout
+    if layout is None or layout.cluster.devices == 1:
+        return
+    degrees = (degree for degree in ("pipeline_parallel", "expert_parallel") if getattr(layout, degree) > 1)
+    yield from degrees
+    yield from [layout.data_parallel] if layout.data_parallel in ("zero1", "zero2") else []
+    yield from ["layouts of megatron-core"] if training.implementation == "megatron-core" else []
+    yield from ["layouts of DeepSpeed"] if layout.engine == "deepspeed" else []
 
 
 def _class(model: Model, training: Training) -> ModelType | None:

@@ -56,8 +56,9 @@ def _page(models: Sequence[Planned], body: str, shapes: Mapping[str, int], formu
     yield f"<style>{style}</style>\n<body class=planner><h1>Capacity report</h1>\n"
     yield "<p>Written by <code>planner run</code>. Values with a unit are rounded; others, and all in capacity.csv, are exact. "
     yield "B is 10⁹ parameters, GiB is 2³⁰ bytes, 1 multiply-add is 2 FLOPs. Memory is for one device holding the whole model, with "
-    yield "batch size B and sequence length n. Names with a dotted underline link to their formula.\n"
     plans = [plan for model in models for plan in model.plans]
+    fullest = " With a cluster, it is for the device with the largest peak." if any(plan.fleet for plan in plans) else ""
+    yield f"batch size B and sequence length n.{fullest} Names with a dotted underline link to their formula.\n"
     yield models_table(plans, [f"#m{number}" for number, model in enumerate(models, 1) for _ in model.plans])
     left_out = omitted.of_plans(plans)
     yield from (f"<p>{text(note)}\n" for note in (*left_out, omitted.UNPADDED))

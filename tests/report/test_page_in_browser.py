@@ -121,6 +121,27 @@ def test_the_length_of_each_bar_is_proportional_to_its_value(browser: Any, model
             assert [name for name, _ in ends] == [name for name, size in right.items() if size]
 
 
+def test_devices_are_drawn_with_their_peak_and_their_memory(browser: Any, tmp_path: Path) -> None:  # noqa: ANN401
+    spec, before = planner.load(ROOT / "specs" / "fleet" / "llama-3-8b-8-h100.yaml"), browser.current_url
+    (tmp_path / "devices.html").write_text(page.report([Planned(spec, planner.plans(spec))]), encoding="utf-8")
+    script = """
+        const table = [...document.querySelectorAll('table')].find(one => one.caption.textContent.startsWith('Memory of each device'));
+        const whole = table.querySelector('svg').getBoundingClientRect();
+        const start = css => (table.querySelector('rect.' + css).getBoundingClientRect().left - whole.left) / whole.width;
+        return [start('k'), start('l'), table.querySelector('th.m5').nextSibling.textContent];
+    """
+    plan = planner.plans(spec)[0]
+    assert plan.fleet is not None
+    cluster = plan.fleet.layout.cluster
+    usable = cluster.memory_bytes - cluster.reserve_bytes
+    browser.get((tmp_path / "devices.html").as_uri())
+    peak, end, saved = browser.execute_script(script)
+    browser.get(before)
+    assert end == pytest.approx(1, abs=0.01)
+    assert peak == pytest.approx(plan.memory.peak_bytes / usable, abs=0.01)
+    assert saved == "53.20 GiB"  # as planner show prints
+
+
 @pytest.mark.parametrize("width", [1280, 400])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_is_no_wider_than_the_window_and_follows_its_color_scheme(browser: Any, width: int, scheme: str) -> None:  # noqa: ANN401

@@ -190,8 +190,8 @@ class Calculator:
 
 
 def test_every_formula_gives_its_stored_value(tmp_path: Path) -> None:
-    """For every spec in the folder specs, and one with rounding in optimizer and allocator."""
-    paths = sorted((ROOT / "specs").glob("*.yaml"))
+    """For every spec in the folder specs, two on several devices, and one with rounding in optimizer and allocator."""
+    paths = [*sorted((ROOT / "specs").glob("*.yaml")), *sorted((ROOT / "specs/fleet").glob("llama-3-*-h100.yaml"))]
     rounding = ["training.round_allocations=true", "training.optimizer=adamw-8bit"]
     specs, problems = specs_room.read(paths)
     more, _ = specs_room.read([ROOT / "specs/gpt2-small.yaml"], rounding)

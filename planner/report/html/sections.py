@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby, zip_longest
 
 from planner import devices
 from planner.capacity.explain import FigureFormulas, figure_formulas
 from planner.capacity.figures import COMPONENTS, ByteSum, PhasePeak, Plan
-from planner.capacity.symbols import ByStructure, SymbolicModel, symbolize
+from planner.capacity.symbols import ByStructure, SymbolicModel, different_devices, symbolize
 from planner.report import units
 from planner.report.curves import Curves
 from planner.report.curves import activations as curves_of
+from planner.report.devices import usable
 from planner.report.html import picture
 from planner.report.html.formula_list import FormulaList
 from planner.report.html.markup import row, table, text
@@ -27,6 +28,9 @@ _MATTERS = 20  # the other kind of LM head is shown if it changes the total by a
 _STATES = ("weights", "master weights", "gradients", "optimizer", "average of weights")
 _IN_ORDER = "Segments appear in table order"
 _TABLE = "model.embed_tokens.weight"
+_RANK_PARTS = ("m0", "m2", "m3", "p8", "m5")  # the colors of weights, gradients, optimizer state, buffers and activations
+_OF_MODEL = ("params_", "forward FLOPs")  # metrics that do not depend on the layout
+_DRAWN = 8  # devices of a pipeline
 _HEAD = f"p{COMPONENTS.index('head')}"
 
 
@@ -79,8 +83,14 @@ class Facts:
 
     @cached_property
     def names(self) -> SymbolicModel:
-        """The plan's model over symbols."""
-        return symbolize(self.plan.model, self.plan.training)
+        """The plan's model over symbols; without its layout if memory has no formulas then."""
+        training = self.plan.training
+        return symbolize(self.plan.model, training if self.memory_explained else replace(training, layout=None))
+
+    @cached_property
+    def memory_explained(self) -> bool:
+        """Whether formulas of memory are modeled for the layout."""
+        return not any(different_devices(self.plan.training))
 
     @cached_property
     def formulas(self) -> Formulas:
@@ -120,7 +130,8 @@ class Subject:
 
     def label(self, label: str, figure: str) -> str:
         """Return a label that links to the formula of a metric, if it has one."""
-        return self.linked(label, figure, self.facts.formulas.text(figure))
+        known = self.facts.memory_explained or figure.startswith(_OF_MODEL)
+        return self.linked(label, figure, self.facts.formulas.text(figure) if known else None)
 
     def linked(self, label: str, figure: str, formula: str | None) -> str:
         """Return a label that links to a formula, if there is one."""
@@ -132,7 +143,7 @@ def model(facts: Sequence[Facts], known: FormulaList) -> Iterator[str]:
     for number, scenario in enumerate(facts):
         one = Subject(scenario, known)
         yield f"<h3>Scenario {text(one.plan.scenario)}</h3>" if number else one.once(components)
-        yield from (memory(one), one.once(curves), conventions(one), shapes(one))
+        yield from (memory(one), one.once(ranks), one.once(curves), conventions(one), shapes(one))
 
 
 def sizes(facts: Facts) -> str:
@@ -185,7 +196,8 @@ def memory(one: Subject) -> str:
     rows = [row(label, (units.exact(size), *(form(size) for form in rounded)), css=css) for css, label, size in parts]
     rows.append(row("sum", (units.exact(total), units.memory(total)), css="t"))
     phase = next(phase for phase in figures.phases if phase.peak_bytes == figures.peak_bytes)
-    peak = one.linked(f"peak, {phase.phase}", f"peak {phase.phase}", one.facts.formulas.peak(phase, one.facts.names.values))
+    explained = one.facts.formulas.peak(phase, one.facts.names.values) if one.facts.memory_explained else None
+    peak = one.linked(f"peak, {phase.phase}", f"peak {phase.phase}", explained)
     rows.append(row(peak, (units.exact(figures.peak_bytes), units.memory(figures.peak_bytes)), css="k"))
     rows.extend(row(text(name), (units.exact(size), units.memory(size)), css="l") for name, size in limits)
     return table(f"Training memory: {_recipe(plan)}", drawn, (), rows)
@@ -213,12 +225,48 @@ def _limits(one: Subject) -> list[tuple[str, int]]:
         for limit in one.facts.budgets
         if limit.figure == "peak_bytes" and limit.kind == "max" and limit.worth
     ]
+    if one.plan.fleet:
+        return [*budgets, ("memory of the device, less the reserve", usable(one.plan.fleet.layout))]
     device = devices.find(one.plan.training.device)
     return budgets or ([(device.name, device.memory_bytes)] if device else [])
 
 
+def ranks(one: Subject) -> str:
+    """Show the kinds of devices of a layout side by side, the fullest first: memory by part, peak by phase."""
+    fleet = one.plan.fleet
+    if fleet is None:
+        return ""
+    shown = sorted(fleet.ranks, key=lambda rank: -rank.peak_bytes)[:_DRAWN]
+    limit = usable(fleet.layout)
+    scale = max(limit, *(max(rank.peak_bytes, sum(size for _, size in rank.parts)) for rank in shown))
+    drawn = "".join(
+        picture.stacks(f"Device {number}", "Parts in table order; lines: peak memory, device memory less the reserve", [stack])
+        for number, rank in enumerate(shown)
+        for parts in [[(css, size) for css, (_, size) in zip(_RANK_PARTS, rank.parts, strict=True)]]
+        for stack in [Stack(text(_short(rank.which)), parts, scale, [("k", rank.peak_bytes), ("l", limit)])]
+    )
+    names = [text(_short(rank.which)) for rank in shown]
+    rows = [
+        row(text(part), [units.memory(rank.parts[number][1]) for rank in shown], css=css)
+        for number, (css, (part, _)) in enumerate(zip(_RANK_PARTS, shown[0].parts, strict=True))
+    ]
+    rows += [
+        row(f"peak, {phase.phase}", [units.memory(rank.phases[number].peak_bytes) for rank in shown])
+        for number, phase in enumerate(shown[0].phases)
+    ]
+    rows.append(row("free", [units.memory(limit - rank.peak_bytes) for rank in shown]))
+    title = f"Devices: {len(shown)} of {len(fleet.ranks)} kinds, the fullest first" if len(fleet.ranks) > 1 else "Memory of each device"
+    return table(title, drawn, ("", *names), rows)
+
+
+def _short(which: str) -> str:
+    return which.partition(":")[0].partition(",")[0]
+
+
 def curves(one: Subject) -> str:
     """Show activation memory over n and over B, with the spec's setting marked."""
+    if not one.facts.memory_explained:
+        return ""
     over_n, over_B = one.facts.curves.by_length, one.facts.curves.by_batch
     training, saved = one.plan.training, one.plan.memory.activations_bytes
     drawn = picture.curves(
