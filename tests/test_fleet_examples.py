@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 import planner
 from planner.capacity.figures import Plan
+from planner.report import units
 from planner.report.columns import COLUMNS, ON_DEVICES
 from tests.capacity import fleet_steps
 
@@ -58,3 +60,10 @@ def test_each_example_has_every_column_of_a_cluster(path: Path) -> None:
     for plan in planner.plans(path):
         assert all(isinstance(column.read(plan), int) for column in ON_DEVICES)
         assert list(plan.to_frame().columns) == [column.name for column in (*COLUMNS, *ON_DEVICES)]
+
+
+def test_the_table_of_examples_has_the_planned_peaks() -> None:
+    page = (FLEET.parent.parent / "docs" / "devices.md").read_text(encoding="utf-8")
+    shown = dict(re.findall(r"^\| `([\w.-]+)` \|[^|]+\| ([\d.]+ GiB) \|", page, re.MULTILINE))
+    assert shown == {name: units.memory(plans(name)["base"].memory.peak_bytes) for name in shown}
+    assert {path.stem for path in SPECS} - shown.keys() == {"gpt2-1-a100", "gpt2-2-a100"}
