@@ -160,9 +160,9 @@ def _buckets(sizes: Sizes, layout: Layout, count: int) -> tuple[int, int]:
 
 
 def _stage3(weights: tuple[Weight[Size], ...], whole: States, sizes: Sizes, training: Training, layout: Layout) -> Share:
-    """Return the share of stage 3. Its update copies the gradients of a sub-group, and casts that copy to float32."""
+    """Return the share of stage 3. Its update copies the gradients of a sub-group, and casts that copy if it is not float32."""
     degree = layout.data_degree
-    parts = [-(-size // degree) for size in sizes.every]
+    parts, flat = [-(-size // degree) for size in sizes.every], sizes.gradient != sizes.low
     part, largest = sum(parts), max(sizes.every)
     persistent = [size for size in sizes.every if size <= layout.persistence_threshold]
     others = sizes.all - sum(persistent)
@@ -201,7 +201,7 @@ def _stage3(weights: tuple[Weight[Size], ...], whole: States, sizes: Sizes, trai
         traffic=sent,
         which=f"any of {degree} equal ones",
         has_state=True,
-        updating=max(DOUBLE * max(parts), group * (sizes.low + 4)) - throughout[0],
+        updating=max(DOUBLE * max(parts), group * (4 if flat else sizes.low + 4)) - throughout[0],
     )
 
 
