@@ -16,7 +16,7 @@ throughout the backward pass, where DeepSpeed allocates some of them later, so p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.capacity.differing import differing
@@ -63,7 +63,8 @@ def unmodeled(_: Model, training: Training, layout: Layout) -> Iterator[str]:
     found = {
         f"layout.data_parallel {kind}": kind not in ("zero1", "zero2", "fsdp"),
         **{f"layout.{degree} above 1": getattr(layout, degree) > 1 for degree in degrees},
-        f"layout.offload {layout.offload}": layout.offload != "none",
+        f"layout.offload {layout.offload}": layout.offload == "weights",
+        "layout.offload optimizer and gradient_dtype fp32": layout.offload == "optimizer" and training.gradient_dtype == "fp32",
         f"precision {training.precision}": training.precision != "bf16-master",
         "data_parallel zero1 with gradient_dtype fp32, which DeepSpeed's BF16_Optimizer runs,": kind == "zero1"
         and training.gradient_dtype == "fp32",
@@ -112,10 +113,11 @@ def _stages_1_and_2(weights: tuple[Weight[Size], ...], whole: States, sizes: Siz
     part = aligned // degree
     flat, in_two = sizes.gradient != sizes.low, layout.data_parallel == "zero2"
     owned, number = max((overlapping(sizes.every, part, one), one) for one in range(degree))
-    kept = part * sizes.gradient if flat else owned * sizes.low
+    offloads, largest = layout.offload == "optimizer", max(sizes.every)
+    kept = 0 if offloads else part * sizes.gradient if flat else owned * sizes.low
     bucket, copy = _buckets(sizes, layout, 1 + layout.overlaps)
-    copy += 4 * max(sizes.every) if flat else 0  # of one weight's gradient, cast before it is added
-    gradients = sizes.all * sizes.low
+    copy += 4 * largest if flat else DOUBLE * largest if offloads else 0  # of one gradient, before it is added, or for its norm
+    gradients, throughout = sizes.all * sizes.low, sizes.low * largest if offloads else 0  # temp_grad_buffer_for_gpu_offload
     passing = kept + bucket + copy
     if in_two:  # each pass reduces its gradients, and adds them to those of earlier passes
         held = kept if several else 0
@@ -124,21 +126,23 @@ def _stages_1_and_2(weights: tuple[Weight[Size], ...], whole: States, sizes: Siz
         held = gradients + bucket if several else 0
         start = [Change(0 if several else bucket, "bucket")]
         end = [Change(kept + copy, "reduce"), Change(-gradients - bucket - copy, "reduce")]
-    norm = DOUBLE * max(sizes.every)
-    updating = max(norm, 0 if flat else part * (sizes.low + 4))
+    updating = 0 if offloads else max(DOUBLE * largest, 0 if flat else part * (sizes.low + 4))
+    on_host = sizes.low * (part + largest + owned * several) if offloads else 0
+    mine, host = _divided(whole, training, weights=aligned, part=part, gradients=kept, on_host=on_host)
     every, passes = layout.cluster.devices, training.gradient_accumulation if in_two else 1
     sent: tuple[Traffic[Size], ...] = (Traffic("all-reduce", passes * gradients, every), Traffic("all-gather", aligned * sizes.low, every))
     return Share(
         weights=_flat(weights, part),
-        states=_divided(whole, training, weights=aligned, part=part, gradients=kept),
-        held=held,
+        states=mine,
+        held=held + throughout,
         preallocated=several or in_two,  # its bytes are in the bucket, or were from the start
         changes={Place(HEAD, False, forward=False): start, Place(WHOLE, True, forward=False): end},
         stored=weights,
-        buffers=(("bucket of gradients to reduce", bucket), ("copies of gradients in a reduction", copy)),
+        buffers=(("bucket of gradients to reduce", bucket), ("copies of gradients in a reduction", copy), ("for the host", throughout)),
         traffic=sent,
         which=f"rank {number} of {degree}, with the most gradients in its part",
         updating=updating,
+        host=host,
     )
 
 
@@ -169,7 +173,9 @@ def _stage3(weights: tuple[Weight[Size], ...], whole: States, sizes: Sizes, trai
     together = layout.prefetch_bucket_size + largest  # gathered into one buffer, and copied from it
     ahead = max(layout.max_live_parameters, layout.max_reuse_distance // 2)
     live = min(others, ahead + 3 * largest) + min(others, together)  # its own, the last one that was prefetched, one in use
+    offloads = layout.offload == "optimizer"
     bucket, copy = _buckets(sizes, layout, 1)
+    copy += (sizes.low + DOUBLE) * max(parts) if offloads else 0  # of one part of a gradient, and for its norm
     group = min(part, -(-max(SUB_GROUP, largest) // degree) + len(parts))  # updated together
     throughout = (sum(persistent) * sizes.low, bucket)
     gathered = live * sizes.low
@@ -185,10 +191,13 @@ def _stage3(weights: tuple[Weight[Size], ...], whole: States, sizes: Sizes, trai
         Place(WHOLE, False, forward=False): [Change(copy, "bucket")],
         Place(WHOLE, True, forward=False): [Change(-gathered - copy, "reduce")],
     }
+    gradients = 0 if offloads else part * sizes.gradient
+    mine, host = _divided(whole, training, weights=part, part=part, gradients=gradients, on_host=part * sizes.gradient if offloads else 0)
+    updating = 0 if offloads else max(DOUBLE * max(parts), group * (4 if flat else sizes.low + 4))
     return Share(
         weights=_flat(weights, part),
-        states=_divided(whole, training, weights=part, part=part, gradients=part * sizes.gradient),
-        held=part * sizes.gradient + sum(throughout),
+        states=mine,
+        held=gradients + sum(throughout),
         preallocated=True,  # its bytes are in the bucket
         changes=changes,
         stored=weights,
@@ -201,7 +210,8 @@ def _stage3(weights: tuple[Weight[Size], ...], whole: States, sizes: Sizes, trai
         traffic=sent,
         which=f"any of {degree} equal ones",
         has_state=True,
-        updating=max(DOUBLE * max(parts), group * (4 if flat else sizes.low + 4)) - throughout[0],
+        updating=max(updating - throughout[0], 0),
+        host=host,
     )
 
 
@@ -210,8 +220,11 @@ def _flat(weights: Sequence[Weight[Size]], part: int) -> tuple[Weight[Size], ...
     return (replace(weights[0], name="flat part of the weights", shape=(part,), copies=1, formula="elements per device", active_each=0),)
 
 
-def _divided(whole: States, training: Training, *, weights: int, part: int, gradients: int) -> States:
-    """Return the states of a device that has so many elements of weights, and of master weights and moments."""
+def _divided(whole: States, training: Training, *, weights: int, part: int, gradients: int, on_host: int) -> tuple[States, States | None]:
+    """Return the states of a device that has so many elements of weights, and of master weights and moments.
+
+    ``on_host``: bytes of 16-bit buffers in host memory, where master weights, moments and float32 gradients are then, too.
+    """
     each = ElementBytes.by_recipe(training)
     sizes = {
         "weights": each.weight * weights,
@@ -219,5 +232,17 @@ def _divided(whole: States, training: Training, *, weights: int, part: int, grad
         "gradients": gradients,
         "optimizer": MOMENTS[training.optimizer] * each.moment * part,
     }
-    lines = tuple(replace(line, total_bytes=sizes.get(line.part, line.total_bytes)) for line in whole.lines)
-    return States(lines, sizes["weights"], sizes["master weights"], gradients, sizes["optimizer"], 0, 0, 0)
+    if not on_host:
+        return _with_sizes(whole, sizes, ""), None
+    of_device = {"weights": sizes["weights"], "master weights": 0, "gradients": gradients, "optimizer": 0}
+    of_host = sizes | {"weights": on_host, "gradients": each.master * part}
+    return _with_sizes(whole, of_device, ", in host memory"), _with_sizes(whole, of_host, "")
+
+
+def _with_sizes(whole: States, sizes: Mapping[str, int], elsewhere: str) -> States:
+    """Return states of these bytes; those without any are ``elsewhere``."""
+    lines = tuple(
+        replace(line, what=line.what if sizes[line.part] else f"{line.what}{elsewhere}", total_bytes=sizes[line.part])
+        for line in whole.lines
+    )
+    return States(lines, sizes["weights"], sizes["master weights"], sizes["gradients"], sizes["optimizer"], 0, 0, 0)

@@ -20,7 +20,7 @@ from planner.trace.unsupported import UnsupportedError
 
 TABLE = Path(__file__).parents[1] / "data" / "deepspeed_steps.jsonl"
 ROWS = [json.loads(line) for line in TABLE.read_text(encoding="utf-8").splitlines()]
-SMALL = 200  # bytes of scalars that DeepSpeed has beside its tensors: losses, norms, flags
+SMALL = 400  # bytes of scalars that DeepSpeed has beside its tensors: losses, flags, a float64 norm per weight
 PlanLayout = Callable[..., Plan]
 
 
@@ -40,13 +40,15 @@ def plan_layout(tmp_path: Path) -> PlanLayout:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['layout']}-rank{row['rank']}-micro{row['training']['gradient_accumulation']}")
 def test_a_step_of_deepspeed(row: dict[str, Any], plan_layout: PlanLayout) -> None:
-    memory, measured = plan_layout(row["model"], row["training"], row["devices"], **row["layout"]).memory, row["measured"]
+    plan, measured = plan_layout(row["model"], row["training"], row["devices"], **row["layout"]), row["measured"]
+    memory, host = plan.memory, plan.fleet.host_bytes if plan.fleet else 0  # on a CPU, both are one memory
     states = (memory.weights_bytes, memory.master_weights_bytes, memory.optimizer_bytes)
-    assert states == (measured["weights"], measured["master"], measured["optimizer"])
+    if not host:
+        assert states == (measured["weights"], measured["master"], measured["optimizer"])
     if row["fullest"]:  # the rank that is planned
-        assert memory.live.start == pytest.approx(measured["start"], abs=SMALL)
-        assert memory.live.after_backward >= measured["after_backward"] - SMALL
-    peaks = {phase.phase: phase.peak_bytes for phase in memory.phases}
+        assert memory.live.start + host == pytest.approx(measured["start"], abs=SMALL)
+        assert memory.live.after_backward + host >= measured["after_backward"] - SMALL
+    peaks = {phase.phase: phase.peak_bytes + host for phase in memory.phases}
     assert max(peaks["forward"], peaks["loss"]) >= measured["peak_forward"] - SMALL
     assert peaks["backward"] >= measured["peak_backward"] - SMALL
     assert peaks["optimizer"] >= measured["peak_optimizer"] - SMALL
@@ -85,7 +87,12 @@ def test_gradients_of_a_part_are_those_of_all_its_weights() -> None:
     [
         ({"data_parallel": "ddp"}, {}, "layout.data_parallel ddp with layout.engine deepspeed"),
         ({"data_parallel": "zero2", "tensor_parallel": 2}, {}, "layout.tensor_parallel above 1 with layout.engine deepspeed"),
-        ({"data_parallel": "zero2", "offload": "optimizer"}, {}, "layout.offload optimizer with layout.engine deepspeed"),
+        ({"data_parallel": "zero2", "offload": "weights"}, {}, "layout.offload weights with layout.engine deepspeed"),
+        (
+            {"data_parallel": "zero2", "offload": "optimizer"},
+            {"gradient_dtype": "fp32"},
+            "layout.offload optimizer and gradient_dtype fp32",
+        ),
         ({"data_parallel": "zero1"}, {"gradient_dtype": "fp32"}, "BF16_Optimizer"),
         ({"data_parallel": "zero2"}, {"optimizer": "muon"}, "optimizer muon with layout.engine deepspeed"),
         ({"data_parallel": "zero2"}, {"precision": "fp32", "gradient_dtype": None}, "precision fp32 with layout.engine deepspeed"),
