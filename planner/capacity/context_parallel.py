@@ -20,7 +20,7 @@ def unlike_devices(training: Training) -> tuple[int, ...]:
 
     Their attention is in different steps. All but the last also hold its result twice. Devices that exchange heads are all equal.
     """
-    layout, by_megatron = training.layout, training.implementation == "megatron-core"
+    layout, by_megatron = training.layout, training.by_megatron
     last = structure(layout.context_parallel) - 1 if layout else 0
     equal = layout is None or last == 0 or layout.context_kind == "ulysses" or by_megatron
     return () if equal else tuple(sorted({0, 1, last}))

@@ -31,7 +31,7 @@ def left_out(training: Training) -> tuple[str, ...]:
     layout = training.layout
     if layout is None or layout.cluster.devices == 1:
         return ()
-    averaged = layout.context_parallel == 1 or layout.data_parallel == "fsdp" or training.implementation == "megatron-core"
+    averaged = layout.context_parallel == 1 or layout.data_parallel == "fsdp" or training.by_megatron
     bounds = [deepspeed.BOUNDS] if layout.engine == "deepspeed" else []
     return (*NOT_COUNTED, *bounds, *([] if averaged else [NOT_AVERAGED]))
 
@@ -40,11 +40,10 @@ def refuse_unmodeled(model: Model, training: Training) -> None:
     """Raise UnsupportedError for a layout, or a setting beside it, that is not modeled."""
     layout = training.layout
     if layout and layout.cluster.devices > 1:
-        by_megatron = training.implementation == "megatron-core"
-        by_deepspeed = layout.engine == "deepspeed"
+        by_megatron, by_deepspeed = training.by_megatron, layout.engine == "deepspeed"
         if by_megatron and by_deepspeed:
             raise UnsupportedError(
-                "layout.engine deepspeed with implementation megatron-core, which divides the model itself, is not modeled yet"
+                f"layout.engine deepspeed with implementation {training.implementation}, which divides the model itself, is not modeled yet"
             )
         of_torch = deepspeed.unmodeled if by_deepspeed else _unmodeled
         for what in (megatron_refusals.unmodeled if by_megatron else of_torch)(model, training, layout):
@@ -63,7 +62,6 @@ def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str
         "training.liger with several devices": training.liger is not None,
         f"layout.offload {layout.offload} with data_parallel {kind}": layout.offload != "none"
         and (layout.offload == "optimizer" or kind != "fsdp" or layout.pipeline_parallel * layout.tensor_parallel > 1),
-        f"implementation {training.implementation} with several devices": training.implementation == "megatron",
         "model.prediction with several devices": model.prediction,
         f"precision {training.precision} with data_parallel {kind}": master and kind not in ("fsdp", "hsdp"),
         f"optimizer {training.optimizer} with optimizer_kernel {kernel} and shared weights or state": updates_parts,

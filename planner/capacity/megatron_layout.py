@@ -72,7 +72,7 @@ def share(forward: Trace, weights: tuple[Weight[Size], ...], training: Training)
 
 def workspaces(forward: Trace, training: Training) -> int:
     """Return the bytes of workspaces: of Transformer Engine's linears and grouped ones, and of PyTorch's head, router and attention."""
-    size = WORKSPACES.get(training.device, Workspace(0, 0))
+    size = WORKSPACES.get(training.device if training.implementation == "megatron-core" else "cpu", Workspace(0, 0))
     components = {stored.component for stored in forward.parameters}
     last = not forward.piped or any(part.piped.stage.last for part in forward.parts if part.piped)
     products = last or "router" in components or training.attention_kernel == "math"

@@ -39,11 +39,16 @@ def unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str]
         f"optimizer {training.optimizer}": training.optimizer not in ("adamw", "adam"),
         "model.prediction": model.prediction,
     }
-    yield from (f"{what} with implementation megatron-core and several devices" for what, is_set in found.items() if is_set)
+    if training.implementation == "megatron":  # of 2022
+        found |= {f"layout.{degree} above 1": getattr(layout, degree) > 1 for degree in ("context_parallel", "expert_parallel")}
+        found["layout.data_parallel zero1"] = layout.data_parallel == "zero1"
+        found["layout.expert_tensor_parallel"] = layout.expert_tensor_parallel is not None
+    yield from (f"{what} with implementation {training.implementation} and several devices" for what, is_set in found.items() if is_set)
     yield from (f"training.{name} with several devices" for name in differing(training, _OF_TRAINING))
     degrees = ("tensor_parallel", "pipeline_parallel", "expert_parallel", "context_parallel")
     if divides := next((degree for degree in degrees if getattr(layout, degree) > 1), None):
         yield from (f"{what} with {divides}" for what in _undivided(model, layout))
+        yield from (f"{what} with {divides}" for what in _newer(model)) if training.implementation == "megatron" else ()
     if layout.pipeline_parallel > 1:
         yield from [f"schedule {layout.schedule} with pipeline_parallel"] if layout.schedule not in ("1f1b", "interleaved") else []
         yield from ["recompute_every with pipeline_parallel"] if training.recompute_every > 1 else []
@@ -89,3 +94,13 @@ def _of_sequences(layer: Layer, layout: Layout) -> Iterator[str]:
         yield from (f"context_kind ulysses with {count} KV heads on {degree} devices" for count in heads if count % degree)
     if layout.context_kind == "all_gather" and latent:
         yield "context_kind all_gather with latent attention"
+
+
+def _newer(model: Model) -> Iterator[str]:
+    """Yield what the stack of 2022 has no divided modules for: it reads a gathered sequence in one matrix."""
+    for layer in (layer for run in model.runs for layer in run.layers):
+        yield from ["experts"] if layer.experts else []
+        yield from ["latent_attention"] if layer.mixers else []
+        yield from ["a gated feed_forward"] if layer.feed_forward and layer.feed_forward.gated else []
+        yield from ["attention.qkv separate"] if layer.attention and layer.attention.qkv == "separate" else []
+        yield from ["grouped KV heads"] if layer.attention and layer.attention.n_kv_heads != layer.attention.n_heads else []

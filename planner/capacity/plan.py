@@ -142,7 +142,7 @@ def _rank(forward: Trace, training: Training, number: int | None = None) -> Rank
     layout = training.layout
     if layout and layout.engine == "deepspeed" and layout.data_degree > 1:
         held = deepspeed.share(forward, weights, training, layout)
-    elif training.implementation == "megatron-core":
+    elif training.by_megatron:
         held = megatron_layout.share(forward, weights, training)
     else:
         held = share(forward, weights, training, number)

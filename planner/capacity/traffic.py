@@ -18,7 +18,7 @@ def traffic(nodes: Iterable[Node], training: Training) -> tuple[Traffic[Size], .
     spans = _spans(layout) if layout else {}
     each, once = _sent(nodes, ("forward", "backward")), _sent(nodes, ("step",))
     passes, of = training.gradient_accumulation, ElementBytes.by_recipe(training)
-    adds = passes > 1 or training.implementation == "megatron-core"  # passes add up in the dtype of reduction
+    adds = passes > 1 or training.by_megatron  # passes add up in the dtype of reduction
     wider = of.gradient // of.weight if of.master and adds else 1
     total = {name: each.get(name, 0) * passes + once.get(name, 0) * wider for name in (*each, *once)}
     return tuple(Traffic(name, size, spans.get(group, 1)) for (name, group), size in total.items())

@@ -58,6 +58,7 @@ ON_DEVICES_OF_MEGATRON = (
     "from those of large models on 8 B200, 1.3 % in the median from those of Megatron-LM's tests (docs/devices.md)"
 )
 
+ON_DEVICES_OF_PAPER = "on several devices, the saved bytes of layers equal the formulas of Korthikanti et al. 2022; peaks were not compared"
 ON_DEVICES_OF_DEEPSPEED = (
     "on several devices, states equal those of DeepSpeed 0.19, run on a CPU in a fake process group for small models, and peaks are bounds"
 )
@@ -67,7 +68,8 @@ def accuracy(model: Model, training: Training) -> Accuracy:
     """Return what was measured of the training's implementation, the model's class, the setting and layouts."""
     known = _on_one_device(model, training)
     several = training.layout is not None and training.layout.cluster.devices > 1
-    on_devices = ON_DEVICES_OF_MEGATRON if training.implementation == "megatron-core" else ON_DEVICES
+    of_megatron = {"megatron": ON_DEVICES_OF_PAPER, "megatron-core": ON_DEVICES_OF_MEGATRON}
+    on_devices = of_megatron.get(training.implementation, ON_DEVICES)
     if training.layout and training.layout.engine == "deepspeed":
         on_devices = ON_DEVICES_OF_DEEPSPEED
     return Accuracy(f"{known.text}; {on_devices}", equal=False) if several else known

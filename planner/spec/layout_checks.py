@@ -186,8 +186,8 @@ def _of_layer(layer: Settings, replicas: int) -> Mapping[str, int]:
 
 
 def by_megatron(settings: Settings) -> bool:
-    """Return whether Megatron-Core divides the model, not PyTorch."""
-    return bool(settings.get("implementation") == "megatron-core")
+    """Return whether Megatron-LM divides the model, not PyTorch."""
+    return settings.get("implementation") in ("megatron", "megatron-core")
 
 
 def _exchanged_heads(layer: Settings, layout: Settings) -> Mapping[str, int]:

@@ -33,14 +33,14 @@ def conditions(model: Model, training: Training, sizes: Mapping[str, Sizes], per
         "devices {devices}",
     )
     yield Condition((devices > per_node) & (devices % per_node != 0), f"per_node {per_node} does not divide devices {{devices}}")
-    for name, size in _shared(model, by_megatron=training.implementation == "megatron-core"):
-        copied = (tp % size == 0) & (name == "n_kv_heads") & (training.implementation == "megatron-core")
+    for name, size in _shared(model, by_megatron=training.by_megatron):
+        copied = (tp % size == 0) & (name == "n_kv_heads") & (training.by_megatron)
         yield Condition((size % tp != 0) & ~copied, f"tensor_parallel {{tensor_parallel}} does not divide {name} {size}")
     for count in {layer.experts.count for run in model.runs for layer in run.layers if layer.experts}:
         yield Condition(count % experts != 0, f"expert_parallel {{expert_parallel}} does not divide experts.count {count}")
     if not any(layer.experts for run in model.runs for layer in run.layers):
         yield Condition(experts > 1, "expert_parallel requires experts, and the model has none")
-    elif training.implementation != "megatron-core":
+    elif not training.by_megatron:
         fails = devices // (tp * pp * context) * context % experts != 0
         yield Condition(fails, "expert_parallel {expert_parallel} does not divide the data-parallel devices")
     layers, virtual = sizes["n_layers"], sizes["virtual_stages"]
@@ -66,7 +66,7 @@ def of_kind(model: Model, training: Training, layout: Layout, sizes: Mapping[str
     tp, pp, virtual, passes = (sizes[key] for key in ("tensor_parallel", "pipeline_parallel", "virtual_stages", "gradient_accumulation"))
     context, n, kind, schedule = sizes["context_parallel"], sizes["sequence_length"], layout.data_parallel, layout.schedule
     data = sizes["devices"] // (tp * pp * context)
-    by_megatron = training.implementation == "megatron-core"
+    by_megatron = training.by_megatron
     if kind != "ddp" and not by_megatron:
         yield Condition(data * context == 1, f"data_parallel {kind} requires several data-parallel devices, and there is 1")
     if kind == "hsdp":

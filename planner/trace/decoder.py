@@ -169,7 +169,7 @@ def _trace_of_stage(t: Tape, model: Model, stage: Stage) -> Trace:
         t.boundary(WHOLE, starts=True)
         if stage.first:
             _, table, project_in = _tables(t, model, 0)
-            x = _embedded(t, model, _look_up(t, table, project_in, ids), [])
+            x = t.implementation.drop(t, _embedded(t, model, _look_up(t, table, project_in, ids), []))
         else:
             x = received(t)
         size = x.bytes

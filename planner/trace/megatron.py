@@ -1,6 +1,7 @@
 """The implementation ``megatron``: the fused stack whose activation memory Korthikanti et al. 2022 (arXiv:2205.05198) count.
 
-In 16 bits, a layer saves 34·s·b·h + 5·a·s²·b bytes.
+In 16 bits, a layer saves 34·s·b·h + 5·a·s²·b bytes. With tensor parallelism of degree t it saves 10·s·b·h + 24·s·b·h / t + 5·a·s²·b / t,
+and with sequence parallelism a t-th of all (table 2): a device's part of gathered sequences.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from planner.trace import primitives as op
 from planner.trace import pytorch
 from planner.trace.implementation import Scores
 from planner.trace.losses import fused_cross_entropy
+from planner.trace.megatron_linear import enter
+from planner.trace.megatron_parallel import leave
 from planner.trace.nodes import Saved
 from planner.trace.pytorch import PYTORCH, drop
-from planner.trace.sizes import Size
+from planner.trace.sizes import Size, product
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
@@ -23,6 +26,20 @@ from planner.trace.tensor import Tensor
 def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """Normalize [.., d]: 2·s·b·h for the input (section 4.1, layer-norm)."""
     return fused_norm(t, x, kind.type, weight, bias)
+
+
+def linear(t: Tape, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+    """Multiply x [.., i] by w [o, i] and add b. Of a gathered sequence it saves the device's part, and gathers again (section 4.2.2)."""
+    gathered = t.take_back(enter, x)
+    if gathered is None:
+        return op.linear(t, x, w, b)
+    own = gathered.inputs[0]
+    made = t.tensor((*x.shape[:-1], w.shape[0]), x.dtype)
+    flops = op.products(own, w, 2 * product(x.shape) * w.shape[0], "2 · rows · in · out")
+    return t.record(
+        "linear", [own, w, b] if b else [own, w], [made], op.factors((own, "input"), (w, "weight")), flops, temporary=x.bytes,
+        backward_temporary=2 * x.bytes, views_gradient=True, added=b, sends=gathered.sends, by=linear,
+    )[0]  # fmt: skip
 
 
 def activation(t: Tape, name: Activation, x: Tensor) -> Tensor:
@@ -72,6 +89,9 @@ def fused_gate(t: Tape, name: str, gate: Tensor, up: Tensor) -> Tensor:
 MEGATRON = replace(
     PYTORCH,
     norm=norm,
+    linear=linear,
+    enter=enter,
+    leave=leave,
     activation=activation,
     gated=gated,
     positions=positions,

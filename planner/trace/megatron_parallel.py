@@ -23,8 +23,9 @@ def leave(t: Tape, x: Tensor) -> Tensor:
         t.record("all-reduce", [], [], sends=[Sent("all-reduce", x.bytes, "forward")], by=leave)
         return x
     product = t.take_back(linear, x)
-    if product is None:
-        raise ValueError("only a linear leaves a tensor-parallel stretch")
+    if product is None:  # of the stack of 2022
+        sends = [Sent("reduce-scatter", x.bytes, "forward"), Sent("all-gather", x.bytes, "backward")]
+        return t.record("reduce-scatter", [x], [part_of_sequence(t, x)], sends=sends, by=leave)[0]
     return t.record(
         f"{product.name} and reduce-scatter", product.inputs, [part_of_sequence(t, x)], product.saved, product.flops, temporary=x.bytes,
         backward_temporary=x.bytes, views_gradient=True, added=product.added, accumulated=product.accumulated, by=leave,

@@ -31,7 +31,7 @@ layout: {{{layout}}}
         ("data_parallel: fsdp, shard_group: titan", "", "shard_group titan with model.embed_positions.weight"),
         ("data_parallel: fsdp", ", optimizer: muon", "optimizer muon"),
         ("data_parallel: ddp", ", round_allocations: true", "training.round_allocations"),
-        ("data_parallel: ddp", ", implementation: megatron", "implementation megatron"),
+        ("data_parallel: ddp", ", implementation: megatron", "training.loss"),
         ("tensor_parallel: 2", "", "data_parallel ddp with tensor_parallel"),
         ("tensor_parallel: 2, data_parallel: fsdp", ", implementation: pytorch-eager", "implementation pytorch-eager"),
         ("tensor_parallel: 2, data_parallel: fsdp", ", dropout: 0.1", "dropout with tensor_parallel"),

@@ -197,3 +197,8 @@ class Training:
         "6nd-kaplan: without embeddings and head in N; palm: 6N + 12 * L * H * Q * T; hardware: including recomputation.",
         default="matmul")
     layout: Layout | None = None  # how the model is divided among devices; None: one device has all of it
+
+    @property
+    def by_megatron(self) -> bool:
+        """Whether Megatron-LM divides the model among devices, not PyTorch."""
+        return self.implementation in ("megatron", "megatron-core")
