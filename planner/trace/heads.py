@@ -77,8 +77,9 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
         scores = op.add(t, scores, terms.mask) if terms.mask.dtype == scores.dtype else masked(t, scores, terms.mask)
     share = share_without_sinks(t, scores, terms.sinks) if kind.scales_by_sinks and terms.sinks else None
     if kind.appends_sinks:
-        probabilities = op.cast(t, softmax_with_sinks(t, scores, terms.sinks), dtype)
-        op.keep_alive(t, *([scores] if kind.keeps_scores else []))
+        own, scores = scores, scores_with_sinks(t, scores, terms.sinks)
+        probabilities = op.cast(t, softmax_without_sinks(t, scores, dropped=terms.sinks is not None), dtype)
+        op.keep_alive(t, *([scores] if kind.subtracts_largest else []), *([own] if kind.keeps_scores else []))
     else:
         if not kind.scales_by_sinks:
             pytorch.note_sinks(t, terms)
@@ -128,15 +129,19 @@ def hidden(t: Tape, mask: Tensor) -> Tensor:
     return mask if mask.dtype == "bool" else t.record("eq", [mask], [t.tensor(mask.shape, "bool", needs_grad=False)], by=hidden)[0]
 
 
-def softmax_with_sinks(t: Tape, scores: Tensor, sinks: Tensor | None) -> Tensor:
-    """Softmax of scores [B, H, n, n], less their maximum in some classes, with a column for each head's sink, which is dropped after."""
-    B, H, n, _ = shape = scores.shape
+def scores_with_sinks(t: Tape, scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """Return scores [B, H, n, n], less their maximum in some classes, with a column for each head's sink."""
+    B, H, n, _ = scores.shape
     if sinks:
         scores = op.cat(t, scores, op.expand(t, sinks.view(1, H, 1, 1), (B, H, n, 1), 0))
-    scores = op.add(t, scores, largest(t, scores)) if t.modules.subtracts_largest else scores
+    return op.add(t, scores, largest(t, scores)) if t.modules.subtracts_largest else scores
+
+
+def softmax_without_sinks(t: Tape, scores: Tensor, *, dropped: bool) -> Tensor:
+    """Softmax of scores [B, H, n, n]; ``dropped``: without the last column, that of the sinks."""
     probabilities = op.softmax(t, scores)
-    if sinks:
-        (probabilities,) = op.split(t, probabilities, shape)
+    if dropped:
+        (probabilities,) = op.split(t, probabilities, (*scores.shape[:-1], scores.shape[-2]))
         probabilities.interleaved = True  # rows are slices of wider ones, heads stay adjacent
     probabilities.by_head = True
     return probabilities
