@@ -63,7 +63,8 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
     H, wide = q.shape[1], kind.softmax_in_float32
     terms = replace(terms, bias=masks.dynamic(t, v, terms.bias, H)) if kind.dynamic_mask and terms.bias else terms
     dtype = q.dtype if wide and not kind.scores_in_float32 else v.dtype
-    k, v = pytorch.expand_kv(t, k, H), pytorch.expand_kv(t, v, H)
+    k = pytorch.expand_kv(t, k, H)
+    v = pytorch.expand_kv(t, v, H) if kind.grouped_heads else v
     if kind.scores_in_float32:
         q, k = op.cast(t, q, "float32"), op.cast(t, k, "float32")
     with t.without_autocast() if kind.scores_without_autocast else nullcontext():
@@ -90,6 +91,7 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
     if wide:
         op.keep_alive(t, scores)
     probabilities = pytorch.drop(t, probabilities)
+    v = v if kind.grouped_heads else pytorch.expand_kv(t, v, H)  # the product broadcasts one head
     made = op.matmul_by_head(t, probabilities, v)
     made = op.multiply(t, made, op.cast(t, share, made.dtype)) if share else made
     joined = op.merge_heads(t, made).view(*made.shape)  # while keys and values of all heads are alive
