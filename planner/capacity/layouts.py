@@ -70,7 +70,8 @@ def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str
     yield from (f"training.{name} with several devices" for name in differing(training, _OF_TRAINING))
     divides = next((degree for degree in ("tensor_parallel", "pipeline_parallel", "context_parallel") if getattr(layout, degree) > 1), None)
     if divides:
-        yield from (f"{what} with {divides}" for what in (*_undivided(model), *_undivided_training(model, training, layout)))
+        of_model = _between_stages if layout.tensor_parallel * layout.context_parallel == 1 else _undivided
+        yield from (f"{what} with {divides}" for what in (*of_model(model, training), *_undivided_training(training, layout)))
     if layout.context_parallel > 1:
         yield from not_modeled(training, layout)
     if layout.pipeline_parallel > 1:
@@ -89,6 +90,9 @@ _OF_MODEL = (
     "vocab_size", "padded_vocab_size", "vocab_multiple", "context_length", "d_model", "n_layers", "runs", "positions", "norm", "final_norm",
     "tied_head", "model_type",
 )  # fmt: skip
+_OF_STAGES = (*_OF_MODEL, "embedding_norm", "embedding_scale")
+# What classes of transformers pass between layers of several stages, or do before the first and after the last one.
+_ACROSS_STAGES = ("prompts", "residual_in_float32", "norm_in_first_layer", "passes_selection", "stores_keys", "scales_head_input")
 _OF_TRAINING = (
     "batch_size", "sequence_length", "gradient_accumulation", "tokens", "precision", "gradient_dtype", "optimizer", "amsgrad", "dropout",
     "recompute", "implementation", "device", "attention_kernel", "loss", "keep_logits", "kv_cache", "optimizer_kernel", "ema",
@@ -113,8 +117,22 @@ def _not_between_experts(training: Training, layout: Layout) -> Iterator[str]:
     yield from (what for what, is_set in found.items() if is_set)
 
 
-def _undivided(model: Model) -> Iterator[str]:
+def _between_stages(model: Model, training: Training) -> Iterator[str]:
+    """Yield the settings of the model that are not modeled with pipeline parallelism: what layers of several stages share, above all."""
+    yield from differing(model, _OF_STAGES)
+    yield from ["head.tied, which torch.distributed.pipelining does not share between stages,"] if model.tied_head else []
+    layers = [layer for run in model.runs for layer in run.layers]
+    yield from ["attention.shared_kv"] if any(layer.attention and layer.attention.shared_kv for layer in layers) else []
+    if training.implementation.startswith("transformers"):
+        its, plain = class_of(model), ModelClass()
+        alike = all(getattr(its, name) == getattr(plain, name) for name in _ACROSS_STAGES)
+        yield from [] if alike else [f"implementation {training.implementation} of this model type"]
+
+
+def _undivided(model: Model, training: Training) -> Iterator[str]:
     """Yield the settings of the model that are not modeled with tensor parallelism."""
+    plain = training.implementation == "pytorch" or (training.implementation == "transformers" and class_of(model) == ModelClass())
+    yield from [] if plain else [f"implementation {training.implementation} of this model type"]
     yield from differing(model, _OF_MODEL)
     yield from ["head.tied"] if model.tied_head else []
     for layer in (layer for run in model.runs for layer in run.layers):
@@ -126,11 +144,10 @@ def _undivided(model: Model) -> Iterator[str]:
         yield from [] if layer.positions.type in ("learned", "rope", "none") else [f"positions {layer.positions.type}"]
 
 
-def _undivided_training(model: Model, training: Training, layout: Layout) -> Iterator[str]:
-    """Yield the settings of the training that are not modeled with tensor parallelism."""
-    plain = training.implementation == "pytorch" or (training.implementation == "transformers" and class_of(model) == ModelClass())
+def _undivided_training(training: Training, layout: Layout) -> Iterator[str]:
+    """Yield the settings of the training that are not modeled with tensor or pipeline parallelism."""
     found = {
-        f"implementation {training.implementation} of this model type": not plain,
+        f"implementation {training.implementation}": training.implementation == "torchtitan",
         f"precision {training.precision}": RECIPES[training.precision].autocast,
         f"loss {training.loss}": training.loss not in ("cross_entropy", "cross_entropy_float32"),
         "recompute selective": training.recompute == "selective",

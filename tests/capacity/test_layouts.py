@@ -36,6 +36,8 @@ layout: {{{layout}}}
         ("tensor_parallel: 2, data_parallel: fsdp", ", implementation: pytorch-eager", "implementation pytorch-eager"),
         ("tensor_parallel: 2, data_parallel: fsdp", ", dropout: 0.1", "dropout with tensor_parallel"),
         ("pipeline_parallel: 2, data_parallel: fsdp", ", loss: cross_entropy_float32", "reshard_after_forward auto"),
+        ("pipeline_parallel: 2", ", loss: cross_entropy_float32, implementation: torchtitan", "implementation torchtitan with pipeline"),
+        ("pipeline_parallel: 2", ", loss: cross_entropy_float32, dropout: 0.1", "dropout with pipeline_parallel"),
         (
             "pipeline_parallel: 4, data_parallel: fsdp, reshard_after_forward: never, schedule: zero_bubble",
             ", loss: cross_entropy_float32",
@@ -62,3 +64,23 @@ def test_a_cluster_of_one_device_changes_no_figure(tmp_path: Path) -> None:
     assert (one.memory, one.parameters, one.flops) == (alone.memory, alone.parameters, alone.flops)
     assert one.fleet is not None
     assert one.fleet.free_bytes == (81_559 << 20) - 2 * 2**30 - one.memory.peak_bytes  # devices.yaml; 2 GiB of reserve
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ("head: {tied: true}", "head.tied, which torch.distributed.pipelining does not share between stages"),
+        ("head: {tied: false, logit_softcap: 30}", "logit_softcap"),
+        ("head: {tied: false}, embedding_dim: 16", "embedding_dim"),
+        (
+            "head: {tied: false}, attention: {qkv: separate}, layers: [{count: 3}, {count: 1, attention: {shared_kv: true}}]",
+            "attention.shared_kv",
+        ),
+    ],
+)
+def test_what_stages_cannot_share_is_refused_by_name(tmp_path: Path, more: str, named: str) -> None:
+    path = tmp_path / "x.yaml"
+    text = SPEC.format(layout="pipeline_parallel: 2, schedule: gpipe", training=", loss: cross_entropy_float32")
+    path.write_text(text.replace("loss: cross_entropy, ", "").replace("head: {tied: false}", more), encoding="utf-8")
+    with pytest.raises(UnsupportedError, match=f"{named}.*with pipeline_parallel"):
+        planner.plan(path)
