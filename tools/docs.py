@@ -18,6 +18,7 @@ from planner import api, capacity, load  # noqa: E402
 from planner.capacity.figures import Plan  # noqa: E402
 from planner.capacity.flops import DESCRIPTIONS  # noqa: E402
 from planner.capacity.symbols import symbolize  # noqa: E402
+from planner.importer.layouts import TABLE  # noqa: E402
 from planner.importer.types import SUPPORTED  # noqa: E402
 from planner.report import units  # noqa: E402
 from planner.report.columns import COLUMNS, FINE_TUNED, GROUPS, METHODS, ON_DEVICES, ComponentRow  # noqa: E402
@@ -34,6 +35,7 @@ from tools.tables import WRITTEN, table  # noqa: E402
 DOCS = ROOT / "docs"
 
 AGREEMENTS = ("metric", "reference", "cases", "agreement")
+NAMES_OF_LAYOUTS = re.compile(r"(?<=<!-- names -->\n).*?(?=<!-- /names -->)", re.DOTALL)
 ACCURACY = re.compile(r"(?<=<!-- accuracy -->\n).*?(?=<!-- /accuracy -->)", re.DOTALL)
 
 ABOUT_SPECS = """\
@@ -360,6 +362,17 @@ def accuracy() -> Iterator[str]:
     yield from table(AGREEMENTS, (parameters, *measured), "llrl")
 
 
+def names_of_layouts() -> Iterator[str]:
+    """Return the table of the keys of a layout in other programs for docs/devices.md."""
+
+    def code(name: str) -> str:
+        term, _, more = name.partition(" (")
+        return name if not term or term.startswith("(") else f"`{term}`" + (f" ({more}" if more else "")
+
+    rows = ((f"`{one.key}`", *map(code, (one.megatron, one.torchtitan, one.deepspeed))) for one in TABLE)
+    yield from table(("key", "Megatron-LM", "torchtitan", "DeepSpeed"), rows)
+
+
 def counted(page: str) -> str:
     """Return the page with the current number before each of these words."""
     numbers = {
@@ -384,6 +397,9 @@ def pages() -> dict[Path, str]:
     made = {DOCS / name: "\n".join(lines()).rstrip() + "\n" for name, lines in generated.items()}
     for page in (ROOT / "README.md", ROOT / "CHANGELOG.md", DOCS / "models.md"):
         made[page] = ACCURACY.sub("\n".join([*accuracy(), ""]), counted(page.read_text(encoding="utf-8")))
+    made[DOCS / "devices.md"] = NAMES_OF_LAYOUTS.sub(
+        lambda _: "\n".join([*names_of_layouts(), ""]), (DOCS / "devices.md").read_text(encoding="utf-8")
+    )
     for page in (ROOT / "README.md", DOCS / "models.md", ROOT / "planner" / "cli" / "import_.py"):
         made[page] = with_programs(made.get(page) or page.read_text(encoding="utf-8"))
     return made

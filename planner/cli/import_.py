@@ -37,6 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the configuration, e.g. vocab_size=32000 (repeatable)"
     )
+    parser.add_argument(
+        "--cluster",
+        metavar="DEVICES",
+        help="also convert how Megatron-LM, torchtitan or GPT-NeoX divides the model among these devices, e.g. 64xH100-80GB-SXM",
+    )
     parser.add_argument("--keys", metavar="TYPE", help="print the keys that a model_type or trainer knows (all: print the types)")
 
 
@@ -62,7 +67,7 @@ def _print_keys(arguments: argparse.Namespace) -> int:
 
 
 def _convert(arguments: argparse.Namespace) -> int:
-    from planner.importer.files import first_problem, import_file, locate, name_of
+    from planner.importer.files import first_problem, import_file, import_layout, locate, name_of
     from planner.importer.reader import UnsupportedConfigError
     from planner.importer.write import spec_text
     from planner.report.write import write
@@ -75,7 +80,9 @@ def _convert(arguments: argparse.Namespace) -> int:
         file = locate(arguments.config)
         imported, address = import_file(file, arguments.set)
         name = arguments.name or name_of(file, output.name if output else None)
-        text = spec_text(imported, name, source=arguments.source or address)
+        laid = import_layout(file, arguments.set, imported, arguments.cluster) if arguments.cluster else None
+        imported = laid.on_devices(imported) if laid else imported
+        text = spec_text(imported, name, source=arguments.source or address, laid=laid)
         if wrong := first_problem(text):
             raise UnsupportedConfigError(wrong)  # noqa: TRY301 - reported like any unsupported configuration
     except SpecError as error:
@@ -85,6 +92,8 @@ def _convert(arguments: argparse.Namespace) -> int:
         return FINDING
     for remark in imported.remarks:
         note(remark)
+    for text_of_note in laid.notes if laid else ():
+        note(f"note: {text_of_note}")
     for part in imported.omits:
         note(f"not counted: {part}")
     code = _weigh(file)

@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from planner.importer.layouts import Laid, layout_of
 from planner.importer.reader import Imported, UnsupportedConfigError
-from planner.importer.recognize import read_config
+from planner.importer.recognize import program_of, read_config
 from planner.importer.write import spec_text
 from planner.spec.catalogue import HUB_NAME, missing
 from planner.spec.nodes import Source
@@ -38,6 +39,15 @@ def import_file(file: str, assignments: Iterable[str] = ()) -> tuple[Imported, s
     """
     text = read_source(file).text
     return read_config(text, file, assignments), hub_source(text)
+
+
+def import_layout(file: str, assignments: Iterable[str], imported: Imported, cluster: str) -> Laid:
+    """Return the layout of a configuration file on a cluster such as ``64xH100-80GB-SXM``. Raises UnsupportedConfigError."""
+    found = re.fullmatch(r"(\d{1,7})\s*[x×]\s*(.+)", cluster)
+    if not found or not int(found[1]):
+        raise UnsupportedConfigError(f"invalid value {cluster!r} for --cluster; expected a number and a device, e.g. 64xH100-80GB-SXM")
+    program, config = program_of(read_source(file).text, file, assignments)
+    return layout_of(program, config, imported.model.get("n_layers", 0), found[2], int(found[1]))
 
 
 def spec_source(source: Source, tell: Callable[[str], None]) -> Source:

@@ -8,13 +8,20 @@ from dataclasses import replace
 from planner.importer.chosen import check_chosen, chosen_keys, with_chosen
 from planner.importer.format import Format, Given
 from planner.importer.formats import FORMATS, PROGRAMS, torchtitan
-from planner.importer.reader import Imported, UnsupportedConfigError
+from planner.importer.reader import Config, Imported, UnsupportedConfigError
 from planner.importer.syntax import literal, parsed
 
 
 def format_of(given: Given) -> Format | None:
     """Return the format of a file, if it is recognized."""
     return next((one for one in FORMATS if one.recognizes(given)), None)
+
+
+def program_of(text: str, file: str, assignments: Iterable[str] = ()) -> tuple[str, Config]:
+    """Return the program of a configuration that can be read, and its keys, with those set by assignments."""
+    config, _ = with_chosen(parsed(text, file), chosen_keys(assignments, literal))
+    found = format_of(Given(text, config))
+    return found.name if found else "", config
 
 
 def read_config(text: str, file: str, assignments: Iterable[str] = ()) -> Imported:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from planner.importer.layouts import Laid
 from planner.importer.reader import Imported, SpecModel
 from planner.spec.language import leaves
 from planner.spec.printable import printable
@@ -37,8 +38,9 @@ def spec_text(
     description: str = "",
     expect: Mapping[str, int] | None = None,
     comments: bool = True,
+    laid: Laid | None = None,
 ) -> str:
-    """Return a spec as YAML: a line per size and per part, with source keys, notes and unknown keys."""
+    """Return a spec as YAML: a line per size and per part, with source keys, notes and unknown keys; with its layout, if it is given."""
     lines = [f"# yaml-language-server: $schema={schema}"] if schema else []
     if comments:
         lines += _remarks(imported)
@@ -49,6 +51,12 @@ def spec_text(
     lines += [f"extends: catalog/{imported.extends}"] if imported.extends else ["model:", *_model(imported, comments=comments)]
     if imported.training:
         lines += ["training:", *(_trained(key, value, imported if comments else None) for key, value in imported.training.items())]
+    if laid:
+        lines += ["cluster:", f"  device: {_scalar(laid.device)}", f"  devices: {laid.devices}", "layout:"]
+        settings = laid.settings or {"data_parallel": ("ddp", "")}
+        for key, (value, origin) in settings.items():
+            comment = f"  # {origin}" if comments and origin and origin != key else ""
+            lines.append(f"  {key}: {_flow(value)}{comment}")
     if expect:
         lines += ["expect:", *(f"  {key}: {value}" for key, value in expect.items())]
     return "\n".join(lines) + "\n"

@@ -1,0 +1,201 @@
+"""Layouts of several devices in the configurations of other programs, and the names of each key there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+from planner.importer.format import flattened
+from planner.importer.reader import Config, Imported, UnsupportedConfigError, show
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A key of a layout, or of the training beside it, and its names in other programs; empty if they have none."""
+
+    key: str
+    megatron: str = ""
+    torchtitan: str = ""
+    deepspeed: str = ""
+
+
+LEFT_OUT = "layout over devices"
+_BUCKETS = "persistence_threshold max_live_parameters max_reuse_distance prefetch_bucket_size"
+TABLE = (
+    Named("tensor_parallel", "--tensor-model-parallel-size", "parallelism.tensor_parallel_degree", "tensor_parallel.autotp_size"),
+    Named("sequence_parallel", "--sequence-parallel", "(on with tensor parallelism)"),
+    Named("loss_parallel", "(on with tensor parallelism)", "parallelism.disable_loss_parallel (negated)"),
+    Named(
+        "pipeline_parallel",
+        "--pipeline-model-parallel-size",
+        "parallelism.pipeline_parallel_degree",
+        "(stages of PipelineModule)",
+    ),
+    Named("virtual_stages", "--num-virtual-stages-per-pipeline-rank", "parallelism.pipeline_parallel_layers_per_stage (layers)"),
+    Named("schedule", "(1f1b, or interleaved with virtual stages)", "parallelism.pipeline_parallel_schedule", "(1f1b)"),
+    Named("context_parallel", "--context-parallel-size", "parallelism.context_parallel_degree", "sequence_parallel_size"),
+    Named("context_kind", "--cp-comm-type", "parallelism.context_parallel_rotate_method"),
+    Named("expert_parallel", "--expert-model-parallel-size", "parallelism.expert_parallel_degree", "(ep_size of MoE)"),
+    Named("expert_tensor_parallel", "--expert-tensor-parallel-size", "parallelism.expert_tensor_parallel_degree"),
+    Named(
+        "data_parallel",
+        "--use-distributed-optimizer (zero1)",
+        "parallelism.data_parallel_shard_degree (fsdp)",
+        "zero_optimization.stage",
+    ),
+    Named("shard_degree", "", "parallelism.data_parallel_shard_degree", "zero_optimization.zero_hpz_partition_size"),
+    Named("reshard_after_forward", "", "parallelism.fsdp_reshard_after_forward"),
+    Named("offload", "", "training.enable_cpu_offload", "zero_optimization.offload_optimizer"),
+    Named("reduce_bucket_size", "", "", "zero_optimization.reduce_bucket_size"),
+    Named("overlap_comm", "", "", "zero_optimization.overlap_comm"),
+    *(Named(name, "", "", f"zero_optimization.stage3_{name.replace('persistence', 'param_persistence')}") for name in _BUCKETS.split()),
+    Named("training.global_batch_size", "--global-batch-size", "training.global_batch_size", "train_batch_size"),
+)
+
+
+@dataclass(slots=True)
+class Laid:
+    """The cluster of an imported model, and how its configuration divides the model: settings with their keys there, and notes."""
+
+    device: str
+    devices: int
+    settings: dict[str, tuple[Any, str]] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)  # in place of settings of one device
+    notes: list[str] = field(default_factory=list)
+
+    def put(self, setting: str, value: Any, origin: str) -> None:  # noqa: ANN401 - a spec's value
+        """Write a setting."""
+        self.settings[setting] = value, origin
+
+    def degree(self, setting: str, config: Config, *names: str) -> int:
+        """Write a degree above 1, and return it."""
+        name = next((name for name in names if config.get(name) is not None), names[0])
+        value = number(config, name, 1)
+        if value > 1:
+            self.put(setting, value, name)
+        return value
+
+    def train_on(self, sequences: object) -> None:
+        """Write the sequences of a step on all devices."""
+        if type(sequences) is int and sequences > 0:
+            self.training["global_batch_size"] = sequences
+
+    def on_devices(self, imported: Imported) -> Imported:
+        """Return the import with the settings of several devices, without what one device leaves out."""
+        further = {key: value for key, value in imported.further.items() if key != "gradient_accumulation" or not self.training}
+        mixed = {"precision": "bf16-master", "gradient_dtype": "fp32"} if further.get("precision") == "bf16-autocast" else {}
+        shared = self.settings.get("data_parallel", ("",))[0] in ("fsdp", "hsdp")
+        omits = tuple(part for part in imported.omits if not part.startswith(LEFT_OUT))
+        return replace(imported, further=further | (mixed if shared else {}) | self.training, omits=omits)
+
+    def unsaid(self, config: Config, names: str) -> None:
+        """Note keys that a layout cannot express."""
+        self.notes += [
+            f"`{name}: {show(config[name])}` has no key in a layout and is not planned" for name in names.split() if config.get(name)
+        ]
+
+
+def number(config: Config, name: str, default: int) -> int:
+    """Return a positive number of a configuration."""
+    value = config.get(name)
+    if value is not None and (type(value) is not int or value < 1):
+        raise UnsupportedConfigError(f"`{name}: {show(value)}` is not a positive integer")
+    return default if value is None else int(value)
+
+
+def layout_of(program: str, config: Config, n_layers: int, device: str, devices: int) -> Laid:
+    """Return the layout of a configuration on devices of a cluster. Raises UnsupportedConfigError."""
+    if program not in READERS:
+        raise UnsupportedConfigError(f"layouts are read from configurations of {', '.join(READERS)}, not {program}")
+    laid = Laid(device, devices)
+    READERS[program](laid, config, n_layers)
+    return laid
+
+
+def _megatron(laid: Laid, config: Config, n_layers: int) -> None:
+    config = {str(key).removeprefix("--").replace("-", "_"): value for key, value in flattened(config).items()}
+    tp = laid.degree("tensor_parallel", config, "tensor_model_parallel_size", "model_parallel_size")
+    pp = laid.degree("pipeline_parallel", config, "pipeline_model_parallel_size")
+    cp = laid.degree("context_parallel", config, "context_parallel_size")
+    laid.degree("expert_parallel", config, "expert_model_parallel_size")
+    if config.get("expert_tensor_parallel_size") is not None:
+        laid.put("expert_tensor_parallel", number(config, "expert_tensor_parallel_size", 1), "expert_tensor_parallel_size")
+    if cp > 1:
+        laid.put("context_kind", config.get("cp_comm_type") or "p2p", "cp_comm_type")
+    if config.get("sequence_parallel") and tp > 1:
+        laid.put("sequence_parallel", True, "sequence_parallel")
+    each = "num_layers_per_virtual_pipeline_stage"
+    count = number(config, "num_virtual_stages_per_pipeline_rank", n_layers // (pp * number(config, each, max(n_layers, 1))) or 1)
+    if count > 1:
+        laid.put("virtual_stages", count, each if config.get(each) else "num_virtual_stages_per_pipeline_rank")
+        laid.put("schedule", "interleaved", "with virtual stages")
+    if config.get("use_distributed_optimizer") and laid.devices > tp * pp * cp:
+        laid.put("data_parallel", "zero1", "use_distributed_optimizer")
+    laid.train_on(config.get("global_batch_size"))
+    laid.unsaid(
+        config,
+        "decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers pipeline_model_parallel_layout use_torch_fsdp2 "
+        "use_megatron_fsdp account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split "
+        "num_distributed_optimizer_instances optimizer_cpu_offload",
+    )
+
+
+_SCHEDULES = {
+    "1f1b": "1f1b",
+    "gpipe": "gpipe",
+    "interleaved1f1b": "interleaved",
+    "interleavedzerobubble": "zero_bubble",
+    "zbvzerobubble": "zbv",
+}
+
+
+def _torchtitan(laid: Laid, config: Config, n_layers: int) -> None:
+    given = config.get("parallelism", {})
+    parallelism: Config = given if isinstance(given, Mapping) else {}
+    tp = laid.degree("tensor_parallel", parallelism, "tensor_parallel_degree")
+    pp = laid.degree("pipeline_parallel", parallelism, "pipeline_parallel_degree")
+    cp = laid.degree("context_parallel", parallelism, "context_parallel_degree")
+    laid.degree("expert_parallel", parallelism, "expert_parallel_degree")
+    if tp > 1:
+        laid.put("sequence_parallel", True, "tensor_parallel_degree")
+        laid.put("loss_parallel", not parallelism.get("disable_loss_parallel", False), "disable_loss_parallel")
+    if pp > 1:
+        name = str(parallelism.get("pipeline_parallel_schedule", "1F1B"))
+        laid.put("schedule", _SCHEDULES.get(name.lower(), name), "pipeline_parallel_schedule")
+        if name.lower() not in ("1f1b", "gpipe"):
+            layers = number(parallelism, "pipeline_parallel_layers_per_stage", max(n_layers // (2 * pp), 1))  # two stages per device
+            laid.put("virtual_stages", n_layers // (pp * layers), "pipeline_parallel_layers_per_stage")
+        laid.notes.append("torchtitan counts embedding and head as a layer each when it cuts stages; here stages have equal layers")
+    if cp > 1:
+        laid.put("context_kind", parallelism.get("context_parallel_rotate_method", "allgather"), "context_parallel_rotate_method")
+    replicas, rest = number(parallelism, "data_parallel_replicate_degree", 1), "data_parallel_shard_degree"
+    every = parallelism.get(rest) in (None, -1)
+    shards = laid.devices // (prod((tp, pp, cp)) * replicas) if every else number(parallelism, rest, 1)
+    if shards > 1:
+        laid.put("data_parallel", "hsdp" if replicas > 1 else "fsdp", "data_parallel_shard_degree")
+        laid.put("shard_group", "titan", "as torchtitan groups weights")
+        if replicas > 1:
+            laid.put("shard_degree", shards, "data_parallel_shard_degree")
+        reshard = parallelism.get("fsdp_reshard_after_forward", "default")
+        laid.put("reshard_after_forward", {"default": "never" if pp > 1 else "auto"}.get(reshard, reshard), "fsdp_reshard_after_forward")
+    training = config.get("training")
+    laid.train_on(training.get("global_batch_size") if isinstance(training, Mapping) else None)
+    laid.unsaid(parallelism, "enable_async_tensor_parallel expert_tensor_parallel_degree module_fqns_per_model_part")
+
+
+def _neox(laid: Laid, config: Config, _: int) -> None:
+    flat = {key.replace("-", "_"): value for key, value in config.items() if isinstance(key, str)}
+    tp = laid.degree("tensor_parallel", flat, "model_parallel_size")
+    pp = laid.degree("pipeline_parallel", flat, "pipe_parallel_size") if flat.get("pipe_parallel_size") else 1
+    zero = flat.get("zero_optimization")
+    stage = zero.get("stage", 0) if isinstance(zero, Mapping) else 0
+    if stage and laid.devices > tp * pp:
+        laid.put("data_parallel", {1: "zero1", 2: "zero2", 3: "fsdp"}.get(stage, stage), "zero_optimization.stage")
+        laid.put("engine", "deepspeed", "GPT-NeoX runs on DeepSpeed")
+    laid.train_on(flat.get("train_batch_size"))
+    laid.unsaid(flat, "sequence_parallel pipe_partition_method")
+
+
+READERS: Mapping[str, Callable[[Laid, Config, int], None]] = {"Megatron-LM": _megatron, "torchtitan": _torchtitan, "GPT-NeoX": _neox}
