@@ -75,7 +75,7 @@ def _layouts(spec: Spec, scenario: str, limit: Fraction) -> Iterator[Remedy]:
         return
     degrees = [layout.tensor_parallel << power for power in range(1, layout.cluster.per_node.bit_length())]
     shared: list[Settings] = [{"layout.tensor_parallel": degree} for degree in degrees if degree <= layout.cluster.per_node]
-    sharded: list[Settings] = [{"layout.data_parallel": "fsdp"}] if layout.data_parallel in ("ddp", "zero1") else []
+    sharded: list[Settings] = [{"layout.data_parallel": "fsdp"}] if layout.data_parallel in ("ddp", "zero1", "zero2") else []
     larger = devices.smallest(now + layout.cluster.reserve_bytes)
     replaced: list[Settings] = [{"cluster.device": larger.name}] if larger else []
     for choices, most in ((sharded, limit), (shared, limit), (replaced, Fraction(larger.memory_bytes if larger else 0))):

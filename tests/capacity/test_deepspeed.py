@@ -1,7 +1,7 @@
 """DeepSpeed's ZeRO: states, allocated bytes and bounds of peaks, against real steps of DeepSpeed on a CPU.
 
 Rows of ``tests/data/deepspeed_steps.jsonl`` are the third step of one rank, run by DeepSpeed 0.19.8 with torch.optim.AdamW(fused=True) on
-real bfloat16 tensors in a fake process group (PyTorch 2.13). Storages were counted by planner.verify's tracker.
+real bfloat16 tensors in a fake process group (PyTorch 2.13), and measured by tools/measure_deepspeed.py.
 """
 
 from __future__ import annotations
