@@ -31,6 +31,7 @@ def _spans(layout: Layout) -> Mapping[str, int]:
         "context": layout.tensor_parallel * layout.context_parallel,
         "experts": layout.expert_tensor_degree * layout.expert_parallel,
         "stages": 2 * layout.cluster.devices // layout.pipeline_parallel,
+        "ends": layout.cluster.devices,  # the first and the last stage
     }
 
 

@@ -19,7 +19,7 @@ from planner.trace.implementations import implementation_of
 from planner.trace.inference import Inference
 from planner.trace.layers import declare, decoder_layer, first_layer, recomputed
 from planner.trace.losses import chunked_cross_entropy, finished, loss
-from planner.trace.nodes import Node, Unit
+from planner.trace.nodes import Node, Sent, Unit
 from planner.trace.positions import PositionTables
 from planner.trace.prediction import predict
 from planner.trace.prompts import embedded, learned_bias, without_prompts
@@ -184,6 +184,9 @@ def _trace_of_stage(t: Tape, model: Model, stage: Stage) -> Trace:
         _score(t, None, head, None, x, targets)
     else:
         sent(t, x)
+    if t.megatron and model.tied_head and any(t.ends):  # _allreduce_word_embedding_grads
+        table = next(stored.tensor for stored in t.parameters if stored.component in ("embedding", "head"))
+        t.record("all-reduce", [], [], sends=[Sent("all-reduce", table.bytes, "step", "ends")], by=_trace_of_stage)
     inputs = 0 if t.megatron else t.training.gradient_accumulation * (ids.storage.bytes + targets.storage.bytes)
     piped = Piped(stage, size, None if stage.last else x)
     return _recorded(t, inputs, piped)

@@ -47,7 +47,7 @@ class Sent:
     collective: str
     bytes: Size
     when: Literal["forward", "backward", "step"]
-    group: Literal["tensor", "context", "experts", "stages"] = "tensor"
+    group: Literal["tensor", "context", "experts", "stages", "ends"] = "tensor"
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,3 +132,5 @@ def test_a_tied_embedding_is_on_the_first_and_the_last_stage() -> None:
     assert plan.fleet is not None
     first, second, third, last = (rank.params for rank in plan.fleet.ranks)
     assert (first - second, third - second, last - second) == (64 * 64, 0, 64 * 64 + 64)  # the last one has the final norm, too
+    # The first stage, which has most in flight, sums float32 gradients of its part of the table with the last one's.
+    assert [one.bytes for one in plan.fleet.traffic if (one.collective, one.spans) == ("all-reduce", 8)] == [4 * 64 * 64]
