@@ -10,9 +10,7 @@ from planner.spec.records import Layout, Training
 from planner.trace.decoder import WHOLE
 from planner.trace.sizes import structure
 
-NOT_AVERAGED = (
-    "averaging gradients over context-parallel devices, which context_parallel leaves to the program; data_parallel: fsdp does it"
-)
+NOT_AVERAGED = "averaging gradients over context-parallel devices, which the program must do unless it uses data_parallel: fsdp or hsdp"
 
 
 def unlike_devices(training: Training) -> tuple[int, ...]:
@@ -47,10 +45,9 @@ def with_sequences(training: Training, changes: Changes) -> Changes:
 def not_modeled(training: Training, layout: Layout) -> Iterator[str]:
     """Yield the settings that are not modeled with context parallelism."""
     found = {
-        f"data_parallel {layout.data_parallel}": layout.data_parallel not in ("ddp", "fsdp"),
-        f"precision {training.precision}": RECIPES[training.precision].weights == "float32" and layout.context_kind != "ulysses",
         "pipeline_parallel": layout.pipeline_parallel > 1,
-        f"offload {layout.offload}": layout.offload != "none",
+        f"data_parallel {layout.data_parallel}": layout.data_parallel not in ("ddp", "fsdp", "hsdp"),
+        f"precision {training.precision}": RECIPES[training.precision].weights == "float32" and layout.context_kind != "ulysses",
         f"attention_kernel {training.attention_kernel}": training.attention_kernel in ("math", "efficient")
         and layout.context_kind != "ulysses",
     }

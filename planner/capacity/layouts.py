@@ -31,7 +31,7 @@ def left_out(training: Training) -> tuple[str, ...]:
     layout = training.layout
     if layout is None or layout.cluster.devices == 1:
         return ()
-    averaged = layout.context_parallel == 1 or layout.data_parallel == "fsdp" or training.by_megatron
+    averaged = layout.context_parallel == 1 or layout.data_parallel in ("fsdp", "hsdp") or training.by_megatron
     bounds = [deepspeed.BOUNDS] if layout.engine == "deepspeed" else []
     return (*NOT_COUNTED, *bounds, *([] if averaged else [NOT_AVERAGED]))
 
@@ -134,7 +134,8 @@ def _undivided(model: Model, training: Training) -> Iterator[str]:
     plain = training.implementation == "pytorch" or (training.implementation == "transformers" and class_of(model) == ModelClass())
     yield from [] if plain else [f"implementation {training.implementation} of this model type"]
     yield from differing(model, _OF_MODEL)
-    yield from ["head.tied"] if model.tied_head else []
+    layout = training.layout
+    yield from ["head.tied"] if model.tied_head and layout and layout.tensor_parallel > 1 else []
     for layer in (layer for run in model.runs for layer in run.layers):
         yield from differing(layer, _OF_LAYER)
         kind, feed = layer.attention, layer.feed_forward

@@ -127,11 +127,11 @@ def of_devices(model: Model, training: Training, layout: Layout, devices: Iterab
 
 
 def device(model: Model, training: Training, layout: Layout, stage: int, number: int) -> tuple[Share, Memory[Size]]:
-    """Return what a device of PyTorch's parallelism holds, by its numbers in the pipeline and among data-parallel devices."""
+    """Return what a device of PyTorch's parallelism holds, by its numbers in the pipeline and among those that share weights."""
     if layout.pipeline_parallel > 1:
         ((forward, _, _),) = of_devices(model, training, layout, [stage])
     else:
-        forward = trace(model, training)
+        forward = trace(model, training, context_rank=number % layout.context_parallel)
     _, held, used = _rank(forward, training, number)
     return held, used
 

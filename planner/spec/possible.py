@@ -70,7 +70,9 @@ def of_kind(model: Model, training: Training, layout: Layout, sizes: Mapping[str
     if kind != "ddp" and not by_megatron:
         yield Condition(data * context == 1, f"data_parallel {kind} requires several data-parallel devices, and there is 1")
     if kind == "hsdp":
-        yield Condition(data % sizes["shard_degree"] != 0, "shard_degree {shard_degree} does not divide the data-parallel devices")
+        shards = sizes["shard_degree"]
+        yield Condition(data * context % shards != 0, "shard_degree {shard_degree} does not divide the data-parallel devices")
+        yield Condition(shards % context != 0, "shard_degree {shard_degree} is no multiple of context_parallel {context_parallel}")
     for name in ("sequence_parallel", "loss_parallel"):
         if getattr(layout, name):
             yield Condition(tp == 1, f"{name} requires tensor_parallel above 1")

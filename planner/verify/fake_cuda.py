@@ -48,6 +48,7 @@ HALF = (torch.float16, torch.bfloat16)
 COMPOSITE_WITHOUT_CUDA = ("_fused_rms_norm", "_fused_rms_norm_backward", "silu_backward")
 
 aten = torch.ops.aten
+SDPA = F.scaled_dot_product_attention  # before context_parallel replaces it
 
 HAS_CUDA: bool = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call] # untyped in torch
 
@@ -98,7 +99,7 @@ class FusedAttention(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., object], _types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> object:
-        run = self.attend if func is F.scaled_dot_product_attention else func
+        run = self.attend if func is SDPA else func
         return run(*args, **(kwargs or {}))
 
     def kernel(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> AttentionKernel:

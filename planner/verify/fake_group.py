@@ -56,6 +56,7 @@ COLLECTIVES: dict[str, tuple[str, int | None]] = {
     "_c10d_functional::all_gather_into_tensor": ("all-gather", None),
     "_c10d_functional::reduce_scatter_tensor": ("reduce-scatter", 0),
     "_c10d_functional::all_reduce": ("all-reduce", 0),
+    "_c10d_functional::all_to_all_single": ("all-to-all", 0),
 }
 
 

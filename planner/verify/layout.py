@@ -25,7 +25,7 @@ def compare(model: Model, training: Training, layout: Layout) -> Iterator[Row]:
         raise CannotMeasureError(f"{what} is not measured on tensors without data")
     model, training, layout = divided(model, training, layout)
     refuse_unmodeled(model, training)
-    count, numbers = layout.pipeline_parallel, layout.data_degree
+    count, numbers = layout.pipeline_parallel, layout.sharing_degree
     for stage, number in dict.fromkeys(((0, 0), (count // 2, numbers // 2), (count - 1, numbers - 1))):
         yield from _of_device(model, training, layout, stage, number)
 
@@ -36,7 +36,7 @@ def _unmeasured(training: Training, layout: Layout) -> Iterator[str]:
     found = {
         f"implementation {training.implementation}": training.implementation not in ("pytorch", "pytorch-eager", "transformers"),
         f"data_parallel {layout.data_parallel}, which reads gradients,": of_data,
-        "context_parallel": layout.context_parallel > 1,
+        "context_kind ulysses": layout.context_parallel > 1 and layout.context_kind == "ulysses",
         "expert_parallel": layout.expert_parallel > 1,
         "device cpu": training.device == "cpu",
     }
@@ -44,9 +44,9 @@ def _unmeasured(training: Training, layout: Layout) -> Iterator[str]:
 
 
 def _of_device(model: Model, training: Training, layout: Layout, stage: int, number: int) -> Iterator[Row]:
-    """Yield the rows of a device, by its numbers in the pipeline and among data-parallel devices."""
+    """Yield the rows of a device, by its numbers in the pipeline and among those that share weights."""
     held, used = device(model, training, layout, stage, number)
-    count, world = layout.pipeline_parallel, layout.data_degree * layout.tensor_parallel
+    count, world = layout.pipeline_parallel, layout.sharing_degree * layout.tensor_parallel
     mine = stages(model, count * layout.virtual_stages)[stage::count] if count > 1 else ()
     which = stage * world + number * layout.tensor_parallel
     found = rank.measure(model, training, layout, which, mine)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.experimental import context_parallel
+from torch.distributed.tensor.experimental._attention import set_rotate_method
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -32,8 +35,14 @@ NORMS = ("input_layernorm", "post_attention_layernorm")
 
 def dimensions(layout: Layout) -> dict[str, int]:
     """Return the dimensions of the mesh of devices, the last one of neighbors."""
-    shards = layout.shard_degree if layout.data_parallel == "hsdp" else layout.data_degree
-    return {"pp": layout.pipeline_parallel, "replicas": layout.data_degree // shards, "dp": shards, "tp": layout.tensor_parallel}
+    shards = layout.shard_degree if layout.data_parallel == "hsdp" else layout.sharing_degree
+    return {"pp": layout.pipeline_parallel, "replicas": layout.sharing_degree // shards, "dp": shards, "tp": layout.tensor_parallel}
+
+
+def of_sequences(layout: Layout, mesh: DeviceMesh) -> DeviceMesh | None:
+    """Return the mesh of the devices that share sequences, which are neighbors among those that share weights, if there are any."""
+    of_each = layout.context_parallel
+    return None if of_each == 1 else mesh._unflatten("dp", (mesh["dp"].size() // of_each, of_each), ("data", "cp"))["cp"]  # noqa: SLF001
 
 
 class Parts:
@@ -120,6 +129,17 @@ def share_weights(parts: Parts, training: Training, layout: Layout, mesh: Device
     if titan:
         fully_shard([parts.trunk.norm, parts.whole.lm_head], **(options | {"reshard_after_forward": False}))
     fully_shard(parts.whole, **options)
+
+
+@contextmanager
+def divided_sequences(layout: Layout, mesh: DeviceMesh | None, tensors: list[Tensor]) -> Iterator[None]:
+    """Divide tensors [B, n] along the sequence, and attend to the keys of all devices of the mesh."""
+    if mesh is None:
+        yield
+        return
+    set_rotate_method("allgather" if layout.context_kind == "all_gather" else "alltoall")
+    with context_parallel(mesh, buffers=tensors, buffer_seq_dims=[1] * len(tensors)):
+        yield
 
 
 def whole_positions(n: int, _: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

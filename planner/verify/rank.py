@@ -61,9 +61,10 @@ def measure(model: Model, training: Training, layout: Layout, rank: int, stages:
             reads_data = "transformers.masking_utils.find_packed_sequence_indices"
             stack.enter_context(mock.patch(reads_data, lambda _: None))  # noqa: PT008 - a Mock would hold the tensor
         mesh = stack.enter_context(fake_group.mesh(rank, parallel.dimensions(layout)))
+        of_sequences = parallel.of_sequences(layout, mesh)
         stack.enter_context(fake_cuda.cuda(training.device, training.attention_kernel))
         stack.enter_context(fake_group.simulated(tracker, DEVICE, checkpoints=checkpoints))
-        return Rank(model, training, layout, mesh, tracker, stages).measure()
+        return Rank(model, training, layout, mesh, tracker, stages, of_sequences).measure()
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -88,8 +89,10 @@ class Rank:
         mesh: DeviceMesh,
         tracker: fake_group.RankTracker,
         stages: tuple[Stage, ...],
+        of_sequences: DeviceMesh | None,
     ) -> None:
         self.training, self.layout, self.mesh, self.tracker, self.stages = training, layout, mesh, tracker, stages
+        self.of_sequences = of_sequences
         with tracker:  # above the other modes, as DTensor requires
             self.modules = [build(model, training, layout, mesh, stage) for stage in stages or (None,)]
         shape = (training.batch_size * (training.gradient_accumulation if stages else 1), training.sequence_length)
@@ -140,17 +143,21 @@ class Rank:
     def forward_and_backward(self, module: nn.Module, found: RankMeasured) -> Tensor:
         """Run a pass."""
         found.points.append(self.tracker.bytes)
-        before = set(self.tracker.storages)
-        with self.phase(found), autocast(self.training, DEVICE.type):
-            loss, output = self.loss(module, self.ids, self.targets)
-            del output
-            if self.training.gradient_accumulation > 1:
-                loss = loss / self.training.gradient_accumulation
-        others = before | storages([*module.parameters(), loss]).keys()
-        kept = (one.bytes for key, (_, one) in self.tracker.storages.items() if key not in others)
-        found.saved = sum(kept) + self.ids.nbytes + self.targets.nbytes
-        with self.phase(found):
-            torch.autograd.backward(loss)
+        with ExitStack() as stack:
+            with self.tracker:
+                stack.enter_context(parallel.divided_sequences(self.layout, self.of_sequences, [self.ids, self.targets]))
+            before = set(self.tracker.storages)
+            with self.phase(found), autocast(self.training, DEVICE.type):
+                loss, output = self.loss(module, self.ids, self.targets)
+                del output
+                if self.training.gradient_accumulation > 1:
+                    loss = loss / self.training.gradient_accumulation
+            others = before | storages([*module.parameters(), loss]).keys()
+            kept = (one.bytes for key, (_, one) in self.tracker.storages.items() if key not in others)
+            found.saved = sum(kept) + sum(storages([self.ids, self.targets]).values())
+            with self.phase(found):
+                torch.autograd.backward(loss)
+                stack.close()
         return loss
 
     def scheduled(self, width: int) -> Any:  # noqa: ANN401 - one of several classes
@@ -207,7 +214,7 @@ def build(model: Model, training: Training, layout: Layout, mesh: DeviceMesh, st
     dtype = getattr(torch, recipe.master or recipe.weights)
     module: Any = (huggingface.build if transformers else modules.CausalLM)(model, training, DEVICE, dtype)
     parts = parallel.Parts(module)
-    n = training.sequence_length
+    n = training.sequence_length // layout.context_parallel
     if transformers and (layout.tensor_parallel > 1 or stage):
         parts.trunk.register_forward_pre_hook(partial(parallel.whole_positions, n), with_kwargs=True)
         whole = stage is None or stage.last
@@ -221,6 +228,6 @@ def build(model: Model, training: Training, layout: Layout, mesh: DeviceMesh, st
         module.forward = partial(parallel.held, module.forward)
     if layout.tensor_parallel > 1:
         parallel.share_matrices(parts, layout, mesh["tp"])
-    if layout.data_degree > 1:
+    if layout.data_parallel in ("fsdp", "hsdp"):
         parallel.share_weights(parts, training, layout, mesh["replicas", "dp"] if layout.data_parallel == "hsdp" else mesh["dp"])
     return module  # type: ignore[no-any-return] # one of two classes

@@ -54,11 +54,11 @@ def _positions(positions: Positions, rotary_dim: int) -> Positions:
 def divided(model: Model, training: Training, layout: Layout) -> tuple[Model, Training, Layout]:
     """Return small sizes that the layout divides: of the model, the batch and the data-parallel devices."""
     tp, pp, stages = layout.tensor_parallel, layout.pipeline_parallel, layout.pipeline_parallel * layout.virtual_stages
-    replicas = 2 if layout.data_parallel == "hsdp" else 1
-    shards = min(layout.data_degree // replicas, layout.shard_degree if replicas > 1 else layout.data_degree, MOST_DATA_PARALLEL)
-    cluster = replace(layout.cluster, devices=tp * pp * replicas * shards)
-    mine = replace(layout, cluster=cluster, shard_degree=shards if replicas > 1 else 1)
-    n, m = lcm(CONTEXT, tp), training.gradient_accumulation
+    replicas, cp = 2 if layout.data_parallel == "hsdp" else 1, layout.context_parallel
+    shards = min(layout.data_degree // replicas, layout.shard_degree // cp if replicas > 1 else layout.data_degree, MOST_DATA_PARALLEL)
+    cluster = replace(layout.cluster, devices=tp * pp * cp * replicas * shards)
+    mine = replace(layout, cluster=cluster, shard_degree=shards * cp if replicas > 1 else 1)
+    n, m = lcm(CONTEXT, tp, layout.sequence_multiple), training.gradient_accumulation
     passes = min(m, LAYERS) if pp == 1 else min(m, max(LAYERS * pp, pp) if m % pp == 0 else m)
     small = replace(training, batch_size=2, sequence_length=n, gradient_accumulation=passes, tokens=None, layout=mine, reserve_bytes=0)
     whole = scaled_down(model)

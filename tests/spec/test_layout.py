@@ -71,6 +71,9 @@ layout: {context_parallel: 6, context_kind: ulysses}
     9:28: error[degree]: context_parallel 6 does not divide n_heads 4, n_kv_heads 4; write 4
     9:28: error[context-parallel]: context_parallel 6 requires sequences of a multiple of 6 tokens, and sequence_length is 64; \
 write sequence_length: 60 or 66, or context_parallel: 4
+layout: {context_parallel: 4, data_parallel: hsdp, shard_degree: 6}
+    9:66: error[shard-degree]: shard_degree 6 is no multiple of context_parallel 4, whose devices share weights; \
+write shard_degree: 4 or 12
 layout: {data_parallel: hsdp}
     9:9: error[shard-degree]: data_parallel hsdp requires shard_degree; write shard_degree: 1 or 3
 layout: {data_parallel: hsdp, shard_degree: 5}

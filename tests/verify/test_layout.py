@@ -30,6 +30,12 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "loss on parts": (8, {**SHARED, "loss_parallel": True, "shard_group": "none"}, {"recompute": "full"}),
     "1f1b": (8, {**SHARED, "pipeline_parallel": 2, "reshard_after_forward": "never"}, {"gradient_accumulation": 4}),
     "gpipe": (4, {**PIPED, "pipeline_parallel": 4, "schedule": "gpipe"}, {"gradient_accumulation": 4, "recompute": "full", **BF16}),
+    "context, keys passed on": (8, {**SHARED, "context_parallel": 2, "loss_parallel": True}, {"gradient_accumulation": 2}),
+    "context, keys gathered": (
+        8,
+        {"context_parallel": 4, "context_kind": "all_gather", "data_parallel": "hsdp", "shard_degree": 4},
+        {"recompute": "full", "implementation": "transformers"},
+    ),
     "interleaved": (2, {**PIPED, "schedule": "interleaved", "virtual_stages": 2}, {"gradient_accumulation": 2, **BF16}),
 }
 
@@ -56,6 +62,8 @@ def test_pytorch_allocates_and_sends_what_is_planned(name: str) -> None:
 
 
 def test_layouts_without_code_to_run_are_refused_by_name() -> None:
+    with pytest.raises(CannotMeasureError, match="context_kind ulysses"):
+        list(compare(*case(4, {"context_parallel": 2, "context_kind": "ulysses"}, {})))
     with pytest.raises(CannotMeasureError, match="data_parallel ddp"):
         list(compare(*case(2, {"data_parallel": "ddp"}, {"precision": "fp32"})))
 
