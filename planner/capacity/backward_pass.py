@@ -22,7 +22,7 @@ from planner.trace.tensor import Storage, Tensor
 
 
 @dataclass(slots=True, eq=False)
-class _Gradient:
+class Gradient:
     """An allocated gradient and its reference count. ``view``: it shares the storage of a kernel's output."""
 
     bytes: Size
@@ -53,7 +53,7 @@ class BackwardPass(Visitor):
     def __init__(self, timeline: MemoryTimeline, *, preallocated: bool, released: bool, updates: Updates, offload: bool) -> None:
         self.timeline, self.preallocated, self.released, self.updates = timeline, preallocated, released, updates
         self.offload = offload  # whether the saved tensors of the current region are on the host
-        self.gradients: dict[Tensor, _Gradient] = {}
+        self.gradients: dict[Tensor, Gradient] = {}
         self.readers: dict[Tensor, int] = {}  # of weights: a gradient is final after the last one
         self.references: References = {}
         self.saved: Mapping[Storage, Size] = {}
@@ -76,10 +76,10 @@ class BackwardPass(Visitor):
                 if tensor.leaf and operation.outputs:  # one without outputs runs no kernel and gets no gradient
                     self.readers[tensor.origin] = self.readers.get(tensor.origin, 0) + 1
         made = allocated(nodes)
-        start = output or _result(nodes)
-        seed = self.gradients[start.origin] = _Gradient(0) if output and output.storage.throughout else self.new(start)
+        start = output or result_of(nodes)
+        seed = self.gradients[start.origin] = Gradient(0) if output and output.storage.throughout else self.new(start)
         seed.references += 1
-        with self.within(_reference_counts(nodes), {storage: times for storage, times in saved.items() if storage in made}):
+        with self.within(reference_counts(nodes), {storage: times for storage, times in saved.items() if storage in made}):
             first = next((number for number, node in enumerate(nodes) if any(isinstance(one, Checkpoint) for one, _ in visit([node]))), 0)
             self.go(reversed(nodes[first:]))
             self.timeline.add(-self.stored)
@@ -123,7 +123,7 @@ class BackwardPass(Visitor):
         for tensor, gradient in zip(targets, gradients, strict=True):
             self.add(tensor, gradient)
 
-    def arrived(self, node: Operation) -> list[_Gradient]:
+    def arrived(self, node: Operation) -> list[Gradient]:
         """Return the gradients of an operator's outputs. That of a leaf stays, so it is not among them."""
         found = [self.gradients.pop(tensor.origin) for tensor in node.outputs if tensor.origin in self.gradients]
         return found if any(tensor.needs_grad for tensor in node.inputs) else []
@@ -146,19 +146,19 @@ class BackwardPass(Visitor):
         """Allocate and free what devices share at a boundary."""
         self.timeline.pass_boundary(Place(node.unit, node.starts, forward=False), "backward")
 
-    def new(self, tensor: Tensor, *, view: bool = False) -> _Gradient:
+    def new(self, tensor: Tensor, *, view: bool = False) -> Gradient:
         """Allocate a gradient of the tensor's size."""
         size = self.timeline.size(tensor.bytes)
         self.timeline.add(size)
-        return _Gradient(size, view)
+        return Gradient(size, view)
 
-    def free_gradient(self, gradient: _Gradient) -> None:
+    def free_gradient(self, gradient: Gradient) -> None:
         """Remove one reference to a gradient; free it with the last."""
         gradient.references -= 1
         if not gradient.references:
             self.timeline.add(-gradient.bytes)
 
-    def fit(self, gradient: _Gradient, node: Operation, tensor: Tensor) -> _Gradient:
+    def fit(self, gradient: Gradient, node: Operation, tensor: Tensor) -> Gradient:
         """Return the gradient in the tensor's dtype, summed to its shape if it was broadcast."""
         made = node.outputs[0]
         broadcast = tensor is node.added or (node.elementwise and tensor.shape != made.shape)
@@ -169,7 +169,7 @@ class BackwardPass(Visitor):
         self.free_gradient(gradient)
         return fitting
 
-    def add(self, tensor: Tensor, gradient: _Gradient) -> None:
+    def add(self, tensor: Tensor, gradient: Gradient) -> None:
         """Add a gradient to the one that the tensor has: in place, unless that is a view or has other references."""
         waiting = self.gradients.get(tensor.origin)
         self.waits_from.setdefault(tensor.origin, len(self.timeline.samples))
@@ -222,10 +222,10 @@ class BackwardPass(Visitor):
         first, end = savers[0], savers[-1] + 1
         variables = []
         if node.whole:
-            result = _result(node.body)
+            result = result_of(node.body)
             variables = [self.gradients[result.origin], self.new(result)]
             variables[0].references += 1
-        references, graphs = _reference_counts(node.body), stored_graphs(node)
+        references, graphs = reference_counts(node.body), stored_graphs(node)
         for graph in graphs:
             for storage in graph.saved.keys() - inputs:
                 times = inside[storage] = graph.saved[storage]
@@ -260,7 +260,7 @@ class BackwardPass(Visitor):
         self.gradients[carry.made.origin] = self.gradients.pop(carry.last.origin)
         waiting, self.waits_from = self.gradients.copy(), {}
         own = allocated((node,)) - {carry.last.storage}
-        inside = _reference_counts(node.body)
+        inside = reference_counts(node.body)
         for storage, times in _storages(node.saved_tensors).items():
             if storage not in own:
                 _remove(self.references[storage], times)
@@ -283,7 +283,7 @@ class BackwardPass(Visitor):
         self.timeline.count_once(sorted(once, key=lambda pair: pair[0]), copies, node.count)
 
 
-def _result(nodes: Sequence[Node]) -> Tensor:
+def result_of(nodes: Sequence[Node]) -> Tensor:
     """Return the output of the last operation."""
     return next(node for node in reversed(nodes) if node.outputs).outputs[0]
 
@@ -309,7 +309,7 @@ def _remove(readers: dict[Size, int], times: Size) -> None:
         del readers[times]
 
 
-def _reference_counts(nodes: Iterable[Node]) -> References:
+def reference_counts(nodes: Iterable[Node]) -> References:
     """Return how many nodes save each storage, by 1 or 0 (a size): whether they save this one. Equal layers count as one."""
     references: References = {}
     for node in nodes:

@@ -21,7 +21,6 @@ from planner.capacity.timeline import Change, Changes, Place
 from planner.spec.records import Layout, Training
 from planner.trace.decoder import EMBEDDING, HEAD, WHOLE, Trace
 from planner.trace.sizes import Size, ceil_div, maximum, minimum, product
-from planner.trace.unsupported import UnsupportedError
 
 Line: TypeAlias = "ByteSum[Size]"
 
@@ -36,6 +35,7 @@ class Group:
     accumulated: Size  # whole, in the dtype of reduction
     tables: Size  # elements of gradients of whole tables of which the device has a part
     of_part: Size  # elements of that part
+    casting: Size  # most bytes that are added while gradients are cast to that dtype, one after the other
     scatter: Size  # whole and padded, in the dtype of reduction
     reduced: Size  # the part of that
     shard: Size  # the part's gradients, in the dtype of the part
@@ -64,6 +64,12 @@ class Groups:
     on_host: bool  # whether parts and their gradients are in host memory
 
     @property
+    def resharded(self) -> Size:
+        """Bytes of the weights that are freed after a forward pass."""
+        of_units = sum(unit.group.gathered * unit.copies for unit in self.units if unit.reshards)
+        return of_units + (self.root.gathered if self.root and self.root_reshards else 0)
+
+    @property
     def counted(self) -> tuple[tuple[Group, Size], ...]:
         """Every group with its copies."""
         return (*([(self.root, 1)] if self.root else []), *((unit.group, unit.copies) for unit in self.units))
@@ -88,7 +94,7 @@ def gathered_line(line: Line, each: ElementBytes, gradients: Size) -> Line:
 
 
 def groups(forward: Trace, weights: Sequence[Weight[Size]], training: Training, shards: Size) -> Groups:
-    """Return the groups of a model's weights. Raises UnsupportedError for weights that torchtitan would not group."""
+    """Return the groups of a model's weights."""
     layout, each = training.layout, ElementBytes.by_recipe(training)
     assert layout is not None  # noqa: S101 - the weights are shared
     on_host = layout.offload == "weights"
@@ -98,12 +104,16 @@ def groups(forward: Trace, weights: Sequence[Weight[Size]], training: Training, 
     inside = {number for unit in chosen for number in range(unit.first, unit.end)}
     every = [(weight, stored.gradient) for weight, stored in zip(weights, forward.parameters, strict=True)]
     rest = [one for number, one in enumerate(every) if number not in inside]
-    if layout.shard_group == "titan" and rest:
-        raise UnsupportedError(f"shard_group titan with {rest[0][0].name} outside embedding, layers, norm and head is not modeled yet")
     found = (
         UnitGroup(
             unit.name,
-            _group([(replace(one, copies=1), made) for one, made in every[unit.first : unit.end]], each, shards, on_host=on_host),
+            _group(
+                [(replace(one, copies=1), made) for one, made in every[unit.first : unit.end]],
+                each,
+                shards,
+                on_host=on_host,
+                norms_last=training.implementation != "pytorch",
+            ),
             unit.copies,
             not never and unit.name != HEAD,
         )
@@ -115,8 +125,10 @@ def groups(forward: Trace, weights: Sequence[Weight[Size]], training: Training, 
     return Groups(root, tuple(found), always, reduced == each.weight, casts, (each.weight, reduced), on_host)
 
 
-def _group(weights: Sequence[tuple[Weight[Size], Size]], each: ElementBytes, shards: Size, *, on_host: bool) -> Group:
-    """Return the bytes of a group of weights, each with the elements of its gradient."""
+def _group(
+    weights: Sequence[tuple[Weight[Size], Size]], each: ElementBytes, shards: Size, *, on_host: bool, norms_last: bool = False
+) -> Group:
+    """Return the bytes of a group of weights, each with the elements of its gradient. ``norms_last``: norms are registered last."""
     made = sum(gradient * weight.copies for weight, gradient in weights)
     padded = sum(part(weight, shards, None).params for weight, _ in weights)
     tables = [(gradient, weight) for weight, gradient in weights if gradient != product(weight.shape)]
@@ -129,21 +141,31 @@ def _group(weights: Sequence[tuple[Weight[Size], Size]], each: ElementBytes, sha
         accumulated=made * reduced,
         tables=sum(gradient * weight.copies for gradient, weight in tables),
         of_part=sum(weight.params for _, weight in tables),
+        casting=_casting(weights, low, reduced, norms_last=norms_last) if reduced != low else 0,
         scatter=padded * shards * reduced,
         reduced=padded * reduced,
         shard=padded * stored,
     )
 
 
-def changes(groups: Groups, *, several: bool, replicas: bool) -> Changes:
+def _casting(weights: Sequence[tuple[Weight[Size], Size]], low: int, reduced: int, *, norms_last: bool) -> Size:
+    """Return the most bytes that are added while gradients are cast to a wider dtype one by one, each freed after its cast."""
+    ordered = [made for _, made in sorted(weights, key=lambda pair: norms_last and pair[0].component == "norm")]
+    every = sum(made * weight.copies for weight, made in weights)
+    before = [every - sum(ordered[number:]) for number in range(len(ordered))]
+    return maximum(*(earlier * (reduced - low) + made * reduced for earlier, made in zip(before, ordered, strict=True)))
+
+
+def changes(groups: Groups, *, several: bool, replicas: bool, root_is_whole: bool = False) -> Changes:
     """Return what happens at the boundaries of units and of the model, in the last of ``several`` passes or the only one.
 
     ``replicas``: scattered gradients are summed over copies of the model in a buffer that lives until the backward pass ends.
+    ``root_is_whole``: its weights were gathered before.
     """
     root, units = groups.root, groups.units
     found: dict[Place, list[Change]] = {}
     buffer: Size = 0  # the one that was filled last
-    if root:
+    if root and not root_is_whole:
         found[Place(WHOLE, True, forward=True)] = _gather(root)
         buffer = root.gathered
     for number, unit in enumerate(units):
@@ -173,19 +195,27 @@ def changes(groups: Groups, *, several: bool, replicas: bool) -> Changes:
     }
 
 
-def changes_of_microbatch(groups: Groups, *, first: bool) -> Changes:
-    """Return what happens in the backward pass of a pipeline's microbatch: no gradient is reduced.
+def changes_of_microbatch(groups: Groups, *, gathers: bool, first: bool) -> Changes:
+    """Return what happens in the passes of a pipeline's microbatch: no gradient is reduced, and weights stay whole after a backward pass.
 
-    If the dtype of reduction is another one, gradients are cast, or added to those of the ``first`` microbatch, and freed.
+    A pass that ``gathers`` follows a forward pass, after which weights are freed. If the dtype of reduction is another one, gradients are
+    cast, or added to those of the ``first`` microbatch, and freed.
     """
-    if groups.adds_in_place:
-        return {}
     every = [(WHOLE, groups.root), *((unit.name, unit.group) for unit in groups.units)]
-    return {
-        Place(name, True, forward=False): [Change(group.accumulated if first else 0, "accumulate"), Change(-group.gradients, "accumulate")]
-        for name, group in every
-        if group
-    }
+    accumulated = {} if groups.adds_in_place else {name: _accumulate(group, first=first) for name, group in every if group}
+    if gathers:
+        found = dict(changes(groups, several=True, replicas=False, root_is_whole=not groups.root_reshards))
+    else:
+        freed = [(unit.name, unit.group) for unit in groups.units if unit.reshards]
+        freed += [(WHOLE, groups.root)] if groups.root and groups.root_reshards else []
+        found = {Place(name, False, forward=True): [Change(-group.gathered, "reshard")] for name, group in freed}
+    return found | {Place(name, True, forward=False): accumulated.get(name, []) for name, _ in every}
+
+
+def _accumulate(group: Group, *, first: bool) -> list[Change]:
+    """Cast the gradients of a group, or add them to others, one after the other."""
+    most, after = (group.casting, group.accumulated - group.gradients) if first else (0, -group.gradients)
+    return [Change(most, "accumulate"), Change(after - most, "accumulate")]
 
 
 def reduction(groups: Groups) -> list[Change]:
@@ -241,11 +271,23 @@ def buffers(groups: Groups) -> tuple[tuple[str, Size], ...]:
 
 def traffic(groups: Groups, passes: Size, layout: Layout) -> tuple[Traffic[Size], ...]:
     """Return the collectives of a step: bytes of whole tensors, as gathered, scattered and reduced."""
-    gathered = sum((1 + unit.reshards) * unit.group.gathered * unit.copies for unit in groups.units)
-    gathered = gathered + ((1 + groups.root_reshards) * groups.root.gathered if groups.root else 0)
+    once = sum(group.gathered * copies for group, copies in groups.counted)
+    return _traffic(groups, passes * (once + groups.resharded), layout)
+
+
+def traffic_of_stages(stages: Sequence[Groups], gathering: Size, layout: Layout) -> tuple[Traffic[Size], ...]:
+    """Return the collectives of a step of a pipeline's device: ``gathering`` passes gather the weights that were freed."""
+    found = []
+    for groups in stages:
+        once = sum(group.gathered * copies for group, copies in groups.counted) - groups.resharded
+        found.append(_traffic(groups, once + gathering * groups.resharded, layout))
+    return tuple(replace(same[0], bytes=sum(one.bytes for one in same)) for same in zip(*found, strict=True))
+
+
+def _traffic(groups: Groups, gathered: Size, layout: Layout) -> tuple[Traffic[Size], ...]:
     scattered = sum(group.scatter * copies for group, copies in groups.counted)
     reduced = sum(group.reduced * copies for group, copies in groups.counted)
     replicas, every = layout.data_parallel == "hsdp", layout.cluster.devices
     spans = layout.shard_degree * layout.tensor_parallel if replicas else every
-    found = (Traffic("all-gather", passes * gathered, spans), Traffic("reduce-scatter", scattered, spans))
+    found = (Traffic("all-gather", gathered, spans), Traffic("reduce-scatter", scattered, spans))
     return (*found, *([Traffic("all-reduce", reduced, every)] if replicas else []))

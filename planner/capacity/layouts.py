@@ -13,6 +13,7 @@ from planner.capacity.shares import Share
 from planner.capacity.update import in_lists, of_weight
 from planner.spec.precision import RECIPES
 from planner.spec.records import Layout, Model, Training
+from planner.spec.records.layout import DIVIDED
 from planner.trace.classes import ModelClass, class_of
 from planner.trace.sizes import Size
 from planner.trace.unsupported import UnsupportedError
@@ -24,6 +25,10 @@ NOT_COUNTED = (
     ),
     "the first step, and loading the whole model before it is divided",
 )
+
+
+UNSHARDED = 3
+"""Stages of a device whose weights PyTorch's schedules keep gathered (max_active_stages)."""
 
 
 def left_out(training: Training) -> tuple[str, ...]:
@@ -75,14 +80,26 @@ def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str
     if layout.context_parallel > 1:
         yield from not_modeled(training, layout)
     if layout.pipeline_parallel > 1:
-        found = {
-            f"schedule {layout.schedule}": layout.schedule not in ("gpipe", "1f1b", "interleaved"),
-            f"data_parallel {kind}": layout.data_degree > 1 and kind != "fsdp",
-            "schedule interleaved with data_parallel fsdp": layout.schedule == "interleaved" and layout.data_degree > 1,
-            f"reshard_after_forward {layout.reshard_after_forward}": layout.data_degree > 1 and layout.reshard_after_forward != "never",
-            "loss cross_entropy": training.loss == "cross_entropy",
-        }
-        yield from (f"{what} with pipeline_parallel" for what, is_set in found.items() if is_set)
+        yield from (f"{what} with pipeline_parallel" for what in _unpiped(training, layout))
+
+
+def _unpiped(training: Training, layout: Layout) -> Iterator[str]:
+    """Yield the settings that are not modeled with pipeline parallelism."""
+    schedule, kind, several = layout.schedule, layout.data_parallel, layout.data_degree > 1
+    found = {
+        f"tensor_parallel beside schedule {schedule}": layout.tensor_parallel > 1 and schedule in DIVIDED,
+        f"recompute {training.recompute} beside schedule {schedule}": training.recompute != "none" and schedule in DIVIDED,
+        f"data_parallel {kind}": several and kind != "fsdp",
+        f"schedule {schedule} with data_parallel {kind}": several and schedule in DIVIDED,
+        "shard_group titan": several and layout.shard_group == "titan",
+        f"reshard_after_forward {layout.reshard_after_forward} beside schedule {schedule}": several
+        and schedule not in ("gpipe", "1f1b")
+        and layout.reshard_after_forward != "never",
+        f"virtual_stages {layout.virtual_stages} with data_parallel {kind}": several and layout.virtual_stages > UNSHARDED,
+        f"a single microbatch with data_parallel {kind}": several and training.gradient_accumulation == 1,
+        "loss cross_entropy": training.loss == "cross_entropy",
+    }
+    yield from (what for what, is_set in found.items() if is_set)
 
 
 # What the models of DTensor's measured plans differ in: plain GPT-2 and Llama.

@@ -61,6 +61,7 @@ from planner.capacity.backward_pass import BackwardPass, Updates
 from planner.capacity.forward_pass import ForwardPass
 from planner.capacity.timeline import Changes, MemoryTimeline
 from planner.trace.nodes import Node
+from planner.trace.sizes import Size
 from planner.trace.tensor import Tensor
 
 
@@ -73,6 +74,7 @@ def trace_memory(
     released: bool = False,
     changes: Changes = MappingProxyType({}),
     output: Tensor | None = None,
+    between: tuple[Size, Size, Size] = (0, 0, 0),
     offload: bool = False,
     first_step: bool = False,
 ) -> MemoryTimeline:
@@ -80,12 +82,16 @@ def trace_memory(
 
     ``preallocated``: weights' gradients are allocated from the start; ``released``: and freed with the last addition. Each tensor uses a
     multiple of ``block`` bytes. ``updates`` are those of weights that are updated in the backward pass. ``changes`` are what devices that
-    share weights allocate and free at boundaries. ``output`` is that of a stage without the loss. ``offload``: what the model saves is on
-    the host in between. ``first_step``: modules keep nothing of a previous step.
+    share weights allocate and free at boundaries. ``output`` is that of a stage without the loss. ``between``: bytes that a pipeline
+    allocates before the forward pass, after it, and before the backward pass. ``offload``: what the model saves is on the host in between.
+    ``first_step``: modules keep nothing of a previous step.
     """
     timeline, times = MemoryTimeline(block, changes), saved_for_backward(nodes, offload=offload).times
+    timeline.add(between[0])
     ForwardPass(timeline, nodes, times, "forward", first_step=first_step).run(nodes)
+    timeline.add(between[1])
     timeline.of_forward = len(timeline.changes)
+    timeline.add(between[2])
     backward = BackwardPass(timeline, preallocated=preallocated, released=released, updates=updates, offload=offload)
     backward.run(nodes, times, output)
     return timeline

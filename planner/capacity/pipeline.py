@@ -1,38 +1,35 @@
-"""The step of a pipeline's device: passes of one microbatch through each of its stages, in the order of a schedule.
+"""The step of a pipeline's device: passes of one microbatch through each of its stages, in the order of a schedule (schedules.py).
 
 A microbatch allocates the same whatever else is in flight. So a peak of a step is that of a pass, besides the microbatches that each stage
-has in flight then and the gradients that exist; few moments can be the peak (schedule_events.py). torch.distributed.pipelining (PyTorch
-2.13, schedules.py): GPipe runs all microbatches forward first; 1F1B runs forward until the first one returns, and then one backward and one
-forward in turn; interleaved 1F1B does the same with several stages per device, a round of microbatches in each.
+has in flight then and the gradients that exist; few moments can be the peak (schedule_events.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from planner.capacity.timeline import MemoryTimeline
-from planner.spec.records import Layout
+from planner.capacity.schedules import Kind, Pass
+from planner.capacity.timeline import MemorySample, MemoryTimeline
 from planner.trace.dominance import highest
 from planner.trace.sizes import Size
 
 LOSS = 4  # bytes
 
 
-class Pass(NamedTuple):
-    """A pass of one microbatch through one of the device's stages, by its number on the device."""
-
-    forward: bool
-    stage: int
-
-
 class Moment(NamedTuple):
-    """A pass, other microbatches in flight in each stage, and how many have run backward in each."""
+    """A pass, and how many other microbatches in each stage.
+
+    They are in flight: have run forward, but not backward. Or they have ended. Or they wait for the backward pass of the weights; that of
+    the input has run for those ``divided``. ``reduced``: whether the stage's gradients are. An empty tuple is for none.
+    """
 
     step: Pass
     flying: tuple[Size, ...]
     ended: tuple[Size, ...]
+    waiting: tuple[Size, ...] = ()
+    divided: tuple[Size, ...] = ()
+    reduced: tuple[bool, ...] = ()
 
     @property
     def kind(self) -> tuple[Pass, bool]:
@@ -41,48 +38,59 @@ class Moment(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """One microbatch's passes through a stage, without gradients and with them.
+    """One microbatch's passes through a stage.
 
-    ``kept`` is what each microbatch leaves allocated after its backward pass, ``sent`` the gradient that lives until the next one is sent.
+    ``samples`` of each kind, by whether it gathers weights and the stage has gradients, with the number of their timeline. ``forward`` is
+    allocated after its forward pass, ``waiting`` after the backward pass of the input, besides the input's gradient (``input_gradient``),
+    which lives until the next step, and ``kept`` at the end. ``sent``: the gradient that lives until the next one is sent.
+    ``weights`` are gathered, and ``gradients`` whole, until they are reduced to ``shard``.
     """
 
-    first: MemoryTimeline
-    again: MemoryTimeline
+    timelines: Sequence[MemoryTimeline]
+    samples: Mapping[tuple[Kind, bool, bool], tuple[int, Sequence[MemorySample]]]
+    weights: Size
     gradients: Size
+    shard: Size
+    forward: Size
+    waiting: Size
+    input_gradient: Size
     kept: Size
     sent: Size
 
 
-def order(layout: Layout, device: int, microbatches: int) -> Iterator[Pass]:
-    """Yield the passes of a device, by its number in the pipeline."""
-    count, stages = layout.pipeline_parallel, layout.virtual_stages
-    every = range(microbatches * stages)
-    forward = [Pass(True, number // count % stages) for number in every]
-    backward = [Pass(False, stages - 1 - number // count % stages) for number in every]
-    before = (stages - 1) * count + (2 if layout.schedule == "interleaved" else 1) * (count - 1 - device)
-    before = len(forward) if layout.schedule == "gpipe" else min(before, len(forward))
-    yield from forward[:before]
-    for pair in zip_longest(forward[before:], backward):
-        yield from (one for one in pair if one)
-
-
 def moments(passes: Iterable[Pass], stages: int) -> tuple[Moment, ...]:
     """Return the moments of a schedule; of those alike but for how many have run backward, the last one."""
-    flying, ended = [0] * stages, [0] * stages
-    found: dict[tuple[Pass, tuple[Size, ...], tuple[bool, ...]], Moment] = {}
+    flying, waiting, ended, divided = ([0] * stages for _ in range(4))
+    reduced = [False] * stages
+    found: dict[tuple[object, ...], Moment] = {}
     for step in passes:
-        flying[step.stage] -= not step.forward
-        one = Moment(step, tuple(flying), tuple(ended))
-        found[step, one.flying, tuple(map(bool, ended))] = one
-        flying[step.stage] += step.forward
-        ended[step.stage] += not step.forward
+        kind, stage, _ = step
+        flying[stage] -= kind in ("backward", "input")
+        waiting[stage] -= kind == "weight"
+        one = Moment(step, tuple(flying), tuple(ended), tuple(waiting), tuple(divided), tuple(reduced))
+        found[step, one.flying, one.waiting, tuple(map(bool, ended)), one.reduced] = one
+        flying[stage] += kind == "forward"
+        waiting[stage] += kind == "input"
+        divided[stage] += kind == "input"
+        ended[stage] += kind in ("backward", "weight")
+        reduced[stage] = reduced[stage] or kind == "reduce"
     return tuple(found.values())
 
 
 def in_flight(found: Iterable[Moment]) -> tuple[Size, ...]:
     """Return the microbatches in each stage when most are in flight: they have begun to run forward, but not backward."""
-    vectors = (tuple(count + (number == one.step.stage) for number, count in enumerate(one.flying)) for one in found if one.step.forward)
-    return max(vectors, key=sum)
+    return _begun(max((one for one in found if one.step.kind == "forward"), key=lambda one: sum(one.flying)))
+
+
+def saved(found: Iterable[Moment]) -> tuple[tuple[Size, ...], tuple[Size, ...]]:
+    """Return those in flight, and those that wait for the backward pass of the weights, when both together are most."""
+    one = max((one for one in found if one.step.kind == "forward"), key=lambda one: sum(one.flying + one.waiting))
+    return _begun(one), one.waiting or (0,) * len(one.flying)
+
+
+def _begun(one: Moment) -> tuple[Size, ...]:
+    """Return the microbatches in flight in each stage after a forward pass begins."""
+    return tuple(count + (number == one.step.stage) for number, count in enumerate(one.flying))
 
 
 def _alike(stages: Sequence[Passes]) -> Iterator[tuple[Passes, list[int]]]:
@@ -93,31 +101,44 @@ def _alike(stages: Sequence[Passes]) -> Iterator[tuple[Passes, list[int]]]:
     yield from ((stages[every[0]], every) for every in numbers.values())
 
 
-def step(stages: Sequence[Passes], found: Sequence[Moment], weights: Size = 0) -> MemoryTimeline:
-    """Return the timeline of a step with the samples that may be its peak; ``weights`` are gathered through the step."""
+def step(stages: Sequence[Passes], found: Sequence[Moment]) -> MemoryTimeline:
+    """Return the timeline of a step with the samples that may be its peak."""
 
     def besides(one: Moment) -> Size:
         """Return the bytes that are allocated besides a pass."""
-        existing = [stage.gradients + stage.sent + stage.kept * count for stage, count in zip(stages, one.ended, strict=True) if count > 0]
-        return of_flying(one.flying) + sum(existing) + weights
+        waiting = [count * stage.waiting for stage, count in zip(stages, one.waiting, strict=False)]
+        states = [
+            stage.shard if is_reduced else stage.weights + (stage.gradients if count > 0 else 0)
+            for stage, count, is_reduced in zip(stages, one.ended, one.reduced or [False] * len(stages), strict=True)
+        ]
+        kept = [stage.sent + stage.kept * count for stage, count in zip(stages, one.ended, strict=True) if count > 0]
+        return of_flying(one.flying) + sum(states) + sum(kept) + sum(waiting) + _of_inputs(stages, one)
 
     def of_flying(counts: Sequence[Size]) -> Size:
-        return sum(count * size for count, size in zip(counts, saved, strict=True))
+        return sum(count * stage.forward for count, stage in zip(counts, stages, strict=True))
 
-    saved = [stage.first.after_forward for stage in stages]
     most = of_flying(in_flight(found))
-    whole = MemoryTimeline(changes=[most + weights], of_forward=1)
+    whole = MemoryTimeline(changes=[most + sum(stage.weights for stage in stages)], of_forward=1)
     kinds: dict[tuple[Pass, bool], list[Size]] = {}
     for one in found:
-        kinds.setdefault((one.step, one.kind[1] and not one.step.forward), []).append(besides(one))
+        kinds.setdefault((one.step, one.kind[1] and one.step.kind != "forward"), []).append(besides(one))
     for stage, numbers in _alike(stages):
-        for exist, timeline in ((False, stage.first), (True, stage.again)):
+        for which, timeline in enumerate(stage.timelines):
             whole.add(-whole.since(0))
             start = len(whole.changes)
-            samples = [sample._replace(changes=start + sample.changes) for sample in timeline.samples]
-            for forward in (True, False):
-                if sizes := [size for number in numbers for size in kinds.get((Pass(forward, number), exist), ())]:
-                    whole.add_samples([sample for sample in samples if (sample.phase != "backward") == forward], highest(sizes))
+            for (kind, gathers, exist), (place, samples) in stage.samples.items():
+                sizes = [size for number in numbers for size in kinds.get((Pass(kind, number, gathers), exist), ())]
+                if place == which and sizes:
+                    whole.add_samples([sample._replace(changes=start + sample.changes) for sample in samples], highest(sizes))
             whole.changes += timeline.changes
-    whole.add(sum(stage.gradients for stage in stages) - whole.since(0))
+    whole.add(sum(stage.shard for stage in stages) + input_gradients(stages, found) - whole.since(0))
     return whole
+
+
+def input_gradients(stages: Sequence[Passes], found: Sequence[Moment]) -> Size:
+    """Return the bytes of the gradients of inputs that a step leaves until the next one starts."""
+    return _of_inputs(stages, max(found, key=lambda one: sum(one.divided)))
+
+
+def _of_inputs(stages: Sequence[Passes], one: Moment) -> Size:
+    return sum(count * stage.input_gradient for count, stage in zip(one.divided, stages, strict=False))

@@ -14,11 +14,13 @@ from planner.capacity.figures import COMPONENTS, Memory, Plan, Prediction, Saved
 from planner.capacity.flops import flops
 from planner.capacity.layouts import fleet, left_out, refuse_mixed, refuse_unmodeled
 from planner.capacity.parameters import parameters
-from planner.capacity.pipeline import in_flight
+from planner.capacity.pipeline import saved
+from planner.capacity.schedules import stages_of
 from planner.capacity.shares import Share, share
 from planner.capacity.step import not_counted, peaks, step
 from planner.spec.records import Layout, Model, MultiTokenPrediction, Scenario, Spec, Training
-from planner.trace.decoder import Trace, of_stages, trace
+from planner.spec.records.layout import V_SHAPED
+from planner.trace.decoder import LOSS, Trace, of_stages, trace
 from planner.trace.sizes import Size, hinted, maximum, total
 from planner.trace.stages import stage
 from planner.trace.unsupported import UnsupportedError
@@ -114,16 +116,17 @@ def of_devices(model: Model, training: Training, layout: Layout, devices: Iterab
     """Return what devices of a pipeline run and hold, by their numbers. Equal stages share a trace, whose layers may have other numbers."""
     traced: dict[tuple[object, ...], Trace] = {}
 
-    def part(number: Size) -> Trace:
-        mine = stage(model, number, layout.pipeline_parallel * layout.virtual_stages)
-        kind = mine.first, mine.last, mine.runs, training.recompute_every > 1 and mine.first_layer
+    def part(number: Size, of_device: tuple[Size, ...]) -> Trace:
+        neighbors = of_device if layout.schedule in V_SHAPED else ()
+        mine = stage(model, number, layout.pipeline_parallel * layout.virtual_stages, neighbors)
+        kind = mine.first, mine.last, mine.follows_own, mine.precedes_own, mine.runs, training.recompute_every > 1 and mine.first_layer
         if kind not in traced:
             traced[kind] = trace(model, training, mine)
         made = traced[kind]
         return replace(made, piped=made.piped and replace(made.piped, stage=mine))
 
-    parts = (tuple(part(device + layout.pipeline_parallel * chunk) for chunk in range(layout.virtual_stages)) for device in devices)
-    return [_rank(of_stages(one), training) for one in parts]
+    every = (stages_of(layout, device) for device in devices)
+    return [_rank(of_stages(tuple(part(number, mine) for number in mine)), training) for mine in every]
 
 
 def device(model: Model, training: Training, layout: Layout, stage: int, number: int) -> tuple[Share, Memory[Size]]:
@@ -177,10 +180,10 @@ def plans(spec: Spec) -> tuple[Plan, ...]:
 def memory(forward: Trace, held: Share, training: Training) -> Memory[Size]:
     """Return the bytes of a training step on a device that holds this share of the model."""
     model_states = held.states
-    stages_of = zip(forward.parts, in_flight(held.moments), strict=True) if held.moments else [(forward, 1)]
+    parts = zip(forward.parts, *saved(held.moments), strict=True) if held.moments else [(forward, 1, 0)]
     entries = [
-        replace(entry, copies=entry.copies * flying)
-        for part, flying in stages_of
+        replace(entry, copies=entry.copies * (flying + waiting * (entry.path != LOSS)))
+        for part, flying, waiting in parts
         for entry in saved_for_backward(part.nodes, offload=training.offload_activations).entries
     ]
     by_component = sum_by_component(entries)

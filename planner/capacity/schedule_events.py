@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from planner.capacity.pipeline import Moment, Pass
+from planner.capacity.pipeline import Moment
+from planner.capacity.schedules import Pass
 from planner.spec.records import Layout
 from planner.spec.records.layout import Schedule
 from planner.trace.sizes import Size, structure
@@ -78,7 +79,7 @@ class Interleaved:
         others = (
             one - other - (number == stage and not forward) for number, (one, other) in enumerate(zip(begun_in, ended_in, strict=True))
         )
-        return Moment(Pass(forward, stage), tuple(others), ended_in)
+        return Moment(Pass("forward" if forward else "backward", stage), tuple(others), ended_in)
 
     def corners(self, shift: Size) -> Iterator[Size]:
         """Yield the passes of a block between which all is linear, if passes of the other direction are ``shift`` ahead.
@@ -126,11 +127,11 @@ def _of_one_stage(microbatches: Size, before: Size) -> Iterator[Moment]:
     """Yield the moments of a device with one stage, which runs ``before`` microbatches forward, and then one each way in turn."""
     last = microbatches - 1
     before = min(last, before)
-    yield Moment(Pass(True, 0), (before,), (0,))
-    yield Moment(Pass(True, 0), (before,), (last - before,))
-    yield Moment(Pass(False, 0), (before,), (0,))
+    yield Moment(Pass("forward", 0), (before,), (0,))
+    yield Moment(Pass("forward", 0), (before,), (last - before,))
+    yield Moment(Pass("backward", 0), (before,), (0,))
     if last >= 1:
         turn = last - before  # the backward pass after the last forward one
         full = max(turn, 1)
-        yield Moment(Pass(False, 0), (before + turn - full,), (full,))
-        yield Moment(Pass(False, 0), (0,), (last,))
+        yield Moment(Pass("backward", 0), (before + turn - full,), (full,))
+        yield Moment(Pass("backward", 0), (0,), (last,))

@@ -6,17 +6,19 @@ torch/csrc/distributed/c10d/reducer.cpp (DDP), torch/distributed/optim/zero_redu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapreplace
+from itertools import islice
 from types import MappingProxyType
 
 from planner.capacity import fully_shard
 from planner.capacity.context_parallel import with_sequences
 from planner.capacity.figures import Traffic, Weight
 from planner.capacity.optimizers import ElementBytes
-from planner.capacity.pipeline import Moment, in_flight, moments, order
+from planner.capacity.pipeline import Moment, in_flight, moments
 from planner.capacity.schedule_events import events
+from planner.capacity.schedules import Pass, order, reduced, resharded
 from planner.capacity.states import States, states
 from planner.capacity.timeline import Change, Changes
 from planner.capacity.traffic import traffic
@@ -29,14 +31,17 @@ from planner.trace.sizes import Size, maximum, product, structure
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """The whole weights and gradients of a stage, from its first microbatch until the last one has run, and their reduction then.
+    """The whole weights and gradients of a stage, from its first microbatch until the last one has run, and their reduction to ``shard``.
 
-    ``first``: what happens in the backward pass of the first microbatch. ``adds_in_place``: gradients accumulate in its dtype.
+    ``passes``: what happens in the passes of a microbatch, by whether they gather weights, and whether the stage has gradients.
+    ``resharded``: bytes of the weights that are freed after each forward pass. ``adds_in_place``: gradients accumulate in its dtype.
     """
 
     weights: Size
     gradients: Size
-    first: Changes
+    shard: Size
+    passes: Mapping[tuple[bool, bool], Changes]
+    resharded: Size
     adds_in_place: bool
     reduction: Sequence[Change]
 
@@ -62,7 +67,7 @@ class Share:
     which: str = "any of the equal devices"
     updating: Size = 0
     moments: Sequence[Moment] = ()  # of a pipeline's schedule
-    gathered: Gathered | None = None  # if a pipeline's stage shares its weights
+    gathered: Sequence[Gathered] = ()  # of each of a pipeline's stages, if they share weights
     host: States | None = None  # what is in host memory instead
     has_state: bool = False  # whether the optimizer's state exists before the first step
 
@@ -103,16 +108,22 @@ def _piped(forward: Trace, share: Share, training: Training) -> Share:
     """Return the share of a device of a pipeline, which receives every microbatch in buffers of its own. No gradients exist before."""
     layout, microbatches, pipes = training.layout, training.gradient_accumulation, [part.piped for part in forward.parts if part.piped]
     assert layout is not None  # noqa: S101 - a stage has one
-    found, which = schedule(pipes, layout, microbatches)
+    found, which = schedule(pipes, layout, microbatches, share.gathered)
     buffers = sum(pipe.stage.buffers(microbatches, pipe.passed) for pipe in pipes)
     listed = (*share.buffers, ("buffers that receive microbatches and gradients", buffers))
     return replace(share, held=buffers, preallocated=False, buffers=listed, which=which, moments=found)
 
 
-def schedule(pipes: Sequence[Piped], layout: Layout, microbatches: Size) -> tuple[Sequence[Moment], str]:
-    """Return the moments of a device with these stages, and its description."""
-    device = pipes[0].stage.number
-    found = events(layout, device, microbatches) or moments(order(layout, structure(device), structure(microbatches)), len(pipes))
+def schedule(pipes: Sequence[Piped], layout: Layout, microbatches: Size, gathered: Sequence[Gathered] = ()) -> tuple[Sequence[Moment], str]:
+    """Return the moments of a device with these stages, and its description. ``gathered``: what they gather under FSDP2."""
+    device, again = pipes[0].stage.number, any(one.resharded != 0 for one in gathered)
+    found = None if again or len(gathered) > 1 else events(layout, device, microbatches)
+    if found and gathered:
+        found = (*found, Moment(Pass("reduce", 0), (0,), (microbatches,)))
+    if found is None:
+        steps, several = order(layout, structure(device), structure(microbatches)), structure(microbatches)
+        steps = resharded(steps) if again else steps
+        found = moments(reduced(steps, several) if gathered else steps, len(pipes))
     flying, stages = sum(in_flight(found)), ", ".join(str(pipe.stage.number) for pipe in pipes)
     return found, f"stage{'s' * (len(pipes) > 1)} {stages} of {pipes[0].stage.of}, with {flying} microbatch{'es' * (flying > 1)} in flight"
 
@@ -212,10 +223,13 @@ def fully_sharded(forward: Trace, weights: tuple[Weight[Size], ...], training: T
         average=stored.average,
     )
     several = training.gradient_accumulation > 1
-    groups = fully_shard.groups(forward, weights, training, shards)
     if forward.piped:
-        sent = (*fully_shard.traffic(groups, 1, layout), *traffic(forward.nodes, training))
-        return _piped(forward, _sharded_stage(groups, Share(own, mine, 0, False, stored=padded, traffic=sent)), training)
+        rest = iter(weights)
+        every = tuple(fully_shard.groups(part, tuple(islice(rest, len(part.parameters))), training, shards) for part in forward.parts)
+        sent = fully_shard.traffic_of_stages(every, _gathering(layout, training, forward, every), layout)
+        own_share = Share(own, mine, 0, False, stored=padded, traffic=(*sent, *traffic(forward.nodes, training)))
+        return _piped(forward, _sharded_stages(every, own_share), training)
+    groups = fully_shard.groups(forward, weights, training, shards)
     changes = with_sequences(training, fully_shard.changes(groups, several=several, replicas=replicas))
     inside = traffic(forward.nodes, training)
     held = sum(group.accumulated * copies for group, copies in groups.counted) if several else 0
@@ -233,9 +247,28 @@ def _nothing(host: States) -> States:
     return States(lines, 0, 0, 0, 0, 0, 0, 0)
 
 
-def _sharded_stage(groups: fully_shard.Groups, share: Share) -> Share:
-    """Return the share of a stage under FSDP2, which keeps weights and gradients whole while microbatches run."""
-    weights, gradients = (sum(getattr(group, size) * copies for group, copies in groups.counted) for size in ("gathered", "accumulated"))
-    first, later = (fully_shard.changes_of_microbatch(groups, first=is_first) for is_first in (True, False))
-    whole = Gathered(weights, gradients, first, groups.adds_in_place, fully_shard.reduction(groups))
-    return replace(share, changes=later, gathered=whole, buffers=(("gathered weights", weights), ("whole gradients", gradients)))
+def _gathering(layout: Layout, training: Training, forward: Trace, stages: Sequence[fully_shard.Groups]) -> Size:
+    """Return how many passes through a stage gather weights that are freed after each forward pass."""
+    if all(groups.resharded == 0 for groups in stages):
+        return 0
+    device = next(structure(part.piped.stage.number) for part in forward.parts if part.piped)
+    return sum(one.gathers for one in resharded(order(layout, device, structure(training.gradient_accumulation))))
+
+
+def _sharded_stages(stages: Sequence[fully_shard.Groups], share: Share) -> Share:
+    """Return the share of stages under FSDP2, which keep weights and gradients whole while microbatches run."""
+    gathered = tuple(map(_gathered, stages))
+    weights, gradients = (sum(getattr(one, name) for one in gathered) for name in ("weights", "gradients"))
+    return replace(share, gathered=gathered, buffers=(("gathered weights", weights), ("whole gradients", gradients)))
+
+
+def _gathered(groups: fully_shard.Groups) -> Gathered:
+    weights, gradients, shard = (
+        sum(getattr(group, size) * copies for group, copies in groups.counted) for size in ("gathered", "accumulated", "shard")
+    )
+    each = {
+        (gathers, exist): fully_shard.changes_of_microbatch(groups, gathers=gathers, first=not exist)
+        for gathers in (False, *([True] if groups.resharded != 0 else []))
+        for exist in (False, True)
+    }
+    return Gathered(weights, gradients, shard, each, groups.resharded, groups.adds_in_place, fully_shard.reduction(groups))

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 
 from planner.capacity import pipeline
 from planner.capacity.backward_pass import Update, Updates
 from planner.capacity.figures import LiveBytes, Phase, PhasePeak, Weight
-from planner.capacity.optimizers import ElementBytes
+from planner.capacity.passes import passes
 from planner.capacity.peak import trace_memory
 from planner.capacity.shares import Share
 from planner.capacity.states import tensors_of
 from planner.capacity.stored import bytes_between_steps
-from planner.capacity.timeline import PASSES, Change, MemoryTimeline
+from planner.capacity.timeline import PASSES, MemoryTimeline
 from planner.capacity.update import alone, not_modeled, update_temporaries
 from planner.spec.precision import AVERAGES, BYTES, RECIPES
 from planner.spec.records import Training
-from planner.trace.decoder import Piped, Trace
+from planner.trace.decoder import Trace
 from planner.trace.nodes import operations
 from planner.trace.sizes import Size, ceil_div, maximum, product
 
@@ -38,12 +39,13 @@ class Step:
     throughout_first: Size
     update: str  # the operator of the optimizer phase
     temporaries: tuple[Size, Size]  # of the update in a later step, and in the first one
+    left: Size = 0  # by the step before, freed as the step starts
 
     @property
     def live(self) -> LiveBytes[Size]:
         """Allocated bytes between the phases of a later step."""
         start = self.throughout_later
-        return LiveBytes(start, start + self.later.after_forward, start + self.later.after_backward)
+        return LiveBytes(start + self.left, start + self.later.after_forward, start + self.later.after_backward)
 
     @property
     def updates(self) -> tuple[Size, Size]:
@@ -65,8 +67,15 @@ def step(forward: Trace, share: Share, training: Training) -> Step:
     start = stateless + optimizer
     walk = partial(trace_memory, forward.nodes, preallocated=preallocated, released=share.released, block=block, changes=share.changes)
     walk = partial(walk, offload=training.offload_activations)
+    left: Size = 0
     if forward.piped:
-        walked = first = _of_stages(forward, share, training, partial(trace_memory, changes=share.changes))
+        alike: dict[int, pipeline.Passes] = {}  # by trace
+        for part, whole in zip_longest(forward.parts, share.gathered):
+            if part.piped and id(part.nodes) not in alike:
+                alike[id(part.nodes)] = passes(part, part.piped, whole, share, training)
+        stages = [alike[id(part.nodes)] for part in forward.parts]
+        left = pipeline.input_gradients(stages, share.moments)
+        walked = first = pipeline.step(stages, share.moments)
     else:
         walked = first = walk(updates=_updates_in_backward(forward, weights, training, creating=False))
     between = bytes_between_steps(forward.nodes, block)
@@ -75,32 +84,7 @@ def step(forward: Trace, share: Share, training: Training) -> Step:
     average = _average_temporary(weights, training)
     later, earliest = update_temporaries(forward.stacks, weights, training, states.optimizer - states.paged + states.step_counters)
     temporaries = share.updating + maximum(later, average), share.updating + maximum(earliest, average)
-    return Step(walked, first, start + between, start if share.has_state else stateless, f"{training.optimizer} step", temporaries)
-
-
-def _of_stages(forward: Trace, share: Share, training: Training, walk: Callable[..., MemoryTimeline]) -> MemoryTimeline:
-    """Return the timeline of the step of a pipeline's device."""
-    whole, each, layout, held = share.gathered, ElementBytes.by_recipe(training).gradient, training.layout, share.preallocated
-
-    def passes(part: Trace, piped: Piped) -> pipeline.Passes:
-        first, again = (
-            walk(part.nodes, preallocated=held or (exist and (whole is None or whole.adds_in_place)), output=piped.output, **changes)
-            for exist, changes in ((False, {"changes": whole.first} if whole else {}), (True, {}))
-        )
-        gradients = 0 if held else each * sum(stored.gradient * stored.copies for stored in part.parameters)
-        holds = layout is not None and layout.schedule == "1f1b"  # the others have no variable that refers to it
-        sent = piped.passed if holds and not piped.stage.first else 0
-        return pipeline.Passes(first, again, gradients, pipeline.LOSS * piped.stage.last, sent)
-
-    alike: dict[int, pipeline.Passes] = {}  # by trace
-    for part in forward.parts:
-        if part.piped and id(part.nodes) not in alike:
-            alike[id(part.nodes)] = passes(part, part.piped)
-    made = pipeline.step([alike[id(part.nodes)] for part in forward.parts], share.moments, whole.weights if whole else 0)
-    for change in [Change(whole.weights, "gathered"), *whole.reduction] if whole else ():
-        made.add(change.bytes)
-        made.sample("backward", change.why)
-    return made
+    return Step(walked, first, start + between, start if share.has_state else stateless, f"{training.optimizer} step", temporaries, left)
 
 
 def not_counted(training: Training) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from planner.spec.key_checks import key_checks
 from planner.spec.mixers import names
 from planner.spec.problems import Problem, quote
 from planner.spec.records import Layout
+from planner.spec.records.layout import V_SHAPED
 from planner.spec.resolve import (
     MODEL_DEGREES,
     d_ff,
@@ -30,6 +31,7 @@ from planner.spec.settings import Document, Settings, Unresolved
 Problems = Iterator[Problem]
 
 TRIED = 1_000_000  # possible divisors
+ARMS = 2  # of a V
 
 
 def divisors(number: int) -> list[int]:
@@ -274,15 +276,19 @@ def schedule(layout: Settings, settings: Settings, document: Document) -> Proble
     if stages == 1:
         return
     passes = gradient_accumulation(settings, data_degree(document.cluster, layout))
-    if kind in ("1f1b", "zero_bubble") and passes < stages and not by_megatron(settings):
-        message = f"schedule {kind} requires at least {stages} microbatches (pipeline_parallel), and there are {passes}"
-        yield layout.problem("pipeline_parallel", "microbatches", message, f"write gradient_accumulation: {stages} or more")
-    if kind == "interleaved" and passes % stages:
-        message = f"schedule interleaved requires a multiple of {stages} microbatches (pipeline_parallel), and there are {passes}"
+    fewest = {"1f1b": (stages, "pipeline_parallel"), "dualpipev": (2 * stages, "stages")}.get(str(kind), (1, ""))
+    if passes < fewest[0] and not by_megatron(settings):
+        message = f"schedule {kind} requires at least {fewest[0]} microbatches ({fewest[1]}), and there are {passes}"
+        yield layout.problem("pipeline_parallel", "microbatches", message, f"write gradient_accumulation: {fewest[0]} or more")
+    rounds = max(1, passes // stages)
+    rounds = stages if by_megatron(settings) else rounds
+    if kind in ("interleaved", "zero_bubble") and passes % rounds:
+        message = f"schedule {kind} requires a multiple of {rounds} microbatches, one for each round of {stages}, and there are {passes}"
         yield layout.problem("pipeline_parallel", "microbatches", message, f"write gradient_accumulation: {-(-passes // stages) * stages}")
-    needed = {"interleaved": virtual > 1, "zbv": virtual == 2}  # noqa: PLR2004 - a V has two arms
-    if not needed.get(kind, True):
-        message = f"schedule {kind} requires {'virtual_stages: 2' if kind == 'zbv' else 'virtual_stages above 1'}, not {virtual}"
+    needed = {"interleaved": ("virtual_stages above 1", virtual > 1)} | dict.fromkeys(V_SHAPED, ("virtual_stages: 2", virtual == ARMS))
+    required, fits = needed.get(str(kind), ("", True))
+    if not fits:
+        message = f"schedule {kind} requires {required}, not {virtual}"
         yield layout.problem("virtual_stages", "virtual-stages", message, "write virtual_stages: 2")
 
 

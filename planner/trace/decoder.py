@@ -31,6 +31,7 @@ from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
 
 WHOLE, EMBEDDING, HEAD = "model", "embed_tokens", "norm and lm_head"
+LOSS = "loss"
 """The units besides layers: the whole model with its head, the token embedding, and what follows the layers."""
 
 
@@ -171,19 +172,21 @@ def _trace_of_stage(t: Tape, model: Model, stage: Stage) -> Trace:
             _, table, project_in = _tables(t, model, 0)
             x = t.implementation.drop(t, _embedded(t, model, _look_up(t, table, project_in, ids), []))
         else:
-            x = received(t)
+            x = received(t, stage)
         size = x.bytes
         positions = PositionTables(t, model, B, n)
         x = _layers(t, stage.runs, positions, x, stage.first_layer)
         if stage.last and model.final_norm:
             x = blocks.norm(t, model.norm, x, "norm")
         op.keep_alive(t, *positions.all)
+        if not stage.last:
+            t.boundary(WHOLE, starts=False)
     if stage.last:
         with t.at("lm_head", "head"):
             head = token_rows(t, model.d_model, "LM head: V · width")
         _score(t, None, head, None, x, targets)
     else:
-        sent(t, x)
+        sent(t, stage, x)
     if t.megatron and model.tied_head and any(t.ends):  # _allreduce_word_embedding_grads
         table = next(stored.tensor for stored in t.parameters if stored.component in ("embedding", "head"))
         t.record("all-reduce", [], [], sends=[Sent("all-reduce", table.bytes, "step", "ends")], by=_trace_of_stage)
@@ -302,7 +305,7 @@ def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | Non
         logits = Tensor((*x.shape[:-1], head.shape[0]), t.precision.compute, ()) if never else t.implementation.linear(t, x, head, bias)
         logits = logits if t.loss_parallel else gather_vocabulary(t, logits)
         t.show("logits", logits)
-    with t.at("loss", "logits"):
+    with t.at(LOSS, "logits"):
         if never:
             made = finished(t, fused(t, x, head, targets) if fused else chunked_cross_entropy(t, x, head, bias, targets))
             _end(t)

@@ -21,12 +21,13 @@ from planner.trace.tensor import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage, by its number, of several; its layers, and the number of the first one."""
+    """A stage, by its number, of several; its layers, the number of the first one, and stages of its device that may be neighbors."""
 
     number: Size
     of: Size
     runs: tuple[Run, ...]
     first_layer: Size
+    neighbors: tuple[Size, ...] = ()
 
     @property
     def first(self) -> bool:
@@ -38,6 +39,16 @@ class Stage:
         """Whether it has the head and computes the loss."""
         return self.number == self.of - 1
 
+    @property
+    def follows_own(self) -> bool:
+        """Whether the stage before is on the same device: its output becomes the buffer of the input."""
+        return self.number - 1 in self.neighbors
+
+    @property
+    def precedes_own(self) -> bool:
+        """Whether the stage after is on the same device: the gradient of its input becomes the buffer of the output's."""
+        return self.number + 1 in self.neighbors
+
     def buffers(self, microbatches: Size, one: Size) -> Size:
         """Return the bytes of the buffers in which it receives activations and gradients of ``one`` size."""
         return microbatches * one * ((not self.first) + (not self.last))
@@ -48,13 +59,13 @@ def stages(model: Model, count: int) -> tuple[Stage, ...]:
     return tuple(stage(model, number, count) for number in range(count))
 
 
-def stage(model: Model, number: Size, count: Size) -> Stage:
-    """Return a stage of several, each of which has as many layers, by its number."""
+def stage(model: Model, number: Size, count: Size, neighbors: tuple[Size, ...] = ()) -> Stage:
+    """Return a stage of several, each of which has as many layers, by its number. ``neighbors``: stages of its device that may be."""
     each = model.n_layers // count
     first = number * each
     if uniform(model):
-        return Stage(number, count, (replace(model.runs[0], count=cast("int", each)),), first)
-    return Stage(number, count, tuple(_cut(model.runs, structure(first), structure(each))), first)
+        return Stage(number, count, (replace(model.runs[0], count=cast("int", each)),), first, neighbors)
+    return Stage(number, count, tuple(_cut(model.runs, structure(first), structure(each))), first, neighbors)
 
 
 def uniform(model: Model) -> bool:
@@ -80,8 +91,8 @@ def _cut(runs: tuple[Run, ...], first: int, count: int) -> Iterator[Run]:
                 start += len(part)
 
 
-def received(t: Tape) -> Tensor:
-    """Return a microbatch [B, n, d_model] in its buffer, which is allocated throughout. Its gradient is sent.
+def received(t: Tape, stage: Stage) -> Tensor:
+    """Return a microbatch [B, n, d_model] in its buffer, which is allocated throughout. Its gradient is sent, if to another device.
 
     Megatron-Core allocates a tensor for each microbatch instead.
     """
@@ -92,14 +103,18 @@ def received(t: Tape) -> Tensor:
         t.record("receive", [], [x], sends=sends, by=received)
         x.needs_grad = True
     else:
-        t.record("receive", [], [], sends=sends, by=received)
+        t.record("receive", [], [], sends=[] if stage.follows_own else sends, by=received)
         x.storage.bytes = 0
     return x
 
 
-def sent(t: Tape, x: Tensor) -> Tensor:
-    """Send the output of a stage, which holds it, and receive its gradient. Megatron-Core frees it (deallocate_pipeline_outputs)."""
-    t.record("send", [x], [], sends=[Sent("send", x.bytes, "forward", "stages"), Sent("receive", x.bytes, "backward", "stages")], by=sent)
+def sent(t: Tape, stage: Stage, x: Tensor) -> Tensor:
+    """Send the output of a stage, which holds it, and receive its gradient, if the stage after is on another device.
+
+    Megatron-Core frees the output (deallocate_pipeline_outputs).
+    """
+    sends = [Sent("send", x.bytes, "forward", "stages"), Sent("receive", x.bytes, "backward", "stages")]
+    t.record("send", [x], [], sends=[] if stage.precedes_own else sends, by=sent)
     if not t.megatron:
         op.keep_alive_until_step_end(x)
     return x

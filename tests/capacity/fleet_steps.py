@@ -26,25 +26,38 @@ import csv
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 
-from planner.capacity.activations import saved_for_backward
+from planner.capacity.activations import allocated, saved_for_backward
 from planner.capacity.figures import Memory
 from planner.capacity.parameters import parameters
-from planner.capacity.pipeline import in_flight
+from planner.capacity.passes import passes
+from planner.capacity.pipeline import Passes, in_flight
 from planner.capacity.plan import memory
-from planner.capacity.shares import Share, alone, share
+from planner.capacity.schedules import stages_of
+from planner.capacity.shares import Gathered, Share, alone, share
+from planner.capacity.split_backward import of_weights
 from planner.spec.records import Cluster, Experts, Layout, Model, Run, Training
-from planner.trace.decoder import Trace, of_stages, trace
+from planner.spec.records.layout import V_SHAPED
+from planner.trace.decoder import Piped, Trace, of_stages, trace
+from planner.trace.nodes import operations
 from planner.trace.sizes import Size, hinted, maximum
-from planner.trace.stages import stages
+from planner.trace.stages import stage
 from tests.capacity import training_steps
 
 DATA = Path(__file__).parent.parent / "data"
 TABLES = (DATA / "fleet_steps.csv", DATA / "context_steps.csv")
 PRECISIONS = {"fp32": "fp32", "bf16": "bf16", "mp": "bf16-master"}
 RESHARD = {"auto": "auto", "true": "always", "false": "never"}
-SCHEDULES = {"GPipe": "gpipe", "1F1B": "1f1b", "Interleaved1F1B": "interleaved"}
+SCHEDULES = {
+    "GPipe": "gpipe",
+    "1F1B": "1f1b",
+    "Interleaved1F1B": "interleaved",
+    "ZB": "zero_bubble",
+    "ZBV": "zbv",
+    "DualPipeV": "dualpipev",
+}
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "send", "recv")
 NAMES = {"receive": "recv"}
 WITHOUT = {"ep": "1", "cp": "1", "cp_kind": "ring", "cp_rotate": "allgather"}
@@ -110,27 +123,36 @@ def with_experts(model: Model, cfg: dict[str, int]) -> Model:
     return replace(model, runs=(Run(cfg["L"], (layers,)),))
 
 
-def figures(case: dict[str, str]) -> dict[str, Size]:
-    """Return the planned values of the table's columns."""
+def planned(case: dict[str, str]) -> tuple[Share, Trace, Training]:
+    """Return what the rank of a case holds and runs."""
     model, training = setting(case)
     pp, each = int(case["pp"]), int(case["tp"])
     forward = trace(model, training, context_rank=int(case["rank"]) // each % int(case["cp"]))
     if pp > 1:
-        chunks = stages(model, pp * int(case["vpp"]))[int(case["rank"]) // (each * int(case["dp"])) :: pp]
-        forward = of_stages(tuple(trace(model, training, stage) for stage in chunks))
-    weights = parameters(forward).weights
-    divides = case["data"] != "none" or pp > 1
+        assert training.layout
+        mine = stages_of(training.layout, int(case["rank"]) // (each * int(case["dp"])))
+        neighbors = mine if training.layout.schedule in V_SHAPED else ()
+        chunks = (stage(model, number, pp * int(case["vpp"]), neighbors) for number in mine)
+        forward = of_stages(tuple(trace(model, training, one) for one in chunks))
+    weights, divides = parameters(forward).weights, case["data"] != "none" or pp > 1
     held = share(forward, weights, training, int(case["rank"]) // each) if divides else alone(forward, weights, training)
+    return held, forward, training
+
+
+def figures(case: dict[str, str]) -> dict[str, Size]:
+    """Return the planned values of the table's columns."""
+    held, forward, training = planned(case)
     used = memory(forward, held, training)
-    found = _held(case, held, used, sum(weight.params for weight in weights)) | _allocated(used) | _sent(held)
+    found = _held(case, held, used, sum(weight.params for weight in parameters(forward).weights)) | _allocated(used) | _sent(held)
     return found | _of_stages(case, forward, held, used) if forward.parts else found
 
 
 def _of_stages(case: dict[str, str], forward: Trace, held: Share, used: Memory[Size]) -> dict[str, Size]:
     """Return the figures of a pipeline's device, of which the table has one peak and no bytes after the forward pass."""
+    divided = max((one.divided for one in held.moments), key=sum)
     return {
         "saved_bytes": max(hinted(size) for size in _saved_after_forward(case, forward, held)),
-        "start_bytes": used.live.start,
+        "start_bytes": used.live.start - sum(size * leaked(part)[0] for size, part in zip(divided, forward.parts, strict=False)),
         "inflight": sum(in_flight(held.moments)),
         "after_bwd_bytes": used.live.after_backward,
         "peak_opt": used.phases[-1].peak_bytes,
@@ -144,16 +166,20 @@ def _saved_after_forward(case: dict[str, str], forward: Trace, held: Share) -> I
     Ids and targets count for all microbatches, and so do buffers that have received any, if the stage saves their content.
     """
     pipes = [part.piped for part in forward.parts if part.piped]
+    left = [leaked(part) for part in forward.parts]
     entries = [saved_for_backward(part.nodes).entries for part in forward.parts]
     of_loss = [sum(one.bytes for one in some if one.component in ("logits", "loss")) for some in entries]
     saved = [sum(one.bytes for one in some if one.component != "inputs") for some in entries]
     received = [any(one.storage.bytes == 0 for one in some) * pipe.passed for some, pipe in zip(entries, pipes, strict=True)]
     caller = int(case["micro"]) * 8 * int(case["B"]) * int(case["n"]) * sum(pipe.stage.first + pipe.stage.last for pipe in pipes)
     for one in held.moments:
-        if one.step.forward:
+        if one.step.kind == "forward":
             flying = [count + (number == one.step.stage) for number, count in enumerate(one.flying)]
             live = sum(count * size for count, size in zip(flying, saved, strict=True))
-            used = sum((count + ended) * size for count, ended, size in zip(flying, one.ended, received, strict=True))
+            for count, divided, size, loss, (whole, of_it) in zip(one.waiting, one.divided, saved, of_loss, left, strict=False):
+                live += count * (size - loss + of_it) + (divided - count) * whole
+            began = [sum(counts) for counts in zip_longest(flying, one.waiting, one.ended, fillvalue=0)]
+            used = sum(count * size for count, size in zip(began, received, strict=True))
             yield live - of_loss[one.step.stage] + used + caller
 
 
@@ -189,6 +215,39 @@ def _sent(held: Share) -> dict[str, Size]:
         name = f"{NAMES.get(one.collective, one.collective).replace('-', '_')}_bytes"
         sent[name] = sent[name] + one.bytes
     return sent
+
+
+def leaked(part: Trace) -> tuple[Size, Size]:
+    """Return the bytes that a divided backward pass of the table's program leaves allocated, and those of them that only the loss saves.
+
+    The program packs saved tensors as themselves (torch.autograd.graph.saved_tensors_hooks), also outputs, which refer to the operator that
+    saves them. Such a cycle is freed when the operator has run backward without retaining the graph. The backward pass of the weights runs
+    operators that read a weight. Of the others, the last one that saves an output stays, with all saved tensors below it. Without the
+    hooks, the same program leaves nothing: 0 bytes with fake tensors on the CPU, PyTorch's own engine and its garbage collector disabled.
+    """
+    if part.piped is None or part.piped.stage.first:
+        return 0, 0
+    every, weights = [node for node, _ in operations(part.nodes)], of_weights(part.nodes)
+    idle = [node for node in every if not any(tensor.origin in weights for tensor in node.inputs)]
+    own = [
+        number
+        for number, node in enumerate(idle)
+        if {one.storage for one in node.saved_tensors} & {one.storage for one in node.outputs[:1]}
+    ]
+    saved = {tensor.storage for node in idle[: own[-1] + 1] for tensor in node.saved_tensors} & allocated(part.nodes)
+    of_loss = {storage for storage in saved if storage.component == "logits"}
+    whole, loss = (sum((storage.bytes * storage.copies for storage in some), 0) for some in (saved, of_loss))
+    return whole, loss
+
+
+def leaking(part: Trace, piped: Piped, whole: Gathered | None, share: Share, training: Training) -> Passes:
+    """Return the passes of a stage as the table's program runs them."""
+    made, (left, loss) = passes(part, piped, whole, share, training), leaked(part)
+    samples = dict(made.samples)
+    for kind in [kind for kind in samples if kind[0] == "weight"]:
+        which, some = samples[kind]
+        samples[kind] = which, [sample._replace(further=[*sample.further, loss - left]) for sample in some]
+    return made._replace(input_gradient=made.input_gradient + left, waiting=made.waiting - left + loss, samples=samples)
 
 
 def propagated(case: dict[str, str]) -> dict[str, int]:

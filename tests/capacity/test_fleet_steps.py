@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from planner.capacity import step
 from planner.trace import tape
 from planner.trace.classes import ModelClass
 from planner.trace.sizes import hinted
@@ -31,6 +32,12 @@ WHOLE, PARTS = ([case for case in fleet_steps.cases() if case["loss_parallel"] =
 def _without_position_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pass no position ids to transformers' layers, as the table's program."""
     monkeypatch.setattr(tape, "class_of", lambda _: ModelClass(position_ids=False))
+
+
+@pytest.fixture(autouse=True)
+def _with_saved_tensors_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave allocated what divided backward passes of the table's program do not free. Others free all that is saved."""
+    monkeypatch.setattr(step, "passes", fleet_steps.leaking)
 
 
 def off(case: dict[str, str]) -> dict[str, int]:

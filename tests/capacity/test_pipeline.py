@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from torch.distributed.pipelining import schedules
 
-from planner.capacity.pipeline import Moment, in_flight, moments, order
+from planner.capacity.pipeline import Moment, in_flight, moments
 from planner.capacity.schedule_events import events
+from planner.capacity.schedules import Pass, order, stages_of
 from planner.spec.records import Cluster, Layout
 from planner.trace.sizes import Size, hinted, symbol
 
@@ -30,13 +34,47 @@ def test_interleaved_devices_have_more_in_flight(p: int, v: int, m: int, r: int)
     assert sum(flying("interleaved", p, v, r, m)) == (v - 1) * p + 2 * (p - 1 - r) + 1
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
-def test_every_microbatch_passes_every_stage_twice(schedule: str) -> None:
-    v = 2 if schedule == "interleaved" else 1
-    layout = Layout(Cluster("device", 1, 4), pipeline_parallel=4, virtual_stages=v, schedule=schedule)  # type: ignore[arg-type]
-    passes = list(order(layout, 1, 8))
-    assert [sum(one.forward == forward for one in passes) for forward in (True, False)] == [8 * v, 8 * v]
-    assert all(sum(one.forward and one.stage == stage for one in passes) == 8 for stage in range(v))
+KINDS: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "interleaved": (schedules.ScheduleInterleaved1F1B, (1, 2, 3)),
+    "zero_bubble": (schedules.ScheduleInterleavedZeroBubble, (1, 2, 3)),
+    "zbv": (schedules.ScheduleZBVZeroBubble, (2,)),
+    "dualpipev": (schedules.ScheduleDualPipeV, (2,)),
+}
+NAMES = {
+    schedules.FORWARD: "forward",
+    schedules.FULL_BACKWARD: "backward",
+    schedules.BACKWARD_INPUT: "input",
+    schedules.BACKWARD_WEIGHT: "weight",
+}
+
+
+def passes_of_pytorch(schedule: str, p: int, v: int, r: int, m: int) -> list[tuple[str, int]]:
+    """Return the passes of a device, with the numbers of their stages, as PyTorch's schedules list them."""
+    made = object.__new__(KINDS[schedule][0])
+    rounds = max(1, m // p)
+    vars(made).update(pp_group_size=p, n_local_stages=v, num_stages=p * v, rank=r)
+    vars(made).update(_n_microbatches=m, number_of_rounds=rounds, microbatches_per_round=m // rounds)
+    actions = [one for one in made._calculate_single_rank_operations(r) if one]
+    return [(NAMES[one.computation_type], one.stage_index) for action in actions for one in action.sub_actions or (action,)]
+
+
+@pytest.mark.parametrize("schedule", KINDS)
+@pytest.mark.parametrize("p", [2, 3, 4])
+def test_passes_run_in_the_order_of_pytorchs_schedules(schedule: str, p: int) -> None:
+    for v in KINDS[schedule][1]:
+        cluster = Cluster("device", 1, p)
+        layout = Layout(cluster, pipeline_parallel=p, virtual_stages=v, schedule=schedule)  # type: ignore[arg-type]
+        for m in range(2 * p if schedule == "dualpipev" else 1, 4 * p + 1):
+            if schedule in ("zbv", "dualpipev") or m % max(1, m // p) == 0:
+                for r in range(p):
+                    mine = [(one.kind, stages_of(layout, r)[one.stage]) for one in order(layout, r, m)]
+                    assert mine == passes_of_pytorch(schedule, p, v, r, m)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_every_microbatch_passes_the_stage_twice(schedule: str) -> None:
+    layout = Layout(Cluster("device", 1, 4), pipeline_parallel=4, schedule=schedule)  # type: ignore[arg-type]
+    assert Counter(order(layout, 1, 8)) == {Pass("forward", 0): 8, Pass("backward", 0): 8}
 
 
 def drawn(rng: random.Random) -> tuple[Layout, int]:
@@ -56,7 +94,7 @@ def tops(found: Iterable[Moment], sizes: Sequence[Sequence[int]]) -> dict[tuple[
             [hinted(count) * size for count, size in zip(counts, each, strict=True)]
             for counts, each in ((one.flying, sizes[0]), ([count > 0 for count in one.ended], sizes[1]), (one.ended, sizes[2]))
         )
-        kind = one.step, one.kind[1] and not one.step.forward  # a forward pass is the same with gradients
+        kind = one.step, one.kind[1] and one.step.kind != "forward"  # a forward pass is the same with gradients
         made[kind] = max(made.get(kind, 0), sum(flying) + sum(gradients) + sum(left))
     return made
 

@@ -81,7 +81,8 @@ layout: {data_parallel: hsdp, shard_degree: 5}
 layout: {shard_group: titan}
     9:23: error[shard-group]: shard_group requires data_parallel: fsdp or hsdp, not ddp; remove it, or write data_parallel: fsdp
 layout: {virtual_stages: 2}
-    9:26: error[virtual-stages]: virtual_stages requires schedule: interleaved or zbv, not 1f1b; remove it, or write schedule: interleaved
+    9:26: error[virtual-stages]: virtual_stages requires schedule: interleaved or zero_bubble or zbv or dualpipev, not 1f1b; \
+remove it, or write schedule: interleaved
 layout: {data_parallel: zero3}
     9:25: error[value]: invalid value 'zero3' for layout.data_parallel; did you mean 'fsdp'?
 layout: {tp: 2}

@@ -8,7 +8,11 @@ from typing import ClassVar, Literal
 
 from planner.spec.key import key, record
 
-Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "zbv"]
+Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "zbv", "dualpipev"]
+V_SHAPED = ("zbv", "dualpipev")
+"""Schedules with two stages per device, of which the second ones run in reverse order."""
+DIVIDED = ("zero_bubble", *V_SHAPED)
+"""Schedules with a backward pass of the input and a later one of the weights."""
 ContextKind = Literal["ring", "all_gather", "ulysses"]
 DataParallel = Literal["ddp", "zero1", "zero2", "fsdp", "hsdp"]
 ShardGroup = Literal["block", "titan", "none"]
@@ -52,12 +56,13 @@ class Layout:
         aliases="disable_loss_parallel")
     pipeline_parallel: int = key("Devices that have the layers in turn, as stages of a pipeline.", "devices", default=1,
         aliases="pipeline_model_parallel_size pipeline_parallel_size pipeline_parallel_degree pp pp_size")
-    virtual_stages: int = key("Stages per device of a pipeline.", "stages", default=1, only="schedule: interleaved or zbv",
+    virtual_stages: int = key("Stages per device of a pipeline.", "stages", default=1,
+        only="schedule: interleaved or zero_bubble or zbv or dualpipev",
         aliases="virtual_pipeline_model_parallel_size num_virtual_stages vpp vpp_size")
     schedule: Schedule = key("Order in which a pipeline runs microbatches.", default="1f1b",
         aliases="pipeline_parallel_schedule pipeline_schedule",
         values={"1f1b": "one_forward_one_backward", "interleaved": "interleaved1f1b interleaved_1f1b", "zero_bubble": "zb zb1p zbh1 "
-        "interleavedzerobubble", "zbv": "zbvzerobubble"})
+        "interleavedzerobubble", "zbv": "zbvzerobubble", "dualpipev": "dual_pipe_v"})
     context_parallel: int = key("Devices that share every sequence.", "devices", default=1,
         aliases="context_parallel_size context_parallel_degree cp cp_size")
     context_kind: ContextKind = key("How attention reads keys of other devices: passed around (ring), gathered (all_gather), or by "
