@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from planner.capacity.layouts import refuse_unmodeled
 from planner.capacity.plan import device
 from planner.spec.records import Layout, Model, Training
+from planner.spec.records.layout import DIVIDED
 from planner.trace.sizes import hinted
 from planner.trace.stages import stages
 from planner.verify import CannotMeasureError, rank
@@ -38,6 +39,7 @@ def _unmeasured(training: Training, layout: Layout) -> Iterator[str]:
         f"data_parallel {layout.data_parallel}, which reads gradients,": of_data,
         "context_kind ulysses": layout.context_parallel > 1 and layout.context_kind == "ulysses",
         "expert_parallel": layout.expert_parallel > 1,
+        f"schedule {layout.schedule}, with divided backward passes,": layout.schedule in DIVIDED,
         "device cpu": training.device == "cpu",
     }
     yield from (what for what, is_set in found.items() if is_set)
