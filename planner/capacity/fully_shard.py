@@ -218,16 +218,19 @@ def _accumulate(group: Group, *, first: bool) -> list[Change]:
     return [Change(most, "accumulate"), Change(after - most, "accumulate")]
 
 
-def reduction(groups: Groups) -> list[Change]:
+def reduction(groups: Groups, *, replicas: bool) -> list[Change]:
     """Return what happens after the last microbatch of a pipeline: the weights are freed and the gradients reduced, the root's first."""
     found: list[Change] = []
     before: Size = 0
+    summed: Size = 0  # over copies of the model, until the last group is reduced
     for group, copies in groups.counted:
-        found += _scatter(groups, group, before, several=True, keeps=False, added_last=False)
-        freed = group.gathered + group.accumulated - group.shard  # by each further copy
+        found += _scatter(groups, group, before, several=True, keeps=replicas, added_last=False)
+        kept = group.reduced if replicas and groups.casts else 0
+        freed = group.gathered + group.accumulated - group.shard - kept  # by each further copy
+        summed = summed + kept * copies
         found.append(Change(-freed * (copies - 1), "reduce-scatter"))
         before = group.scatter
-    return [*found, Change(-before, "reduce-scatter")]
+    return [*found, Change(-before - summed, "reduce-scatter")]
 
 
 def _gather(group: Group, before: Size = 0) -> list[Change]:

@@ -89,7 +89,7 @@ def _unpiped(training: Training, layout: Layout) -> Iterator[str]:
     found = {
         f"tensor_parallel beside schedule {schedule}": layout.tensor_parallel > 1 and schedule in DIVIDED,
         f"recompute {training.recompute} beside schedule {schedule}": training.recompute != "none" and schedule in DIVIDED,
-        f"data_parallel {kind}": several and kind != "fsdp",
+        f"data_parallel {kind}": several and kind not in ("fsdp", "hsdp"),
         f"schedule {schedule} with data_parallel {kind}": several and schedule in DIVIDED,
         "shard_group titan": several and layout.shard_group == "titan",
         f"reshard_after_forward {layout.reshard_after_forward} beside schedule {schedule}": several

@@ -228,7 +228,7 @@ def fully_sharded(forward: Trace, weights: tuple[Weight[Size], ...], training: T
         every = tuple(fully_shard.groups(part, tuple(islice(rest, len(part.parameters))), training, shards) for part in forward.parts)
         sent = fully_shard.traffic_of_stages(every, _gathering(layout, training, forward, every), layout)
         own_share = Share(own, mine, 0, False, stored=padded, traffic=(*sent, *traffic(forward.nodes, training)))
-        return _piped(forward, _sharded_stages(every, own_share), training)
+        return _piped(forward, _sharded_stages(every, own_share, replicas=replicas), training)
     groups = fully_shard.groups(forward, weights, training, shards)
     changes = with_sequences(training, fully_shard.changes(groups, several=several, replicas=replicas))
     inside = traffic(forward.nodes, training)
@@ -255,14 +255,14 @@ def _gathering(layout: Layout, training: Training, forward: Trace, stages: Seque
     return sum(one.gathers for one in resharded(order(layout, device, structure(training.gradient_accumulation))))
 
 
-def _sharded_stages(stages: Sequence[fully_shard.Groups], share: Share) -> Share:
+def _sharded_stages(stages: Sequence[fully_shard.Groups], share: Share, *, replicas: bool) -> Share:
     """Return the share of stages under FSDP2, which keep weights and gradients whole while microbatches run."""
-    gathered = tuple(map(_gathered, stages))
+    gathered = tuple(_gathered(groups, replicas=replicas) for groups in stages)
     weights, gradients = (sum(getattr(one, name) for one in gathered) for name in ("weights", "gradients"))
     return replace(share, gathered=gathered, buffers=(("gathered weights", weights), ("whole gradients", gradients)))
 
 
-def _gathered(groups: fully_shard.Groups) -> Gathered:
+def _gathered(groups: fully_shard.Groups, *, replicas: bool) -> Gathered:
     weights, gradients, shard = (
         sum(getattr(group, size) * copies for group, copies in groups.counted) for size in ("gathered", "accumulated", "shard")
     )
@@ -271,4 +271,6 @@ def _gathered(groups: fully_shard.Groups) -> Gathered:
         for gathers in (False, *([True] if groups.resharded != 0 else []))
         for exist in (False, True)
     }
-    return Gathered(weights, gradients, shard, each, groups.resharded, groups.adds_in_place, fully_shard.reduction(groups))
+    return Gathered(
+        weights, gradients, shard, each, groups.resharded, groups.adds_in_place, fully_shard.reduction(groups, replicas=replicas)
+    )
