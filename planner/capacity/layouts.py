@@ -75,7 +75,8 @@ def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str
     yield from (f"training.{name} with several devices" for name in differing(training, _OF_TRAINING))
     divides = next((degree for degree in ("tensor_parallel", "pipeline_parallel", "context_parallel") if getattr(layout, degree) > 1), None)
     if divides:
-        of_model = _between_stages if layout.tensor_parallel * layout.context_parallel == 1 else _undivided
+        whole = layout.tensor_parallel * layout.context_parallel == 1 and layout.schedule not in DIVIDED
+        of_model = _between_stages if whole else _undivided
         yield from (f"{what} with {divides}" for what in (*of_model(model, training), *_undivided_training(training, layout)))
     if layout.context_parallel > 1:
         yield from not_modeled(training, layout)
