@@ -36,6 +36,7 @@ def _unmeasured(training: Training, layout: Layout) -> Iterator[str]:
     of_data = layout.data_degree > 1 and layout.data_parallel not in ("fsdp", "hsdp")
     found = {
         f"implementation {training.implementation}": training.implementation not in ("pytorch", "pytorch-eager", "transformers"),
+        f"engine {layout.engine}": layout.engine != "pytorch",
         f"data_parallel {layout.data_parallel}, which reads gradients,": of_data,
         "context_kind ulysses": layout.context_parallel > 1 and layout.context_kind == "ulysses",
         "expert_parallel": layout.expert_parallel > 1,
