@@ -34,13 +34,14 @@ class Time(NamedTuple):
 class Interleaved:
     """The passes of a device: the number of its stages, the passes of a block, the rounds, and forward passes before the first backward.
 
-    These are all blocks of a round but one, and ``more`` passes.
+    These are all blocks of a round but one, and ``more`` passes. ``reduces``: a stage reduces its gradients after its last pass.
     """
 
     stages: int
     block: Size
     rounds: Size
     more: Size
+    reduces: bool = False
 
     def at(self, rounds: Size, blocks: int, passes: Size) -> Time:
         """Return a time of 0 to ``block`` passes after blocks; from the start to the end of the step."""
@@ -79,7 +80,19 @@ class Interleaved:
         others = (
             one - other - (number == stage and not forward) for number, (one, other) in enumerate(zip(begun_in, ended_in, strict=True))
         )
-        return Moment(Pass("forward" if forward else "backward", stage), tuple(others), ended_in)
+        done = self.done(time) if self.reduces and not forward else ()
+        return Moment(Pass("forward" if forward else "backward", stage), tuple(others), ended_in, reduced=done)
+
+    def done(self, time: Time) -> tuple[bool, ...]:
+        """Return which stages have run all backward passes: in the last round those of the blocks before. No forward pass is so late."""
+        last = time.rounds == self.rounds - 1
+        return tuple(last and self.stages - 1 - stage < time.blocks for stage in range(self.stages))
+
+    def reduction(self, blocks: int) -> Moment:
+        """Return the moment at which the gradients of a stage are reduced, after a block of the last round."""
+        last = self.moment(Time(self.rounds - 1, blocks, self.block - 1), forward=False)
+        ended = tuple(count + (stage == last.step.stage) for stage, count in enumerate(last.ended))
+        return last._replace(step=Pass("reduce", last.step.stage), ended=ended)
 
     def corners(self, shift: Size) -> Iterator[Size]:
         """Yield the passes of a block between which all is linear, if passes of the other direction are ``shift`` ahead.
@@ -109,29 +122,44 @@ class Interleaved:
             )
 
 
-def events(layout: Layout, device: Size, microbatches: Size) -> Sequence[Moment] | None:
+def events(layout: Layout, device: Size, microbatches: Size, *, reduces: bool = False, reshards: bool = False) -> Sequence[Moment] | None:
     """Return the moments of a device that matter, by its number in the pipeline; None for a schedule without a closed form.
 
-    The first one is the first with most microbatches in flight.
+    The first one is the first with most microbatches in flight. ``reduces``: each stage reduces its gradients after its last pass.
+    ``reshards``: a stage frees its weights after each forward pass.
     """
     count, after = layout.pipeline_parallel, layout.pipeline_parallel - 1 - device
     if layout.virtual_stages == 1 and layout.schedule in ("gpipe", "1f1b"):
-        return tuple(_of_one_stage(microbatches, microbatches if layout.schedule == "gpipe" else after))
-    if layout.schedule == "interleaved" and microbatches == microbatches // count * count:
-        found = Interleaved(layout.virtual_stages, count, microbatches // count, 2 * after).moments()
-        return tuple(dict.fromkeys(found))
+        found = _of_one_stage(microbatches, microbatches if layout.schedule == "gpipe" else after, reshards=reshards)
+        return (*found, *([Moment(Pass("reduce", 0), (0,), (microbatches,), reduced=(False,))] if reduces else []))
+    if layout.schedule == "interleaved" and not reshards and microbatches == microbatches // count * count:
+        made = Interleaved(layout.virtual_stages, count, microbatches // count, 2 * after, reduces)
+        ends = [made.reduction(blocks) for blocks in range(made.stages)] if reduces else []
+        return (*dict.fromkeys(made.moments()), *ends)
     return None
 
 
-def _of_one_stage(microbatches: Size, before: Size) -> Iterator[Moment]:
-    """Yield the moments of a device with one stage, which runs ``before`` microbatches forward, and then one each way in turn."""
+def gathering(layout: Layout, microbatches: Size) -> Size | None:
+    """Return how many passes gather weights that are freed after each forward pass: those that no backward pass precedes.
+
+    None for a schedule without a closed form.
+    """
+    return microbatches + 1 if layout.virtual_stages == 1 and layout.schedule in ("gpipe", "1f1b") else None
+
+
+def _of_one_stage(microbatches: Size, before: Size, *, reshards: bool) -> Iterator[Moment]:
+    """Yield the moments of a device with one stage, which runs ``before`` microbatches forward, and then one each way in turn.
+
+    If it reshards, a pass gathers weights unless it follows a backward one: all at first, and later backward ones in turn.
+    """
     last = microbatches - 1
     before = min(last, before)
-    yield Moment(Pass("forward", 0), (before,), (0,))
-    yield Moment(Pass("forward", 0), (before,), (last - before,))
-    yield Moment(Pass("backward", 0), (before,), (0,))
-    if last >= 1:
-        turn = last - before  # the backward pass after the last forward one
-        full = max(turn, 1)
-        yield Moment(Pass("backward", 0), (before + turn - full,), (full,))
+    turn = last - before  # the backward pass after the last forward one
+    yield Moment(Pass("forward", 0, reshards), (before,), (0,))
+    yield from [Moment(Pass("forward", 0), (before,), (turn,))] if turn >= 1 else []
+    yield Moment(Pass("backward", 0, reshards), (before,), (0,))
+    if turn >= 1:
+        yield Moment(Pass("backward", 0, reshards), (before,), (turn,))
+    if before >= 1:
+        yield Moment(Pass("backward", 0), (before - 1,), (turn + 1,))
         yield Moment(Pass("backward", 0), (0,), (last,))

@@ -17,8 +17,8 @@ from planner.capacity.context_parallel import with_sequences
 from planner.capacity.figures import Traffic, Weight
 from planner.capacity.optimizers import ElementBytes
 from planner.capacity.pipeline import Moment, in_flight, moments
-from planner.capacity.schedule_events import events
-from planner.capacity.schedules import Pass, order, reduced, resharded
+from planner.capacity.schedule_events import events, gathering
+from planner.capacity.schedules import order, reduced, resharded
 from planner.capacity.states import States, states
 from planner.capacity.timeline import Change, Changes
 from planner.capacity.traffic import traffic
@@ -117,9 +117,7 @@ def _piped(forward: Trace, share: Share, training: Training) -> Share:
 def schedule(pipes: Sequence[Piped], layout: Layout, microbatches: Size, gathered: Sequence[Gathered] = ()) -> tuple[Sequence[Moment], str]:
     """Return the moments of a device with these stages, and its description. ``gathered``: what they gather under FSDP2."""
     device, again = pipes[0].stage.number, any(one.resharded != 0 for one in gathered)
-    found = None if again or len(gathered) > 1 else events(layout, device, microbatches)
-    if found and gathered:
-        found = (*found, Moment(Pass("reduce", 0), (0,), (microbatches,)))
+    found = events(layout, device, microbatches, reduces=bool(gathered), reshards=again)
     if found is None:
         steps, several = order(layout, structure(device), structure(microbatches)), structure(microbatches)
         steps = resharded(steps) if again else steps
@@ -251,6 +249,8 @@ def _gathering(layout: Layout, training: Training, forward: Trace, stages: Seque
     """Return how many passes through a stage gather weights that are freed after each forward pass."""
     if all(groups.resharded == 0 for groups in stages):
         return 0
+    if (closed := gathering(layout, training.gradient_accumulation)) is not None:
+        return closed
     device = next(structure(part.piped.stage.number) for part in forward.parts if part.piped)
     return sum(one.gathers for one in resharded(order(layout, device, structure(training.gradient_accumulation))))
 

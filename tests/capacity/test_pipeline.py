@@ -12,8 +12,8 @@ import pytest
 from torch.distributed.pipelining import schedules
 
 from planner.capacity.pipeline import Moment, in_flight, moments
-from planner.capacity.schedule_events import events
-from planner.capacity.schedules import Pass, order, stages_of
+from planner.capacity.schedule_events import events, gathering
+from planner.capacity.schedules import Pass, order, reduced, resharded, stages_of
 from planner.spec.records import Cluster, Layout
 from planner.trace.sizes import Size, hinted, symbol
 
@@ -87,32 +87,41 @@ def drawn(rng: random.Random) -> tuple[Layout, int]:
 
 
 def tops(found: Iterable[Moment], sizes: Sequence[Sequence[int]]) -> dict[tuple[object, bool], int]:
-    """Return the largest sum of sizes of each kind of moment: of microbatches in flight, of gradients, and of what each one leaves."""
+    """Return the largest sum of sizes of each kind of moment.
+
+    Sizes are of microbatches in flight, of gradients, of what each microbatch leaves, of whole weights, and of what a reduction leaves.
+    """
     made: dict[tuple[object, bool], int] = {}
     for one in found:
-        flying, gradients, left = (
-            [hinted(count) * size for count, size in zip(counts, each, strict=True)]
-            for counts, each in ((one.flying, sizes[0]), ([count > 0 for count in one.ended], sizes[1]), (one.ended, sizes[2]))
-        )
+        total, is_reduced = 0, one.reduced or [False] * len(one.flying)
+        for stage, (flying, gradients, left, weights, shard) in enumerate(zip(*sizes, strict=True)):
+            ended = hinted(one.ended[stage])
+            total += hinted(one.flying[stage]) * flying + ended * left
+            total += shard if is_reduced[stage] else weights + gradients * (ended > 0)
         kind = one.step, one.kind[1] and one.step.kind != "forward"  # a forward pass is the same with gradients
-        made[kind] = max(made.get(kind, 0), sum(flying) + sum(gradients) + sum(left))
+        made[kind] = max(made.get(kind, 0), total)
     return made
 
 
 def test_the_closed_form_has_the_highest_moments_of_the_schedule() -> None:
-    """Compare it with the walk of 300 schedules, for random sizes of what is allocated."""
+    """Compare it with the walk of 400 schedules, for random sizes of what is allocated."""
     rng = random.Random(0)  # noqa: S311 - not for secrets
-    for _ in range(300):
+    for number in range(400):
         laid, m = drawn(rng)
         p, v = laid.pipeline_parallel, laid.virtual_stages
-        r = rng.choice([0, 1, p - 1, rng.randrange(p)])
-        walked, closed = moments(order(laid, r, m), v), events(laid, r, m)
+        r, reduces = rng.choice([0, 1, p - 1, rng.randrange(p)]), number % 2 > 0
+        reshards = reduces and v == 1 and rng.random() < 0.5
+        walk = list(resharded(order(laid, r, m)) if reshards else order(laid, r, m))
+        walked, closed = moments(reduced(walk, m) if reduces else walk, v), events(laid, r, m, reduces=reduces, reshards=reshards)
         assert closed is not None
         assert in_flight(walked) == in_flight(closed)
+        if reshards:
+            assert gathering(laid, m) == sum(one.gathers for one in walk)
         for _ in range(4):
             sizes = [[rng.randrange(10 ** rng.randrange(1, 5)) for _ in range(v)] for _ in range(2)]
             sizes.append([rng.choice([0, 4]) for _ in range(v)])  # bytes of the loss
-            assert tops(walked, sizes) == tops(closed, sizes), (laid, r, m)
+            sizes += [[rng.randrange(1000) for _ in range(v)], [0] * v]
+            assert tops(walked, sizes) == tops(closed, sizes), (laid, r, m, reduces, reshards)
 
 
 def test_the_closed_form_holds_for_symbols() -> None:
