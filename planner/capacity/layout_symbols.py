@@ -80,7 +80,8 @@ class Structure:
         data = known["dp"] * known["replicas"] if "dp" in known else data_degree(sizes)
         made["shard_degree"] = known["dp"] if self.layout.data_parallel == "hsdp" else sizes["shard_degree"]
         made["devices"] = made["tensor_parallel"] * made["pipeline_parallel"] * made["context_parallel"] * data
-        made["gradient_accumulation"] = known["rounds"] * made["pipeline_parallel"] if "rounds" in known else known["m"]
+        more = sizes["gradient_accumulation"] % sizes["pipeline_parallel"]
+        made["gradient_accumulation"] = known["rounds"] * made["pipeline_parallel"] + more if "rounds" in known else known["m"]
         made["tokens"] = known.get("tokens", 1)
         made["batch_size"], made["sequence_length"] = known["B"], known["n"] * self._of_sequence(made)
         if self.layers:
@@ -146,6 +147,8 @@ def kinds(structure: Structure, sizes: Sizes) -> list[NDArray[np.int64]]:
     import numpy as np
 
     symbolic = [np.minimum(values, least) for values, least in structure.named(sizes).values()]
+    if structure.layout.schedule == "interleaved":
+        symbolic.append(sizes["gradient_accumulation"] % sizes["pipeline_parallel"])
     exact = {"pipeline_parallel": not structure.stages, "devices": not structure.data, "n_layers": not structure.layers}
     names = ["virtual_stages", "context_parallel", "expert_parallel", *(name for name, is_exact in exact.items() if is_exact)]
     return [*symbolic, *(sizes[name] for name in names)]

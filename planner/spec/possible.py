@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from planner.spec.layout_checks import ARMS
 from planner.spec.records import Layout, Model, Training
-from planner.spec.records.layout import Schedule
+from planner.spec.records.layout import DIVIDED, V_SHAPED, Schedule
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,7 +85,7 @@ def of_kind(model: Model, training: Training, layout: Layout, sizes: Mapping[str
         yield Condition(fails, "tensor_parallel {tensor_parallel} does not divide sequence_length {sequence_length}")
     yield from _of_schedule(schedule, pp, virtual, passes, waits=not by_megatron)
     yield from _of_experts(model, layout, sizes) if by_megatron else ()
-    belongs: tuple[tuple[str, Any], ...] = (("virtual_stages", ("interleaved", "zbv")), ("shard_degree", ("hsdp",)))
+    belongs: tuple[tuple[str, Any], ...] = (("virtual_stages", ("interleaved", *DIVIDED)), ("shard_degree", ("hsdp",)))
     for name, allowed in belongs:
         if schedule not in allowed and kind not in allowed:
             yield Condition(sizes[name] > 1, f"{name} requires {' or '.join(allowed)}")
@@ -105,11 +106,14 @@ def _of_sequences(model: Model, layout: Layout, sizes: Mapping[str, Sizes], *, b
 
 def _of_schedule(schedule: Schedule, pp: Sizes, virtual: Sizes, passes: Sizes, *, waits: bool) -> Iterator[Condition]:
     """Yield what a schedule requires of stages and microbatches."""
-    if waits and schedule in ("1f1b", "zero_bubble"):
-        yield Condition((pp > 1) & (passes < pp), f"schedule {schedule} requires at least {{pipeline_parallel}} microbatches")
-    if schedule == "interleaved":
-        yield Condition((pp > 1) & (passes % pp != 0), "schedule interleaved requires a multiple of {pipeline_parallel} microbatches")
-    needed = {"interleaved": virtual > 1, "zbv": virtual == 2}.get(schedule)  # noqa: PLR2004 - a V has two arms
+    fewest = {"1f1b": pp, "dualpipev": 2 * pp}.get(schedule) if waits else None
+    if fewest is not None:
+        yield Condition((pp > 1) & (passes < fewest), f"schedule {schedule} requires more microbatches than {{gradient_accumulation}}")
+    if schedule in ("interleaved", "zero_bubble"):
+        rounds = (passes // pp).clip(1) if waits else pp
+        why = f"schedule {schedule} requires as many of {{gradient_accumulation}} microbatches in each round of {{pipeline_parallel}}"
+        yield Condition((pp > 1) & (passes % rounds != 0), why)
+    needed = {"interleaved": virtual > 1, **dict.fromkeys(V_SHAPED, virtual == ARMS)}.get(schedule)
     if needed is not None:
         yield Condition((pp > 1) & ~needed, f"schedule {schedule} does not run {{virtual_stages}} virtual stages")
 
