@@ -36,6 +36,17 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
         {"context_parallel": 4, "context_kind": "all_gather", "data_parallel": "hsdp", "shard_degree": 4},
         {"recompute": "full", "implementation": "transformers"},
     ),
+    "stages that reshard": (8, {**SHARED, "pipeline_parallel": 2, "reshard_after_forward": "auto"}, {"gradient_accumulation": 3}),
+    "replicas of stages": (
+        8,
+        {"pipeline_parallel": 2, "data_parallel": "hsdp", "shard_degree": 2, "schedule": "gpipe", "reshard_after_forward": "always"},
+        {"gradient_accumulation": 2, "recompute": "full", "implementation": "transformers"},
+    ),
+    "interleaved shards": (
+        4,
+        {"pipeline_parallel": 2, "schedule": "interleaved", "virtual_stages": 2, "reshard_after_forward": "never"},
+        {"gradient_accumulation": 2},
+    ),
     "interleaved": (2, {**PIPED, "schedule": "interleaved", "virtual_stages": 2}, {"gradient_accumulation": 2, **BF16}),
 }
 
@@ -66,6 +77,8 @@ def test_layouts_without_code_to_run_are_refused_by_name() -> None:
         list(compare(*case(4, {"context_parallel": 2, "context_kind": "ulysses"}, {})))
     with pytest.raises(CannotMeasureError, match="data_parallel ddp"):
         list(compare(*case(2, {"data_parallel": "ddp"}, {"precision": "fp32"})))
+    with pytest.raises(CannotMeasureError, match="schedule zbv"):
+        list(compare(*case(2, {**PIPED, "schedule": "zbv", "virtual_stages": 2}, {"gradient_accumulation": 4, **BF16})))
 
 
 def test_the_command_compares_a_layout_and_refuses_one_device(capsys: pytest.CaptureFixture[str]) -> None:
