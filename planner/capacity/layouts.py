@@ -165,7 +165,6 @@ def _undivided(model: Model, training: Training) -> Iterator[str]:
 
 def _undivided_training(training: Training, layout: Layout) -> Iterator[str]:
     """Yield the settings of the training that are not modeled with tensor or pipeline parallelism."""
-    shared = ("fsdp",) if layout.tensor_parallel > 1 and layout.context_parallel > 1 else ("fsdp", "hsdp")
     found = {
         f"implementation {training.implementation}": training.implementation == "torchtitan",
         f"precision {training.precision}": RECIPES[training.precision].autocast,
@@ -174,7 +173,7 @@ def _undivided_training(training: Training, layout: Layout) -> Iterator[str]:
         "keep_logits": training.keep_logits,
         "kv_cache": training.kv_cache,
         "dropout": training.dropout,
-        f"data_parallel {layout.data_parallel}": layout.data_degree > 1 and layout.data_parallel not in shared,
+        f"data_parallel {layout.data_parallel}": layout.data_degree > 1 and layout.data_parallel not in ("fsdp", "hsdp"),
         f"optimizer_kernel {training.optimizer_kernel}": in_lists(training),
     }
     yield from (what for what, is_set in found.items() if is_set)

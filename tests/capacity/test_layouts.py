@@ -25,7 +25,6 @@ layout: {{{layout}}}
         ("context_parallel: 2, data_parallel: fsdp", "", "precision fp32 with context_parallel"),
         ("context_parallel: 2, data_parallel: fsdp", ", implementation: pytorch-eager", "implementation pytorch-eager"),
         ("context_parallel: 2, data_parallel: zero1", "", "data_parallel zero1 with context_parallel"),
-        ("context_parallel: 2, tensor_parallel: 2, data_parallel: hsdp, shard_degree: 2", "", "data_parallel hsdp with tensor_parallel"),
         (
             "context_parallel: 2, pipeline_parallel: 2, data_parallel: fsdp, reshard_after_forward: never",
             ", loss: cross_entropy_float32",

@@ -30,7 +30,11 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "loss on parts": (8, {**SHARED, "loss_parallel": True, "shard_group": "none"}, {"recompute": "full"}),
     "1f1b": (8, {**SHARED, "pipeline_parallel": 2, "reshard_after_forward": "never"}, {"gradient_accumulation": 4}),
     "gpipe": (4, {**PIPED, "pipeline_parallel": 4, "schedule": "gpipe"}, {"gradient_accumulation": 4, "recompute": "full", **BF16}),
-    "context, keys passed on": (8, {**SHARED, "context_parallel": 2, "loss_parallel": True}, {"gradient_accumulation": 2}),
+    "context, keys passed on": (
+        16,
+        {**SHARED, "context_parallel": 2, "loss_parallel": True, "data_parallel": "hsdp", "shard_degree": 4},
+        {"gradient_accumulation": 2},
+    ),
     "context, keys gathered": (
         8,
         {"context_parallel": 4, "context_kind": "all_gather", "data_parallel": "hsdp", "shard_degree": 4},
