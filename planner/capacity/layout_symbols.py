@@ -53,12 +53,11 @@ class Structure:
     def named(self, sizes: Sizes) -> dict[str, tuple[Values, int]]:
         """Return what may be a symbol, by its name, and the least value with which it is one."""
         passes, stages, data = sizes["gradient_accumulation"], sizes["pipeline_parallel"], data_degree(sizes)
-        shards = sizes["shard_degree"] if self.layout.data_parallel == "hsdp" else data
         in_rounds = {"rounds": (passes // stages, ROUNDS)} if self.layout.schedule == "interleaved" else {"m": (passes, 2)}
         return {
             "tp": (sizes["tensor_parallel"], 2),
             **({"pp": (stages, 3)} if self.stages else {}),
-            **({"dp": (shards, 2), "replicas": (data // shards, 2)} if self.data else {}),
+            **({"dp": (data, 2)} if self.data else {}),
             **in_rounds,
             "B": (sizes["batch_size"], 1),
             "n": (sizes["sequence_length"] // self._of_sequence(sizes), 1),
@@ -77,8 +76,7 @@ class Structure:
         known = {name: symbol(name, value, choices) if value >= least else value for name, (value, least) in self.named(sizes).items()}
         made: dict[str, Size] = dict(sizes)
         made["tensor_parallel"], made["pipeline_parallel"] = known["tp"], known.get("pp", sizes["pipeline_parallel"])
-        data = known["dp"] * known["replicas"] if "dp" in known else data_degree(sizes)
-        made["shard_degree"] = known["dp"] if self.layout.data_parallel == "hsdp" else sizes["shard_degree"]
+        data: Size = known["dp"] if "dp" in known else data_degree(sizes)
         made["devices"] = made["tensor_parallel"] * made["pipeline_parallel"] * made["context_parallel"] * data
         more = sizes["gradient_accumulation"] % sizes["pipeline_parallel"]
         made["gradient_accumulation"] = known["rounds"] * made["pipeline_parallel"] + more if "rounds" in known else known["m"]
@@ -117,11 +115,13 @@ def structure_of(model: Model, training: Training, *, varies: bool) -> Structure
     """Return which sizes are symbols for a model; ``varies``: whether layouts have different numbers of layers.
 
     ZeRO-1 gives devices whole tensors, and DeepSpeed gradients of whole ones, so that their number, and that of layers, are structure.
+    The devices and the groups of HSDP are, too.
     """
     layout = _layout(training)
-    data = layout.data_parallel != "zero1" and layout.engine != "deepspeed"
-    stages = uniform(model) and data and layout.schedule in CLOSED
-    return Structure(model, training, layout, stages, layers=uniform(model) and data and (stages or varies), data=data)
+    divides = layout.data_parallel != "zero1" and layout.engine != "deepspeed"
+    stages = uniform(model) and divides and layout.schedule in CLOSED
+    data = divides and layout.data_parallel != "hsdp"
+    return Structure(model, training, layout, stages, layers=uniform(model) and divides and (stages or varies), data=data)
 
 
 def _layout(training: Training) -> Layout:
@@ -149,6 +149,11 @@ def kinds(structure: Structure, sizes: Sizes) -> list[NDArray[np.int64]]:
     symbolic = [np.minimum(values, least) for values, least in structure.named(sizes).values()]
     if structure.layout.schedule == "interleaved":
         symbolic.append(sizes["gradient_accumulation"] % sizes["pipeline_parallel"])
-    exact = {"pipeline_parallel": not structure.stages, "devices": not structure.data, "n_layers": not structure.layers}
+    exact = {
+        "pipeline_parallel": not structure.stages,
+        "devices": not structure.data,
+        "shard_degree": not structure.data,
+        "n_layers": not structure.layers,
+    }
     names = ["virtual_stages", "context_parallel", "expert_parallel", *(name for name, is_exact in exact.items() if is_exact)]
     return [*symbolic, *(sizes[name] for name in names)]

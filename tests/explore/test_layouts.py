@@ -96,6 +96,15 @@ def test_a_row_is_the_plan_of_its_settings(seed: int) -> None:
         assert {name: line[name] for name in made.metrics} == (expected or dict.fromkeys(made.metrics, "")), line
 
 
+def test_groups_of_hsdp_contain_the_devices_that_share_a_sequence() -> None:
+    base = planner.load({**LLAMA, "layout": {"data_parallel": "hsdp", "shard_degree": 4}})
+    keys = ("layout.context_parallel=1,2,4", "cluster.devices=8,16", "training.batch_size=1,2,3,4")
+    grid = [axes.parse(key) for key in keys]
+    for line in rows(swept(base, grid)):
+        expected = planned(base, {axis.key: line[axis.name] for axis in grid}, ["peak_bytes"])
+        assert (expected or {}).get("peak_bytes", "") == line["peak_bytes"], line
+
+
 def test_an_impossible_layout_is_a_row_with_its_reason() -> None:
     base = planner.load(LLAMA)
     made = swept(base, [axes.parse("layout.tensor_parallel=2,3,5"), axes.parse("cluster.devices=12,16,30")])
