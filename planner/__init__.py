@@ -27,13 +27,14 @@ if TYPE_CHECKING:
         load,
         plan,
         plans,
+        serve,
         size,
         sweep,
     )  # fmt: skip
 
 __all__ = [
-    "Plan", "Spec", "SpecError", "UnsupportedError", "__version__", "compare", "diff", "explain", "fit", "load", "plan", "plans", "size",
-    "sweep",
+    "Plan", "Spec", "SpecError", "UnsupportedError", "__version__", "compare", "diff", "explain", "fit", "load", "plan", "plans", "serve",
+    "size", "sweep",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

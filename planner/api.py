@@ -32,6 +32,7 @@ from planner.trace.unsupported import UnsupportedError
 if TYPE_CHECKING:
     from datetime import date
 
+    from planner.capacity.serving import Pooled, Served
     from planner.explore.compare import Comparison
     from planner.explore.fit import Fit
     from planner.explore.size import Configuration
@@ -45,7 +46,7 @@ BASE = "base"
 _SECTIONS = ("training", "model")
 
 __all__ = [
-    "Plan", "Spec", "SpecError", "UnsupportedError", "compare", "diff", "explain", "fit", "load", "plan", "plans", "size", "sweep",
+    "Plan", "Spec", "SpecError", "UnsupportedError", "compare", "diff", "explain", "fit", "load", "plan", "plans", "serve", "size", "sweep",
 ]  # fmt: skip
 
 
@@ -127,6 +128,21 @@ def fit(
         raise ValueError(f"cannot vary {wrong[0]!r}; choose from {', '.join(SETTINGS)}")
     capacity.plan(known, one)  # raises if the plan as given is not supported
     return fits(known, scenario, _amount(memory, "bytes"), vary or SETTINGS)
+
+
+def serve(spec: SpecLike, *, set: Settings = None, **settings: Any) -> Served | Pooled:
+    """Return the memory and FLOPs of a model that answers requests. Keywords are settings of the section ``serving``.
+
+    >>> served = planner.serve("specs/gpt2-small.yaml", prompt=512, output=128)
+    >>> served.cache_bytes == 512 * 12 * 2 * 768 * 2  # tokens, layers, keys and values, width, bytes
+    True
+    """
+    from planner.capacity import serving
+
+    known = load(spec, set={**(set or {}), **{f"serving.{name}": value for name, value in settings.items()}})
+    if known.serving is None:
+        raise ValueError(f"{known.name} has no section serving; give its settings, for example prompt=2048")
+    return serving.serve(known, known.serving, known.scenarios[0].training)
 
 
 def sweep(spec: SpecLike, axes: Mapping[str, Iterable[int | str] | str], *, metric: str = "peak_bytes", set: Settings = None) -> Sweep:

@@ -4,7 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from planner.cli import comment, compare, completion, diff, fit, import_, init, list_, run, schema, show, size, sweep, validate, verify
+from planner.cli import (
+    comment,
+    compare,
+    completion,
+    diff,
+    fit,
+    import_,
+    init,
+    list_,
+    run,
+    schema,
+    serve,
+    show,
+    size,
+    sweep,
+    validate,
+    verify,
+)
 from planner.cli.command import Command
 
 COMMANDS: Mapping[str, Command] = {
@@ -19,6 +36,7 @@ COMMANDS: Mapping[str, Command] = {
     "list": list_,
     "sweep": sweep,
     "fit": fit,
+    "serve": serve,
     "compare": compare,
     "size": size,
     "schema": schema,

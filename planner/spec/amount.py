@@ -22,8 +22,11 @@ _AMOUNT = re.compile(r"(\d{1,20}(?:\.\d{1,20})?) ?([A-Za-z/]+)")
 
 def amount(text: str, units: Mapping[str, int]) -> int | None:
     """Return an amount in the smallest of the units; None if the text is not a number and one of them, or not a whole amount."""
+    value = fraction(text, units)
+    return None if value is None or value.denominator != 1 else int(value)
+
+
+def fraction(text: str, units: Mapping[str, int]) -> Fraction | None:
+    """Return an amount as ``amount`` does, but whole or not."""
     found = _AMOUNT.fullmatch(text)
-    if not found or found[2] not in units:
-        return None
-    value = Fraction(found[1]) * units[found[2]]
-    return int(value) if value.denominator == 1 else None
+    return Fraction(found[1]) * units[found[2]] if found and found[2] in units else None

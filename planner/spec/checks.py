@@ -27,6 +27,7 @@ from planner.spec.resolve import (
     sequence_length,
     step_tokens,
 )
+from planner.spec.serving_checks import SERVING
 from planner.spec.settings import Document, Settings, Unresolved
 from planner.spec.tuning_checks import TUNING
 
@@ -53,6 +54,7 @@ def check(document: Document) -> tuple[Problem, ...]:
         *(_run(_TRAINING, settings, model) for _, settings in document.scenarios),
         *(_run(_WITH_MODEL, settings, document) for _, settings in document.scenarios),
         *(_run((tokens_and_steps, *layout_checks.TRAINING), settings, document, laid) for settings, laid in document.on_devices),
+        _run(SERVING, document.serving, document) if document.serving else (),
         *(_run(layout_checks.LAYOUT, laid, settings, document) for settings, laid in document.on_devices if laid and document.cluster),
     )
     return tuple(dict.fromkeys(found))  # a setting that layers share is wrong once

@@ -10,7 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from planner import devices
-from planner.spec.amount import BYTES, amount
+from planner.spec.amount import BYTES, amount, fraction
 from planner.spec.extra import extra
 from planner.spec.key import held, keys, of_the_layer
 from planner.spec.language import leaves
@@ -32,6 +32,7 @@ from planner.spec.records import (
     Norm,
     Positions,
     Run,
+    Serving,
     Training,
 )
 from planner.spec.records.document import Claim, Scenario, Spec, Waiver
@@ -61,6 +62,7 @@ def resolve(document: Document, file: str) -> Spec:
             Scenario(name, training(settings, document.model, layout(document.cluster, laid)))
             for (name, _), (settings, laid) in zip(document.scenarios, document.on_devices, strict=True)
         ),
+        serving=serving(document.serving, document.model, document.cluster),
         sources=() if source is None else tuple(str(node.value) for node in source.elements() or [source]),
         description=text.get("description", ""),
         claims=tuple(_claims(document)),
@@ -257,6 +259,42 @@ def layout(cluster: Settings | None, settings: Settings | None) -> Layout | None
     found: dict[str, object] = {"device": name, "memory_bytes": memory_bytes, "reserve_bytes": amount(cluster.get("reserve"), BYTES)}
     on = made(Cluster, cluster, "", **found)
     return made(Layout, settings or Settings(Node(cluster.node.mark, {}), "layout", cluster.defaulted), cluster=on)
+
+
+def serving(settings: Settings | None, model: Settings, cluster: Settings | None) -> Serving | None:
+    """Return how the model is served, None if the spec does not say."""
+    if settings is None:
+        return None
+    amounts = {"memory_bytes": memory_of(settings, cluster), "cache_bytes": _amount(settings, "cache_memory")}
+    return made(Serving, settings, "", prompt=prompt_length(settings, model), **amounts)
+
+
+def prompt_length(settings: Settings, model: Settings) -> int:
+    """Return the tokens of a prompt: what outputs leave of the context unless written."""
+    return settings.size("prompt", model.size("context_length") - settings.size("output"))
+
+
+def memory_of(settings: Settings, cluster: Settings | None) -> int | None:
+    """Return the memory of a device that serves the model: that of the cluster's unless written. Raises Unresolved for an unknown one."""
+    if not settings.written("memory"):
+        return device(cluster)[1] if cluster else None
+    known = devices.find(settings.get("memory"))
+    return known.memory_bytes if known else _amount(settings, "memory")
+
+
+def _amount(settings: Settings, key: str) -> int | None:
+    if not settings.written(key):
+        return None
+    found = whole_amount(settings.get(key))
+    if found is None:
+        raise Unresolved(key)
+    return found
+
+
+def whole_amount(text: str) -> int | None:
+    """Return an amount of memory in whole bytes, of a rounded one those below it: 3.81GiB, as a log prints it. None if it is not one."""
+    value = fraction(text, BYTES)
+    return int(value) if value else None
 
 
 def data_degree(cluster: Settings | None, layout: Settings | None) -> int:

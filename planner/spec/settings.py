@@ -152,6 +152,11 @@ class Document:
         return self._optional("cluster", self.root.items().get("cluster"))
 
     @cached_property
+    def serving(self) -> Settings | None:
+        """The settings of serving, None if there are none."""
+        return self._optional("serving", self.root.items().get("serving"))
+
+    @cached_property
     def on_devices(self) -> tuple[tuple[Settings, Settings | None], ...]:
         """The training of each scenario and its layout, None without one; a scenario's own keys override the spec's."""
         base = self.root.items().get("layout")

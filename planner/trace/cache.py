@@ -7,7 +7,7 @@ all tokens, or one window, from the start.
 
 from __future__ import annotations
 
-from operator import lt
+from operator import le, lt
 
 from planner.trace import primitives as op
 from planner.trace.inference import Inference
@@ -74,6 +74,10 @@ def _stored(t: Tape, run: Inference, room: Size, kv: tuple[Tensor, Tensor], wind
         one.storage.until_forward_ends = not run.decodes
     if not run.decodes:
         t.record("zeros", [], [*kept, _lasting(t, ())], by=_stored)
+    elif window is not None and choose(le, room, run.past):  # full: copies that are shifted by one token
+        shifted = [t.record("roll", [one], [op.like(t, one)], by=_stored)[0] for one in kept]
+        op.keep_alive(t, k, v, *shifted)
+        return kept[0], kept[1]
     places = t.tensor((n,), "int64", needs_grad=False)
     t.record("arange", [], [places], by=_stored)
     t.record("index_copy_", [k, v, places], [], by=_stored)

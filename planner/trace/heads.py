@@ -143,7 +143,7 @@ def softmax_without_sinks(t: Tape, scores: Tensor, *, dropped: bool) -> Tensor:
     """Softmax of scores [B, H, n, n]; ``dropped``: without the last column, that of the sinks."""
     probabilities = op.softmax(t, scores)
     if dropped:
-        (probabilities,) = op.split(t, probabilities, (*scores.shape[:-1], scores.shape[-2]))
+        (probabilities,) = op.split(t, probabilities, (*scores.shape[:-1], scores.shape[-1] - 1))
         probabilities.interleaved = True  # rows are slices of wider ones, heads stay adjacent
     probabilities.by_head = True
     return probabilities

@@ -173,7 +173,7 @@ def completed(script: str, *words: str) -> list[str]:
 
 def test_bash_completes_commands_options_and_choices(planner: Planner) -> None:
     script = planner("completion", "bash")[1]
-    assert completed(script, "planner", "s") == ["show", "sweep", "size", "schema"]
+    assert completed(script, "planner", "s") == ["show", "sweep", "serve", "size", "schema"]
     assert completed(script, "planner", "fit", "--m") == ["--memory"]
     assert completed(script, "planner", "fit", "--for", "n") == ["n_layers"]
     assert set(SHELLS) <= set(completed(script, "planner", "completion", ""))

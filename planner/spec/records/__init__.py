@@ -12,4 +12,5 @@ from planner.spec.records.mixers import *  # noqa: F403
 from planner.spec.records.model import *  # noqa: F403
 from planner.spec.records.model_types import *  # noqa: F403
 from planner.spec.records.parts import *  # noqa: F403
+from planner.spec.records.serving import *  # noqa: F403
 from planner.spec.records.training import *  # noqa: F403

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from planner.spec.key import group, key, record
 from planner.spec.records.layout import Cluster, Layout
 from planner.spec.records.model import Model
+from planner.spec.records.serving import Serving
 from planner.spec.records.training import Training
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class Spec:
     layout: ClassVar[object] = group(kind=Layout, form="none")
     scenarios: tuple[Scenario, ...] = key("Additional training configurations: a name plus overrides of training and layout.",
         derived="training alone", example=[{"name": "long", "sequence_length": 8192, "batch_size": 1}])
+    serving: Serving | None = group(kind=Serving, form="none", default=None)
     waivers: tuple[Waiver, ...] = key("Budgets of planner.yaml that this model may exceed until a date; every report shows them. Not "
         "inherited through extends.", default=(), kw_only=True,
         example=[{"budget": "one-gpu", "reason": "until the optimizer is sharded", "until": "2027-01-31"}])

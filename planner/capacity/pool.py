@@ -1,0 +1,144 @@
+"""Caches of serving engines: memory in blocks of tokens, and how many requests it holds.
+
+vLLM 0.21: v1/core/kv_cache_utils.py (blocks, groups of layers), v1/kv_cache_interface.py (windows). SGLang: mem_cache/memory_pool.py.
+TensorRT-LLM: batch_manager/kvCacheManager.cpp. llama.cpp: src/llama-kv-cache.cpp and llama-kv-cache-iswa.cpp (windows).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+
+from planner.spec.records import Attention, CacheDtype, LatentAttention, Layer, Model, Serving
+from planner.trace.unsupported import UnsupportedError
+
+ELEMENT: Mapping[CacheDtype, Fraction] = {
+    "bf16": Fraction(2), "fp16": Fraction(2), "fp32": Fraction(4), "fp8": Fraction(1), "q8_0": Fraction(34, 32), "q5_1": Fraction(24, 32),
+    "q5_0": Fraction(22, 32), "q4_1": Fraction(20, 32), "q4_0": Fraction(18, 32),
+}  # fmt: skip
+"""Bytes of an element. llama.cpp's types are blocks of 32 elements with their scales."""
+BLOCK = {"vllm": 16, "sglang": 1, "tensorrt-llm": 32, "llama.cpp": 256}
+"""Tokens of a block by default; llama.cpp rounds the tokens of all sequences up to it."""
+BATCHED = 8192  # tokens that vLLM runs in one pass at most: max_num_batched_tokens
+UBATCH = 512  # tokens that llama.cpp runs in one pass at most: n_ubatch
+UNEVEN = Fraction(5, 4)  # up to which ratio of numbers of layers vLLM pads the smaller group
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Layers with equal caches: the bytes of a token in one of them on a device, and the window, None if all tokens are kept."""
+
+    token_bytes: Fraction
+    window: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The cache of an engine. Bytes are those of one device.
+
+    ``token_bytes``: of a token in all layers; ``request_bytes``: of one request with its prompt and output; ``all_bytes``: of all requests
+    at once. ``pool_bytes`` is the memory of the cache, at most: engines subtract the activations of a trial run, too. ``blocks`` of
+    ``block`` tokens are in it, enough for ``tokens``, and ``concurrency`` requests of that length. None: the spec states no memory.
+    """
+
+    block: int
+    token_bytes: Fraction
+    request_bytes: int
+    all_bytes: int
+    pool_bytes: int | None
+    blocks: int | None
+    tokens: int | None
+    concurrency: Fraction | None
+
+
+def pool(model: Model, serving: Serving, weights_bytes: int) -> Pool:
+    """Return the cache of the spec's engine. Raises UnsupportedError for caches that are not modeled."""
+    kinds = Counter(_kinds(model, serving))
+    block = serving.cache.block or BLOCK[serving.engine]
+    length = serving.prompt + serving.output
+    token_bytes = sum((kind.token_bytes * layers for kind, layers in kinds.items()), Fraction())
+    memory = _memory(serving, weights_bytes)
+    if serving.engine == "llama.cpp":
+        cells = _padded(serving.batch_size * length, block)
+        every = sum(_cells(kind, cells, serving, block) * kind.token_bytes * layers for kind, layers in kinds.items())
+        one = sum(_cells(kind, _padded(length, block), serving, block) * kind.token_bytes * layers for kind, layers in kinds.items())
+        return Pool(block, token_bytes, ceil(one), ceil(every), memory, None, None, None if memory is None else Fraction(memory) / one)
+    block_bytes, each = _blocks(kinds, block, length)
+    request = ceil(each * block_bytes)
+    if memory is None:
+        return Pool(block, token_bytes, request, serving.batch_size * request, None, None, None, None)
+    blocks = (ceil if serving.engine == "tensorrt-llm" else int)(memory / block_bytes)
+    concurrency = Fraction(blocks, each)
+    return Pool(block, token_bytes, request, serving.batch_size * request, memory, blocks, int(concurrency * each * block), concurrency)
+
+
+def _blocks(kinds: Counter[Kind], block: int, length: int) -> tuple[Fraction, int]:
+    """Return the bytes of a block in all layers that share its number, and the blocks of a request, as vLLM divides layers into groups."""
+    if len(kinds) == 1 or all(kind.window is None for kind in kinds):
+        return sum((kind.token_bytes * layers for kind, layers in kinds.items()), Fraction()) * block, _of_request(None, block, length)
+    if len({kind.token_bytes for kind in kinds}) > 1:
+        raise UnsupportedError("layers with and without a window whose tokens have different sizes are not modeled yet")
+    fewest, most = min(kinds.values()), max(kinds.values())
+    size = most if most < fewest * UNEVEN else fewest
+    each = sum(-(-layers // size) * _of_request(kind.window, block, length) for kind, layers in kinds.items())
+    return next(iter(kinds)).token_bytes * block * size, each
+
+
+def _of_request(window: int | None, block: int, length: int) -> int:
+    """Return the blocks of a request in one group of layers: a window and a pass fit in some, which need not start at a block."""
+    return -(-length // block) if window is None else -(-min(window - 1 + BATCHED, length) // block) + 1
+
+
+def _cells(kind: Kind, cells: int, serving: Serving, block: int) -> int:
+    """Return the tokens for which llama.cpp makes room in a layer."""
+    return cells if kind.window is None else min(cells, _padded(kind.window * serving.batch_size + UBATCH, block))
+
+
+def _padded(tokens: int, block: int) -> int:
+    return -(-tokens // block) * block
+
+
+def _kinds(model: Model, serving: Serving) -> Iterator[Kind]:
+    """Yield the kind of each layer that caches."""
+    each = ELEMENT[serving.cache.dtype or serving.weights]
+    for run in model.runs:
+        for layer in run.layers:
+            yield from list(_of_layer(layer, serving, each)) * run.count
+
+
+def _of_layer(layer: Layer, serving: Serving, each: Fraction) -> Iterator[Kind]:
+    for mixer in layer.mixers:
+        if not isinstance(mixer, LatentAttention):
+            raise UnsupportedError("states of mixers other than attention are not modeled yet in engines")
+        if mixer.indexer or serving.engine == "llama.cpp":
+            raise UnsupportedError(f"latent attention with {'an indexer' if mixer.indexer else 'engine llama.cpp'} is not modeled yet")
+        yield Kind((mixer.kv_rank + mixer.rope_dim) * each, None)  # whole on each device
+    kind = layer.attention
+    if kind and kind.window and serving.engine in ("sglang", "tensorrt-llm"):
+        raise UnsupportedError(f"layers with a window and engine {serving.engine} are not modeled yet")
+    if kind and not kind.shared_kv:
+        yield Kind(_heads(kind, serving) * each, kind.window)
+
+
+def _heads(kind: Attention, serving: Serving) -> int:
+    """Return the elements of a token's keys and values on a device: those of its part of the heads, at least of one."""
+    return of_device(kind.n_kv_heads, serving.tensor_parallel) * (kind.head_dim + (kind.v_head_dim or kind.head_dim))
+
+
+def of_device(heads: int, devices: int) -> int:
+    """Return a device's key heads. Raises UnsupportedError if devices cannot share them, or have one each, evenly."""
+    if heads % devices and devices % heads:
+        raise UnsupportedError(f"tensor_parallel {devices} with {heads} key heads is not modeled, since neither divides the other")
+    return max(1, heads // devices)
+
+
+def _memory(serving: Serving, weights_bytes: int) -> int | None:
+    """Return the memory for the cache: what is known of it, or what weights leave of the device's share."""
+    if serving.cache_bytes is not None:
+        return serving.cache_bytes
+    if serving.memory_bytes is None:
+        return None
+    return max(0, int(serving.memory_bytes * serving.memory_utilization) - weights_bytes)

@@ -1,0 +1,207 @@
+"""Memory and FLOPs of a model that answers requests: a pass over the prompts, then one pass per token of the outputs.
+
+A pass without gradients keeps nothing but the cache, so its peak is a walk along its operators. Weights, buffers, the ids of the prompts
+and the cache of earlier tokens are allocated besides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from planner.capacity.flops import total
+from planner.capacity.forward_pass import ForwardPass
+from planner.capacity.parameters import parameters
+from planner.capacity.pool import Pool, of_device, pool
+from planner.capacity.timeline import MemoryTimeline
+from planner.spec.mixers import RECORDS
+from planner.spec.records import LatentAttention, Mixer, Model, Precision, ServedWeights, Serving, Spec, Training
+from planner.trace.decoder import Trace, trace
+from planner.trace.inference import Inference
+from planner.trace.nodes import operations
+from planner.trace.sizes import Size
+from planner.trace.tape import Parameter
+from planner.trace.unsupported import UnsupportedError
+
+PRECISIONS: dict[ServedWeights, Precision] = {"bf16": "bf16", "fp16": "bf16", "fp32": "fp32"}
+"""The recipe with the sizes of each type: float16 has those of bfloat16."""
+NEXT_IDS = 8  # bytes of the id of a sequence's next token
+VOCABULARY_MULTIPLE = 64
+"""vLLM pads the vocabulary to a multiple: VocabParallelEmbedding."""
+OF_ENGINES = ("activations of a pass, the CUDA context, graphs and workspaces of kernels, which leave less for the cache",)
+NOT_COUNTED = (
+    "the CUDA context, workspaces inside kernels (cuBLAS, attention) and fragmentation of the allocator",
+    "copies of the cache by beam search, and everything that sampling of tokens allocates",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass over the model: its FLOPs as PyTorch counts them, all bytes at its peak, and the operator there."""
+
+    flops: int
+    peak_bytes: int
+    operator: str
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The figures of a model that answers ``batch_size`` requests at once. Bytes are those of one device."""
+
+    name: str
+    spec_path: str
+    serving: Serving
+    params: int
+    weights_bytes: int
+    buffers_bytes: int
+    inputs_bytes: int
+    cache_bytes: int  # after the prompts
+    cache_after_bytes: int  # after the outputs
+    prefill: Pass  # over all prompts
+    first: Pass  # over the first token of each output
+    last: Pass  # over the last one
+    not_counted: tuple[str, ...]
+
+    @property
+    def peak_bytes(self) -> int:
+        """The largest of all passes: that of the first or of the last token, since windows leave the prompt's storage with the first."""
+        return max(one.peak_bytes for one in (self.prefill, self.first, self.last))
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """The figures of a model that an engine with a pool of memory for the cache serves. Bytes are those of one device."""
+
+    name: str
+    spec_path: str
+    serving: Serving
+    params: int
+    weights_bytes: int
+    pool: Pool
+    not_counted: tuple[str, ...]
+
+
+def serve(spec: Spec, serving: Serving, training: Training) -> Served | Pooled:
+    """Return the figures of a spec's model as its engine serves it; transformers with the kernels of the training's device.
+
+    Raises UnsupportedError, prefixed with the spec's path, if a pass or a cache is not modeled.
+    """
+    try:
+        if serving.engine != "transformers":
+            return _pooled(spec, serving, training)
+        _refuse(spec.model)
+        return _figures(spec, serving, training)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{spec.path}: error[not-modelled]: serving of {spec.name}: {error}") from None
+
+
+def _pooled(spec: Spec, serving: Serving, training: Training) -> Pooled:
+    made = _trace(spec.model, serving, training, 1, Inference())
+    weights = sum(_of_device(stored, spec.model, serving.tensor_parallel) for stored in made.parameters)
+    return Pooled(
+        name=spec.name,
+        spec_path=spec.path,
+        serving=serving,
+        params=_whole(parameters(made).total),
+        weights_bytes=weights,
+        pool=pool(spec.model, serving, weights),
+        not_counted=(*spec.omits, *OF_ENGINES),
+    )
+
+
+def _of_device(stored: Parameter, model: Model, devices: int) -> int:
+    """Return the bytes of a weight on one device: a part of matrices of layers and of the vocabulary, all of norms and routers."""
+    whole = _whole(stored.tensor.bytes * stored.copies)
+    if devices == 1 or stored.component in ("norm", "router", "position") or len(stored.tensor.shape) == 1:
+        return whole
+    if stored.component in ("embedding", "head"):
+        rows, width = model.padded_vocab_size, whole // model.padded_vocab_size
+        return -(-rows // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE // devices * width
+    heads = next((layer.attention.n_kv_heads for run in model.runs for layer in run.layers if layer.attention), None)
+    if heads and any(f".{name}_proj." in stored.name for name in "kv"):
+        return whole // heads * of_device(heads, devices)
+    if heads and ".qkv_proj." in stored.name and heads % devices:
+        raise UnsupportedError(f"a fused projection of {heads} key heads with tensor_parallel {devices} is not modeled yet")
+    return whole // devices
+
+
+def _figures(spec: Spec, serving: Serving, training: Training) -> Served:
+    room = (serving.cache.room or serving.prompt + serving.output) if serving.cache.type == "static" else None
+    prompts = _trace(spec.model, serving, training, serving.prompt, Inference(room=room))
+    steps = [_trace(spec.model, serving, training, 1, Inference(serving.prompt, past, room)) for past in _pasts(serving)]
+    weights = sum(stored.tensor.bytes * stored.copies for stored in prompts.parameters)
+    start = weights + prompts.buffers_bytes + prompts.inputs_bytes
+    prefill, cached = _pass(prompts, start)
+    constant = cached - _replaced(steps[0])  # what no later pass replaces
+    passes = [_pass(one, start + NEXT_IDS * serving.batch_size + constant + _replaced(one)) for one in steps]
+    (first, _), (last, grown) = passes[0], passes[-1]
+    return Served(
+        name=spec.name,
+        spec_path=spec.path,
+        serving=serving,
+        params=_whole(parameters(prompts).total),
+        weights_bytes=_whole(weights),
+        buffers_bytes=_whole(prompts.buffers_bytes),
+        inputs_bytes=_whole(prompts.inputs_bytes),
+        cache_bytes=_whole(cached),
+        cache_after_bytes=_whole(constant + grown),
+        prefill=prefill,
+        first=first,
+        last=last,
+        not_counted=(*spec.omits, *NOT_COUNTED),
+    )
+
+
+def _trace(model: Model, serving: Serving, training: Training, n: int, inference: Inference) -> Trace:
+    """Trace one pass over n tokens of each sequence."""
+    settings = Training(
+        batch_size=serving.batch_size,
+        sequence_length=n,
+        precision=PRECISIONS[serving.weights],
+        implementation="transformers" if serving.attention == "sdpa" else "transformers-eager",
+        device=training.device,
+        mixer_kernels=training.mixer_kernels,
+    )
+    return trace(model, settings, inference=inference)
+
+
+def _pasts(serving: Serving) -> tuple[int, ...]:
+    """Return the tokens before the first and the last token of an output."""
+    return tuple(dict.fromkeys((serving.prompt, serving.prompt + serving.output - 1)))
+
+
+def _pass(made: Trace, start: Size) -> tuple[Pass, Size]:
+    """Return the figures of a pass, and the bytes of the cache that it makes. ``start``: allocated before it."""
+    timeline = MemoryTimeline(1, {})
+    walk = ForwardPass(timeline, made.nodes, {}, "forward")
+    walk.go(made.nodes)
+    sizes = timeline.sizes(timeline.samples)
+    largest = max(range(len(sizes)), key=sizes.__getitem__)
+    peak = start + sizes[largest]
+    return Pass(_whole(total(made.nodes, "forward")), _whole(peak), timeline.samples[largest].operator), walk.until_the_end
+
+
+def _replaced(made: Trace) -> Size:
+    """Return the bytes of the cache that a pass replaces."""
+    return sum(copies * tensor.bytes for node, copies in operations(made.nodes) if node.stored_in == "cache" for tensor in node.inputs)
+
+
+def _whole(size: Size) -> int:
+    """Return a size of a model of integers."""
+    return cast("int", size)
+
+
+def _refuse(model: Model) -> None:
+    """Raise UnsupportedError for what no pass of inference models yet."""
+    for layer in (layer for run in model.runs for layer in run.layers):
+        for mixer in layer.mixers:
+            if not isinstance(mixer, LatentAttention):
+                raise UnsupportedError(f"the states of {_name(mixer)} are not modeled yet")
+            if mixer.indexer:
+                raise UnsupportedError("the cache of an indexer is not modeled yet")
+    if model.model_type == "cpmant":
+        raise UnsupportedError("learned prompts before cached tokens are not modeled yet")
+
+
+def _name(mixer: Mixer) -> str:
+    return next(name for name, kind in RECORDS.items() if isinstance(mixer, kind))

@@ -1,0 +1,100 @@
+"""The figures of a model that answers requests, for a terminal and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from fractions import Fraction
+from textwrap import fill
+
+from planner.capacity.serving import Pooled, Served
+from planner.report import units
+from planner.report.terminal import PLAIN, Style, table
+from planner.spec.printable import printable
+
+_WIDTH = 100
+
+
+def text(served: Served | Pooled, style: Style = PLAIN) -> str:
+    """Return the figures as tables."""
+    one = served.serving
+    requests = f"{units.exact(one.batch_size)} × ({units.exact(one.prompt)} + {units.exact(one.output)}) tokens"
+    head = f"{printable(served.name)}, {one.engine}, {one.weights}, {requests}"
+    if isinstance(served, Pooled):
+        return _of_engine(served, head, style)
+    memory = table(("memory", "bytes", ""), "lrr", _rows(served), style)
+    passes = table(("pass", "FLOPs", "", "peak", "", "at"), "lrrrrl", _passes(served), style)
+    notes = [fill(f"Not counted: {'; '.join(served.not_counted)}.", _WIDTH)]
+    return "\n".join([head, "", *memory, "", *passes, "", *_verdict(served), *notes, ""])
+
+
+def _of_engine(served: Pooled, head: str, style: Style) -> str:
+    """Return the figures of an engine with a pool."""
+    one, pool = served.serving, served.pool
+    sizes = {
+        "weights": served.weights_bytes,
+        f"cache of {units.exact(one.batch_size)} requests": pool.all_bytes,
+        "cache of one request": pool.request_bytes,
+    }
+    sizes |= {} if pool.pool_bytes is None else {"memory for the cache": pool.pool_bytes}
+    rows = [(name, units.exact(size), units.memory(size)) for name, size in sizes.items()]
+    rows.insert(1, ("cache of a token", units.decimal(pool.token_bytes), ""))
+    lines = [head, f"Per device of {units.exact(one.tensor_parallel)}", "", *table(("memory", "bytes", ""), "lrr", rows, style), ""]
+    if pool.concurrency is not None:
+        held = f"{units.exact(pool.blocks)} blocks of {pool.block} tokens: " if pool.blocks is not None else ""
+        tokens = f"{held}{units.exact(pool.tokens)} tokens" if pool.tokens is not None else "The cache"
+        length = units.exact(one.prompt + one.output)
+        lines.append(f"{tokens} hold {float(pool.concurrency):.2f} requests of {length} tokens at once.")
+    return "\n".join([*lines, fill(f"Not counted: {'; '.join(served.not_counted)}.", _WIDTH), ""])
+
+
+def _rows(served: Served) -> Iterator[tuple[str, str, str]]:
+    rows = {
+        "weights": served.weights_bytes,
+        "buffers": served.buffers_bytes,
+        "cache after the prompts": served.cache_bytes,
+        "cache after the outputs": served.cache_after_bytes,
+        "peak": served.peak_bytes,
+    }
+    for name, size in rows.items():
+        yield name, units.exact(size), units.memory(size)
+
+
+def _passes(served: Served) -> Iterator[tuple[str, ...]]:
+    passes = {"prompts": served.prefill, "first token": served.first}
+    passes |= {"last token": served.last} if served.serving.output > 1 else {}
+    for name, one in passes.items():
+        flops, peak = (units.exact(one.flops), units.flops(one.flops)), (units.exact(one.peak_bytes), units.memory(one.peak_bytes))
+        yield name, *flops, *peak, one.operator
+
+
+def _verdict(served: Served) -> Iterator[str]:
+    """Yield whether the peak fits in a device's memory, if the spec says how much that is."""
+    memory = served.serving.memory_bytes
+    if memory is not None:
+        left = memory - served.peak_bytes
+        fits = f"fits, {units.memory(left)} left" if left >= 0 else f"does not fit: {units.memory(-left)} too much"
+        yield f"Memory {units.memory(memory)}: {fits}"
+
+
+def as_json(served: Served | Pooled) -> str:
+    """Return the figures as JSON, exact; fractions as text."""
+    one = served.serving
+    made: dict[str, object] = {"model": served.name, "engine": one.engine, "weights": one.weights}
+    made |= {"batch_size": one.batch_size, "prompt": one.prompt, "output": one.output, "params": served.params}
+    if isinstance(served, Pooled):
+        made |= {"tensor_parallel": one.tensor_parallel, "weights_bytes": served.weights_bytes}
+        made |= {name: str(value) if isinstance(value, Fraction) else value for name, value in asdict(served.pool).items()}
+        return json.dumps(made | {"not_counted": served.not_counted}, ensure_ascii=False, indent=2) + "\n"
+    made |= {name: getattr(served, name) for name in ("weights_bytes", "buffers_bytes", "inputs_bytes", "cache_bytes", "cache_after_bytes")}
+    made |= {"peak_bytes": served.peak_bytes, "memory_bytes": one.memory_bytes}
+    made |= {name: asdict(getattr(served, name)) for name in ("prefill", "first", "last")}
+    return json.dumps(made | {"not_counted": served.not_counted}, ensure_ascii=False, indent=2) + "\n"
+
+
+def fits(served: Served | Pooled) -> bool:
+    """Whether all requests fit in the memory, as far as the spec states any."""
+    if isinstance(served, Pooled):
+        return served.pool.concurrency is None or served.pool.concurrency >= served.serving.batch_size
+    return served.serving.memory_bytes is None or served.peak_bytes <= served.serving.memory_bytes

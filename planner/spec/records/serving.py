@@ -1,0 +1,61 @@
+"""How a model answers requests."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Literal
+
+from planner.spec.key import group, key, record
+
+Engine = Literal["transformers", "vllm", "sglang", "tensorrt-llm", "llama.cpp"]
+ServedWeights = Literal["bf16", "fp16", "fp32"]
+ServedAttention = Literal["sdpa", "eager"]
+CacheType = Literal["dynamic", "static"]
+CacheDtype = Literal["bf16", "fp16", "fp32", "fp8", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
+_TRANSFORMERS = "engine: transformers"
+_OTHERS = "engine: vllm or sglang or tensorrt-llm or llama.cpp"
+
+
+# A table, in which a key takes a line or two.
+# fmt: off
+
+@record
+class Cache:
+    """What is kept of earlier tokens: keys and values, or latents."""
+
+    type: CacheType = key("Of transformers: it grows with the tokens (dynamic), or has room for all from the start (static).",
+        default="dynamic", only=_TRANSFORMERS, aliases="cache_implementation")
+    room: int | None = key("Tokens of each sequence for which a static cache has room.", "tokens", default=None,
+        derived="prompt + output", quiet=True, aliases="max_cache_len")
+    dtype: CacheDtype | None = key("Type of its elements. q8_0 and the others are blocks of llama.cpp.", default=None,
+        derived="that of the weights", only=_OTHERS, aliases="kv_cache_dtype cache_type cache_type_k")
+    block: int | None = key("Tokens of a block. Each sequence has whole ones.", "tokens", default=None,
+        derived="16 of vllm, 1 of sglang, 32 of tensorrt-llm, 256 of llama.cpp", only=_OTHERS,
+        aliases="block_size page_size tokens_per_block")
+
+
+@record
+class Serving:
+    """How the model answers requests: planner serve computes its memory and FLOPs."""
+
+    engine: Engine = key("Program that runs the model. Passes are modeled as transformers runs them, caches of every engine.",
+        default="transformers", values={"transformers": "hf", "tensorrt-llm": "trtllm", "llama.cpp": "llamacpp llama_cpp"})
+    batch_size: int = key("Sequences at once.", "sequences", default=1, aliases="users concurrency max_num_seqs max_batch_size n_parallel")
+    prompt: int = key("Tokens of each prompt.", "tokens", derived="context_length - output", example=2048, kw_only=True,
+        aliases="input_length isl prompt_length")
+    output: int = key("Tokens that each sequence decodes after its prompt, each in a pass of its own.", "tokens", default=1,
+        aliases="max_new_tokens osl output_length")
+    weights: ServedWeights = key("Type of the weights.", default="bf16", aliases="dtype torch_dtype", values={"bf16": "bfloat16",
+        "fp16": "float16 half", "fp32": "float32 float"})
+    attention: ServedAttention = key("Attention of transformers.", default="sdpa", only=_TRANSFORMERS, aliases="attn_implementation")
+    cache: Cache = group("The cache.", kind=Cache, default=Cache())
+    tensor_parallel: int = key("Devices that share every layer.", "devices", default=1, only=_OTHERS,
+        aliases="tensor_parallel_size tp tp_size")
+    memory: str | None = key("Memory of a device: its name, or an amount with a unit.", default=None,
+        derived="that of the cluster's device", longest=100, example="H100-80GB-SXM", aliases="device gpu")
+    memory_utilization: Fraction = key("Share of it that the engine uses.", default=Fraction(9, 10), above=0, only=_OTHERS,
+        aliases="gpu_memory_utilization mem_fraction_static free_gpu_memory_fraction kv_cache_free_gpu_mem_fraction")
+    memory_bytes: int | None = None  # of a device
+    cache_memory: str | None = key("Memory of the cache on each device, where it is known, for example from the engine's log.",
+        default=None, derived="what weights leave", longest=100, example="26.6GiB", only=_OTHERS, aliases="kv_cache_memory_bytes")
+    cache_bytes: int | None = None  # of the same

@@ -1,0 +1,55 @@
+"""Checks of how a model is served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from planner import devices
+from planner.spec.key_checks import key_checks
+from planner.spec.problems import Problem, quote
+from planner.spec.records import Cache, Serving
+from planner.spec.resolve import prompt_length, whole_amount
+from planner.spec.settings import Document, Settings
+
+Problems = Iterator[Problem]
+
+
+def context(settings: Settings, document: Document) -> Problems:
+    """Find prompts and outputs beyond the context."""
+    longest, output = document.model.size("context_length"), settings.size("output")
+    prompt = prompt_length(settings, document.model)
+    if prompt + output > longest or prompt < 1:
+        key, most = ("prompt", longest - output) if settings.written("prompt") and output < longest else ("output", longest - 1)
+        message = f"prompt {prompt} and output {output} exceed context_length {longest}"
+        yield settings.problem(key, "context", message, f"write at most {most}" if most > 0 else "write a longer context_length")
+
+
+def room(settings: Settings, document: Document) -> Problems:
+    """Find a static cache without room for all tokens."""
+    needed = prompt_length(settings, document.model) + settings.size("output")
+    if settings.written("cache.room") and settings.size("cache.room") < needed:
+        message = f"cache.room {settings.size('cache.room')} is less than prompt and output, {needed} tokens"
+        yield settings.problem("cache.room", "room", message, f"write at least {needed}")
+
+
+def room_of_static(settings: Settings, _: Document) -> Problems:
+    """Find the room of a cache that grows."""
+    if settings.written("cache.room") and settings.get("cache.type") != "static":
+        yield settings.problem("cache.room", "room", "cache.room requires cache.type: static", "remove it, or write type: static")
+
+
+def amounts(settings: Settings, _: Document) -> Problems:
+    """Find memory that is neither a device nor an amount with a unit."""
+    for key in ("memory", "cache_memory"):
+        if not settings.written(key):
+            continue
+        text = settings.get(key)
+        if whole_amount(text) or (key == "memory" and devices.find(text)):
+            continue
+        near = devices.nearest(text) if key == "memory" else ()
+        hint = f"did you mean {' or '.join(near)}?" if near else "for example 80GiB"
+        what = "a device of the catalog, or a number and a unit" if key == "memory" else "a number and a unit"
+        yield settings.problem(key, "unit", f"serving.{key} must be {what}, not {quote(text)}", hint)
+
+
+SERVING = (*key_checks(Serving), *key_checks(Cache, "cache."), context, room, room_of_static, amounts)

@@ -1,0 +1,192 @@
+"""Passes of inference: figures measured on transformers' own modules; caches of engines: lines of their logs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planner
+from planner.capacity.pool import pool
+from planner.capacity.serving import Pooled, Served, serve
+from planner.spec.records import Cache, LatentAttention, Serving, Training
+from planner.trace.unsupported import UnsupportedError
+from tools.measure import spec_of
+from tools.measure_serving import SETTINGS, TRUTH
+
+DATA = Path(__file__).parents[1] / "data"
+TRAINING = Training(1, 1, device="a100")
+# Published sizes with fewer layers: PyTorch 2.13 and transformers 5.24 on fake tensors of a CUDA device.
+CASES = [json.loads(line) for line in (DATA / "serving_cases.jsonl").read_text(encoding="utf-8").splitlines()]
+# Small models of every class that were run, by setting.
+MEASURED = [
+    (row["config"], name, figures)
+    for row in map(json.loads, TRUTH.read_text(encoding="utf-8").splitlines()[1:])
+    for name, figures in row["figures"].items()
+    if not isinstance(figures, str)
+]
+
+
+def figures(made: Served | Pooled) -> dict[str, int]:
+    """Return the figures by the names of the measurements."""
+    assert isinstance(made, Served)
+    return {
+        "static_bytes": made.weights_bytes + made.buffers_bytes + made.inputs_bytes,
+        "cache_bytes": made.cache_bytes,
+        "cache_after_bytes": made.cache_after_bytes,
+        "prefill_peak_bytes": made.prefill.peak_bytes,
+        "decode_peak_bytes": made.last.peak_bytes,
+        "flops_prefill": made.prefill.flops,
+        "flops_decode": made.first.flops,
+    }
+
+
+def requests(settings: dict[str, Any]) -> Serving:
+    """Return settings as a record."""
+    cache = Cache(**settings.pop("cache", {}))
+    return replace(Serving(prompt=settings["prompt"]), cache=cache, **settings)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{one['model']}-{number}" for number, one in enumerate(CASES)])
+def test_published_sizes_equal_what_transformers_allocates(case: dict[str, Any]) -> None:
+    assert figures(serve(spec_of(case["config"]), requests(dict(case["serving"])), TRAINING)) == case["figures"]
+
+
+# Classes whose peak over prompts differs by more than 1 %: variables of their modules that only passes without gradients show.
+PEAKS_OFF = {
+    "afmoe", "apertus", "apertus1p5_text", "biogpt", "bloom", "codegen", "cohere", "cohere2", "cohere2_moe", "ctrl", "diffllama", "doge",
+    "exaone4", "exaone_moe", "falcon", "flint", "gemma3n_text", "gemma4_text", "gpt_neox_japanese", "gpt_oss", "gptj", "ministral", "mpt",
+    "olmo3", "opt",
+}  # fmt: skip
+# What else differs, and why.
+OTHERS_OFF = {
+    "codegen": "a static cache keeps float32 queries and keys",
+    "ctrl": "its table of positions is a tensor, not a buffer",
+    "exaone4": "a window beyond the context is no window here, but has a counter of 8 bytes a layer",
+    "exaone_moe": "the same",
+    "olmo3": "the same",
+    "gemma4_text": "layers that share keys run only the last token of a prompt",
+    "gpt_neo": "its dynamic cache has no windows",
+}
+
+
+@pytest.mark.parametrize(("config", "name", "right"), MEASURED, ids=[f"{config['model_type']}-{name}" for config, name, _ in MEASURED])
+def test_small_models_of_every_class_equal_transformers(config: dict[str, Any], name: str, right: list[int]) -> None:
+    spec = spec_of(config)
+    if any(not isinstance(one, LatentAttention) or one.indexer for run in spec.model.runs for layer in run.layers for one in layer.mixers):
+        with pytest.raises(UnsupportedError, match="not modeled yet"):  # states of recurrent mixers, caches of indexers
+            serve(spec, SETTINGS[name], TRAINING)
+        return
+    made = serve(spec, SETTINGS[name], TRAINING)
+    assert isinstance(made, Served)
+    static = made.weights_bytes + made.buffers_bytes + made.inputs_bytes
+    exact = [static, made.cache_bytes, made.cache_after_bytes, made.prefill.flops, made.first.flops, made.last.flops]
+    peaks = [made.prefill.peak_bytes, max(made.first.peak_bytes, made.last.peak_bytes)]
+    kind = config["model_type"]
+    if kind not in OTHERS_OFF:
+        assert exact == [*right[:3], *right[5:]]
+    if kind not in PEAKS_OFF:
+        assert peaks == pytest.approx(right[3:5], rel=0.01)
+
+
+def test_the_page_says_how_many_classes_differ() -> None:
+    page = (DATA.parents[1] / "docs" / "serving.md").read_text(encoding="utf-8").replace("\n", " ")
+    assert f"equal in all but {len(OTHERS_OFF)} classes" in page
+    assert f"less than 1 % in all but {len(PEAKS_OFF)}, which" in page
+    assert f"{len(CASES)} measured prompts" in page
+    assert f"{len(LOGS)} lines of logs" in page
+
+
+# Lines of logs of vLLM, SGLang, TensorRT-LLM and llama.cpp. Sizes that a line does not have are those of the model's config.json.
+LOGS = [json.loads(line) for line in (DATA / "engine_logs.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def served(line: dict[str, Any]) -> Pooled:
+    """Serve a model with the sizes of a log line: heads and layers are all that its cache depends on."""
+    heads, length = line["n_kv_heads"], line.get("length", 32)
+    model = {"vocab_size": 64, "d_model": heads * line["head_dim"], "n_layers": line["layers"], "n_heads": heads, "positions": "none"}
+    each = 2 * line["layers"] * max(1, heads // line.get("tensor_parallel", 1)) * line["head_dim"] * 2  # bytes of a token
+    known = line.get("cache_memory") or (f"{line['blocks'] * line['block'] * each}bytes" if "blocks" in line else None)
+    cache = {name: line[name] for name in ("block", "dtype") if name in line}
+    serving = {"engine": line["engine"], "prompt": length - 1, "output": 1, "weights": "fp16", "cache": cache}
+    serving |= {"cache_memory": known} if known else {}
+    serving |= {"tensor_parallel": line["tensor_parallel"]} if "tensor_parallel" in line else {}
+    spec = planner.load({"name": "log", "model": model | {"context_length": length}, "serving": serving})
+    assert spec.serving
+    made = serve(spec, spec.serving, TRAINING)
+    assert isinstance(made, Pooled)
+    return made
+
+
+@pytest.mark.parametrize("line", LOGS, ids=[line["id"] for line in LOGS])
+def test_caches_are_those_of_engines_logs(line: dict[str, Any]) -> None:
+    its, tokens = served(line).pool, line.get("tokens", 0)
+    found = {
+        "gpu_blocks": its.blocks,
+        "blocks": its.blocks,
+        "kv_cache_tokens": its.tokens,
+        "max_concurrency": its.concurrency and round(its.concurrency, 2),  # as the log prints it
+        "k_size": its.token_bytes * tokens / 2 / 2**30,
+        "kv_cache": its.token_bytes * tokens / 2**30,
+        "kv_buffer": Fraction(its.all_bytes, 2**20),
+    }[line["figure"]]
+    assert found is not None
+    # A line rounds its memory and its result. One is 1.1 % off for an unknown reason.
+    assert abs(float(found) / line["value"] - 1) < (0.012 if line["id"] == "vllm-v19-tokens" else 0.005)
+
+
+def test_vllm_divides_layers_with_and_without_windows_into_groups() -> None:
+    # 10 full and 20 sliding layers are 3 groups of 10, which share a pool of blocks (kv_cache_utils.py's own example).
+    window, length = 1024, 32768
+    layers = [{"count": 10, "layers": [{}, {"attention": {"window": window}}, {"attention": {"window": window}}]}]
+    model = {"vocab_size": 64, "context_length": length, "d_model": 256, "n_heads": 4, "positions": "none", "layers": layers}
+    serving = {"engine": "vllm", "prompt": length - 1, "cache_memory": "10GiB"}
+    spec = planner.load({"name": "hybrid", "model": model, "serving": serving})
+    assert spec.serving
+    its = pool(spec.model, spec.serving, 0)
+    block = 16 * 10 * 2 * 256 * 2  # tokens · layers · keys and values · width · bytes
+    blocks = 10 * 2**30 // block
+    each = length // 16 + 2 * ((window - 1 + 8192 + 15) // 16 + 1)
+    assert (its.blocks, its.concurrency) == (blocks, Fraction(blocks, each))
+
+
+def test_llama_cpp_makes_room_for_a_window_and_a_pass() -> None:
+    # A public test of Gemma 4: 20 layers of 2 heads · 256 with a window of 512 have 512 + 512 cells, 40 MiB.
+    layers = [{"count": 20, "attention": {"window": 512}}]
+    model = {
+        "vocab_size": 64,
+        "context_length": 32768,
+        "d_model": 512,
+        "n_heads": 2,
+        "head_dim": 256,
+        "positions": "none",
+        "layers": layers,
+    }
+    spec = planner.load({"name": "g", "model": model, "serving": {"engine": "llama.cpp", "prompt": 32767, "weights": "fp16"}})
+    assert spec.serving
+    assert pool(spec.model, spec.serving, 0).all_bytes == 40 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("model", "serving", "says"),
+    [
+        ({"mixer": "mamba", "mamba": {"d_inner": 128}}, {}, "the states of mamba are not modeled yet"),
+        ({"mixer": "mamba", "mamba": {"d_inner": 128}}, {"engine": "vllm"}, "states of mixers other than attention"),
+        (
+            {"n_heads": 8, "n_kv_heads": 2, "attention": {"qkv": "separate"}},
+            {"engine": "vllm", "tensor_parallel": 3},
+            "tensor_parallel 3 with 2 key heads",
+        ),
+        ({"n_heads": 8, "attention": {"window": 8}}, {"engine": "sglang"}, "a window and engine sglang"),
+    ],
+)
+def test_what_is_not_modeled_is_refused_by_name(model: dict[str, Any], serving: dict[str, Any], says: str) -> None:
+    sizes = {"vocab_size": 64, "context_length": 32, "d_model": 64, "n_layers": 2, "positions": "none"}
+    spec = planner.load({"name": "x", "model": sizes | model, "serving": serving})
+    assert spec.serving
+    with pytest.raises(UnsupportedError, match=says):
+        serve(spec, spec.serving, TRAINING)
