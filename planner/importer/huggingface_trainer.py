@@ -5,7 +5,7 @@ Read from transformers 5.24: training_args.py, trainer_optimizer.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from planner.importer.engine import Reading
 from planner.importer.keys import Source, alike, code, positive, size
@@ -118,6 +118,18 @@ def attention(name: str, *others: str, eager: object = "eager") -> dict[str, Sou
         return "transformers"
 
     return {"training.implementation": code(chosen, name, *others)}
+
+
+def reentrant(default: Callable[[Reading], bool]) -> dict[str, Source]:
+    """Return whether recomputation is reentrant, by its arguments or the program's default."""
+    name = "gradient_checkpointing_kwargs.use_reentrant"
+
+    def chosen(c: Reading) -> bool | None:
+        given = c.value(name)
+        on = default(c) if given is None else is_on(given)
+        return (on and c["training.recompute"] == "full") or None
+
+    return {"training.reentrant": code(chosen, name)}
 
 
 def liger(name: str, config: str | None = "liger_kernel_config") -> dict[str, Source]:

@@ -23,7 +23,7 @@ from planner.spec.yaml12 import parse
 DATA = "the data, and how samples are made of them"
 RUNS = "how the program runs, logs, evaluates and saves"
 TUNES = "learning rate, loss terms and other values of the optimization"
-ADAPTS = "settings of an adapter or of quantized weights, which must be off"
+ADAPTS = "settings of adapters or of packed weights that change no size, or are read only if they are on"
 LEFT_OUT = "planned without it, as the results state"
 
 # What the figures leave out where a key is on. The results list it.
@@ -173,6 +173,12 @@ def _class(name: str) -> str:
     """Return the class of a published model, or an empty text."""
     written = _base(name).items()["model"].get("model_type")
     return str(written.value) if written else ""
+
+
+def class_of(named: object) -> str:
+    """Return the class of the model with a name on the Hub, or an empty text for one that the catalog does not have."""
+    name = catalogue.hub_names().get(str(named).lower())
+    return _class(name) if name else ""
 
 
 def _is_eager(name: str) -> bool:

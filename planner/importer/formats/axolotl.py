@@ -1,18 +1,21 @@
 """Axolotl's configurations.
 
 Read from axolotl 0.18: src/axolotl/utils/schemas/*.py (keys, defaults), utils/config/__init__.py (precision, accumulation),
-core/builders/base.py, loaders/model.py (recomputation).
+core/builders/base.py, loaders/model.py (recomputation, packed weights), loaders/adapter.py.
 """
 
 from __future__ import annotations
 
+from planner.importer.adapters import ALL, dropout, kind, layers_with, saved, targets
 from planner.importer.engine import Reading
 from planner.importer.format import one_of
-from planner.importer.huggingface_trainer import attention, liger_of_axolotl, optimizer, steps
+from planner.importer.huggingface_trainer import attention, liger_of_axolotl, optimizer, reentrant, steps
 from planner.importer.keys import *
 from planner.importer.named import *
+from planner.importer.reader import show
 
 _MARKS = ("micro_batch_size", "sequence_len", "gradient_accumulation_steps")
+_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel")
 
 
 def _accumulation(c: Reading) -> int:
@@ -32,6 +35,8 @@ def _precision(c: Reading) -> str:
     if half and bf16 == "auto":
         bf16 = False
     if is_on(bf16) or is_on(c.value("bfloat16")):
+        if bf16 != "full" and _adapts(c):
+            return "bf16-autocast"
         if bf16 != "full":
             c.omits.append(f"{AUTOCAST} (bf16)")
         return "bf16"
@@ -49,11 +54,63 @@ def _recompute(c: Reading) -> str | None:
     return "full" if given or is_on(c.value("activation_offloading")) else None
 
 
+def _reenters(c: Reading) -> bool:
+    """Return axolotl's default, for which no arguments of recomputation may be given."""
+    return is_on(c.value("gradient_checkpointing")) and c.at("gradient_checkpointing_kwargs") is None
+
+
+def _adapts(c: Reading) -> bool:
+    return is_on(c.value("adapter"))
+
+
+def _linears(name: str) -> Source:
+    """Return the linears with adapters: all of the layers if ``lora_target_linear`` is on, which names are added to."""
+    named = targets(name)
+    return code(lambda c: ALL if is_on(c.value("lora_target_linear")) else c.of(named), "lora_target_linear", named)
+
+
+def _base(c: Reading) -> dict[str, object] | None:
+    """Return how the frozen weights are stored. Norms, embedding and LM head end in the dtype of loading, also beside packed weights."""
+    stored: dict[str, object] = {"dtype": "bf16"} if c["training.precision"] == "bf16-autocast" else {}
+    if not is_on(c.value("load_in_4bit")):
+        return stored or None
+    if c["training.precision"] == "fp32":
+        raise c.refusal("`load_in_4bit` with computation in float32 is not planned; supported: bf16")
+    changed = {
+        f"bnb_config_kwargs.{key}": c.value(f"bnb_config_kwargs.{key}") for key in ("bnb_4bit_quant_type", "bnb_4bit_use_double_quant")
+    }
+    kind, double = changed.values()
+    return {"format": kind or "nf4", "double_quant": True if double is None else is_on(double), **stored}
+
+
+def _problem(c: Reading) -> str:
+    """Return why adapters or packed weights are not planned, or an empty text."""
+    adapter, packs = c.at("adapter"), is_on(c.at("load_in_4bit"))
+    if is_on(adapter) and adapter not in ("lora", "qlora"):
+        return f"`adapter: {show(adapter)}`: {ADAPTER}; lora and qlora are"
+    if packs != (adapter == "qlora"):
+        return "`load_in_4bit` and `adapter: qlora` require each other"
+    if packs and is_on(c.at("embeddings_skip_upcast")):
+        return "`embeddings_skip_upcast`: packed weights beside an embedding in float32 are not planned"
+    if packs and class_of(c.at("base_model")) not in ("llama", "mistral", "qwen2", "qwen3", "phi3"):
+        return f"`load_in_4bit`: {QUANTIZED} for this model's class, whose other weights have several data types"
+    return ""
+
+
+def _kernels(c: Reading) -> None:
+    """State the kernels of adapters that the figures omit: axolotl turns them on where a file sets none."""
+    given = {name: c.value(name) for name in _KERNELS}
+    on = [name for name, value in given.items() if is_on(value)]
+    if _adapts(c) and (on or all(value is None for value in given.values())):
+        c.omits.append(f"{KERNELS} ({', '.join(on) or 'those of adapters, which are on by default'})")
+
+
 def _packed(c: Reading) -> None:
     if is_on(c.value("sample_packing")):
         c.notes.append(PACKED)
 
 
+ADAPTED = code(_adapts, "adapter")
 AXOLOTL = program(
     "axolotl",
     "base_model",
@@ -63,13 +120,31 @@ AXOLOTL = program(
     {"training.precision": code(_precision, "bf16", "bfloat16", "fp16", "float16")},
     optimizer("optimizer"),
     {"training.recompute": code(_recompute, "gradient_checkpointing", "activation_offloading")},
+    reentrant(_reenters),
+    {
+        "training.train": when(ADAPTED, "adapters"),
+        "training.adapters": when(ADAPTED, {
+            "rank": size("lora_r"),
+            "type": kind("peft_use_dora", "peft_use_rslora"),
+            "targets": _linears("lora_target_modules"),
+            "layers": layers_with("peft_layers_to_transform"),
+            "dropout": dropout("lora_dropout"),
+            "dtype": when(flag("peft_autocast_adapter_dtype", True), None, "base"),
+        }),
+        "training.also_train": when(ADAPTED, saved("lora_modules_to_save")),
+        "training.base": when(ADAPTED, code(
+            _base, "load_in_4bit", "bnb_config_kwargs.bnb_4bit_quant_type", "bnb_config_kwargs.bnb_4bit_use_double_quant",
+        )),
+    },
     attention("attn_implementation", "eager_attention"),
     liger_of_axolotl(),
-    {"notes.packing": code(_packed, "sample_packing")},
+    {"notes.packing": code(_packed, "sample_packing"), "notes.kernels": code(_kernels, *_KERNELS, "adapter")},
     refused={
-        ADAPTER: "adapter relora mora hatchery",
+        ADAPTER: (
+            "relora mora hatchery lora_target_parameters lora_rank_pattern peft_layer_replication peft_trainable_token_indices"
+        ),
         QUANTIZED: (
-            "load_in_8bit load_in_4bit gptq qat quantization llmcompressor use_onebitllms model_quantization_config quantize_moe_experts"
+            "load_in_8bit gptq qat quantization llmcompressor use_onebitllms model_quantization_config quantize_moe_experts"
         ),
         PARTIAL: "unfrozen_parameters freeze_mm_modules lisa_n_layers spectrum_top_fraction optim_target_modules",
         OBJECTIVE: "rl ebft reward_model process_reward_model num_labels diffusion kd_trainer trainer_cls nemo_gym_enabled",
@@ -145,22 +220,20 @@ AXOLOTL = program(
             "eaft_k liger_use_token_scaling"
         ),
         ADAPTS: (
-            "peft loftq_bits loftq_config lora_model_dir lora_r lora_alpha lora_fan_in_fan_out lora_target_modules "
-            "lora_target_parameters lora_target_linear lora_modules_to_save lora_rank_pattern lora_alpha_pattern lora_dropout "
-            "lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_embedding_kernel peft_layers_to_transform peft_layers_pattern "
-            "peft_use_dora peft_use_rslora peft_layer_replication peft_init_lora_weights peft_trainable_token_indices "
-            "peft_ensure_weight_tying peft_autocast_adapter_dtype qlora_sharded_model_loading lora_on_cpu bnb_config_kwargs "
+            "peft loftq_bits loftq_config lora_model_dir lora_alpha lora_fan_in_fan_out lora_alpha_pattern peft_layers_pattern "
+            "peft_init_lora_weights peft_ensure_weight_tying qlora_sharded_model_loading lora_on_cpu bnb_config_kwargs "
             "loraplus_lr_ratio loraplus_lr_embedding merge_lora merge_method relora_prune_ratio relora_prune_method "
             "relora_cpu_offload jagged_restart_steps jagged_restart_warmup_steps jagged_restart_anneal_steps gptq_groupsize "
             "gptq_model_v1 gptq_disable_exllama model_quantization_config_kwargs lisa_step_interval lisa_layers_attribute"
         ),
     },
+    problem=_problem,
 )  # fmt: skip
 
 FORMAT = format_of(
     AXOLOTL,
-    "configurations of full fine-tuning (YAML)",
-    "axolotl 0.18: src/axolotl/utils/schemas/*.py, utils/config/__init__.py, core/builders/base.py, loaders/model.py",
+    "configurations of full fine-tuning, LoRA and QLoRA (YAML)",
+    "axolotl 0.18: src/axolotl/utils/schemas/*.py, utils/config/__init__.py, core/builders/base.py, loaders/model.py, loaders/adapter.py",
     names_model("base_model", _MARKS),
     f"`base_model` and {one_of(_MARKS)}",
 )

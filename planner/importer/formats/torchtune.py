@@ -1,12 +1,14 @@
 """Torchtune's configurations.
 
-Read from torchtune 0.7: recipes/full_finetune_single_device.py (precision, recomputation), models/*/_model_builders.py (models).
+Read from torchtune 0.7: recipes/full_finetune_single_device.py and lora_finetune_single_device.py (precision, recomputation),
+models/*/_model_builders.py (models), modules/peft/lora.py, whose linears with adapters keep the dtype of the model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from planner.importer.adapters import dropout
 from planner.importer.engine import Reading
 from planner.importer.format import Given
 from planner.importer.keys import *
@@ -32,6 +34,11 @@ _CHOICES = {
     "bitsandbytes.optim.PagedAdamW8bit": "adamw-8bit", "torchao.optim.AdamW8bit": "adamw-8bit-torchao",
     "torchao.optim.AdamW4bit": "adamw-4bit",
 }  # fmt: skip
+_ADAPTERS = (
+    "lora_attn_modules", "apply_lora_to_mlp", "apply_lora_to_output", "lora_rank", "lora_alpha", "lora_dropout", "use_dora",
+    "quantize_base",
+)  # fmt: skip
+_LINEARS = {"q_proj": "q_proj", "k_proj": "k_proj", "v_proj": "v_proj", "output_proj": "o_proj"}
 _PAGED = "bitsandbytes.optim.PagedAdamW8bit"
 
 
@@ -47,12 +54,33 @@ def _model(config: Config) -> object:
     return hub or built
 
 
+def _function(c: Reading) -> str:
+    return str(c.at("model._component_")).rpartition(".")[2]
+
+
+def _adapts(c: Reading) -> bool:
+    """Return whether the function builds a model with adapters."""
+    c.value("model._component_")
+    return _function(c).startswith("lora_")
+
+
 def _problem(c: Reading) -> str:
-    name = str(c.at("model._component_")).rpartition(".")[2]
-    if name.startswith(("lora_", "qlora_")):
-        return f"`model._component_: {name}`: {ADAPTER}"
-    others = sorted(set(c.config["model"]) - {"_component_"})
-    return f"`model.{others[0]}`: {CHANGED}" if others else ""
+    name = _function(c)
+    if name.startswith("qlora_") or (name.startswith("lora_") and is_on(c.at("model.quantize_base"))):
+        return f"`model._component_: {name}`: packed weights of torchao are not planned yet"
+    if others := sorted(set(c.config["model"]) - {"_component_", *(_ADAPTERS if name.startswith("lora_") else ())}):
+        return f"`model.{others[0]}`: {CHANGED}"
+    on = next((key for key in ("apply_lora_to_output", "use_dora") if is_on(c.at(f"model.{key}"))), "")
+    return f"`model.{on}`: this adapter of torchtune is not planned yet" if on else ""
+
+
+def _linears(c: Reading) -> list[str]:
+    """Return the linears with adapters: those of attention that a file lists, and those of the feed-forward network."""
+    given = c.value("model.lora_attn_modules")
+    if not isinstance(given, list) or any(one not in _LINEARS for one in given):
+        raise c.unsupported("model.lora_attn_modules", given, _LINEARS)
+    network = ["gate_proj", "up_proj", "down_proj"] if is_on(c.value("model.apply_lora_to_mlp")) else []
+    return [*(_LINEARS[one] for one in given), *network]
 
 
 def _length(c: Reading) -> int | None:
@@ -90,6 +118,7 @@ def _packed(c: Reading) -> None:
         c.notes.append(PACKED)
 
 
+ADAPTED = code(_adapts, "model._component_")
 TORCHTUNE = program(
     "torchtune",
     "model._component_",
@@ -104,6 +133,15 @@ TORCHTUNE = program(
     },
     {"training.recompute": when(flag("enable_activation_checkpointing"), "full"), "training.implementation": "pytorch"},
     offloading("enable_activation_offloading"),
+    {
+        "training.train": when(ADAPTED, "adapters"),
+        "training.adapters": when(ADAPTED, {
+            "rank": size("model.lora_rank", 8),
+            "targets": code(_linears, "model.lora_attn_modules", "model.apply_lora_to_mlp"),
+            "dropout": dropout("model.lora_dropout"),
+            "dtype": "base",
+        }),
+    },
     {"notes.loss": code(_loss, "loss._component_"), "notes.packing": code(_packed, "dataset.packed")},
     refused={
         OBJECTIVE: "teacher_model teacher_checkpointer ref_checkpointer reward_and_value_model grpo_samples",
@@ -131,6 +169,7 @@ TORCHTUNE = program(
             "low_cpu_ram enable_async_checkpointing cudnn_deterministic_mode save_last_epoch_only keep_last_n_checkpoints "
             "use_distributed_state_dict"
         ),
+        ADAPTS: "model.lora_alpha model.apply_lora_to_output model.use_dora model.quantize_base",
         TUNES: "lr_scheduler clip_grad_norm optimizer.lr optimizer.weight_decay optimizer.betas optimizer.eps loss.ignore_index",
     },
     model=_model,
@@ -145,8 +184,8 @@ def _is_torchtune(given: Given) -> bool:
 
 FORMAT = format_of(
     TORCHTUNE,
-    "configurations of full fine-tuning (YAML)",
-    "torchtune 0.7: recipes/full_finetune_single_device.py, torchtune/models/*/_model_builders.py",
+    "configurations of full fine-tuning and LoRA (YAML)",
+    "torchtune 0.7: recipes/*_finetune_single_device.py, torchtune/models/*/_model_builders.py, modules/peft/lora.py",
     _is_torchtune,
     "`_component_` in `model`",
 )

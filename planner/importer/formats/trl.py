@@ -5,8 +5,9 @@ Read from TRL 1.10: trainer/sft_config.py, trainer/base_config.py, trainer/model
 
 from __future__ import annotations
 
+from planner.importer.adapters import by_class, dropout, kind, saved, targets
 from planner.importer.engine import Reading
-from planner.importer.huggingface_trainer import IGNORED, OMITTED, REFUSED, attention, batch, liger, optimizer
+from planner.importer.huggingface_trainer import IGNORED, OMITTED, REFUSED, attention, batch, liger, optimizer, reentrant
 from planner.importer.keys import *
 from planner.importer.named import *
 from planner.importer.reader import show
@@ -23,12 +24,33 @@ def _precision(c: Reading) -> str:
     weights, fp16 = c.own("float32") if given is None else given, is_on(c.value("fp16"))
     bf16 = not fp16 if c.value("bf16") is None else is_on(c.value("bf16"))
     if weights == "bfloat16" and not fp16:
+        if bf16 and _adapts(c):
+            return "bf16-autocast"
         if bf16:
             c.omits.append(f"{AUTOCAST} (bf16)")
         return "bf16"
     if weights != "float32":
         raise c.refusal(f"`dtype: {show(weights)}`{' with `fp16`' if fp16 else ''} is not planned; supported: float32, bfloat16")
     return "bf16-autocast" if bf16 else "fp16-autocast" if fp16 else "fp32"
+
+
+def _adapts(c: Reading) -> bool:
+    return is_on(c.value("use_peft"))
+
+
+def _base(c: Reading) -> dict[str, object] | None:
+    """Return how the frozen weights are stored: in the dtype of loading, in which packed ones multiply, too."""
+    given = c.value("dtype", "torch_dtype")
+    stored: dict[str, object] = {"dtype": "bf16"} if given == "bfloat16" and c["training.precision"] == "bf16-autocast" else {}
+    if not is_on(c.value("load_in_4bit")):
+        return stored or None
+    if given != "bfloat16":
+        raise c.refusal("`load_in_4bit` with weights in float32 is not planned: its adapters are in bfloat16; supported: dtype: bfloat16")
+    return {"format": c.value("bnb_4bit_quant_type") or "nf4", "double_quant": is_on(c.value("use_bnb_nested_quant")), **stored}
+
+
+def _problem(c: Reading) -> str:
+    return "`load_in_4bit` without `use_peft` trains nothing" if is_on(c.at("load_in_4bit")) and not is_on(c.at("use_peft")) else ""
 
 
 def _length(c: Reading) -> int | None:
@@ -53,6 +75,7 @@ def _packed(c: Reading) -> None:
     c.notes.append("read as a file of `trl sft`")
 
 
+ADAPTED = code(_adapts, "use_peft")
 TRL = program(
     "TRL",
     "model_name_or_path",
@@ -61,12 +84,27 @@ TRL = program(
     {"training.precision": code(_precision, "dtype", "torch_dtype", "bf16", "fp16")},
     optimizer("optim"),
     {"training.recompute": when(flag("gradient_checkpointing activation_checkpointing", True), "full")},
+    reentrant(lambda _: False),
     offloading("activation_offloading"),
     attention("attn_implementation"),
     liger("use_liger_kernel"),
+    {
+        "training.train": when(ADAPTED, "adapters"),
+        "training.adapters": when(ADAPTED, {
+            "rank": size("lora_r", 16),
+            "type": kind("use_dora", "use_rslora"),
+            "targets": targets("lora_target_modules", lambda c: by_class(c, "lora_target_modules", c.at("model_name_or_path"))),
+            "dropout": dropout("lora_dropout", 0.05),
+            "dtype": when(flag("load_in_4bit"), "base"),
+        }),
+        "training.also_train": when(ADAPTED, saved("lora_modules_to_save")),
+        "training.base": when(ADAPTED, code(
+            _base, "load_in_4bit", "dtype", "torch_dtype", "bnb_4bit_quant_type", "use_bnb_nested_quant",
+        )),
+    },
     {"notes.loss": code(_loss, "loss_type"), "notes.packing": code(_packed, "packing", "padding_free")},
     refused={
-        **REFUSED, ADAPTER: "use_peft", QUANTIZED: "load_in_8bit load_in_4bit", OBJECTIVE: _ONLY_OTHERS, CHANGED: "model_init_kwargs",
+        **REFUSED, ADAPTER: "lora_target_parameters", QUANTIZED: "load_in_8bit", OBJECTIVE: _ONLY_OTHERS, CHANGED: "model_init_kwargs",
     },
     omitted=OMITTED,
     ignored={
@@ -78,16 +116,14 @@ TRL = program(
         ),
         RUNS: f"{IGNORED[RUNS]} trust_remote_code model_revision ignore_bias_buffers use_cpu",
         TUNES: f"{IGNORED[TUNES]} router_aux_loss_coef",
-        ADAPTS: (
-            "lora_r lora_alpha lora_dropout lora_target_modules lora_target_parameters lora_modules_to_save lora_task_type "
-            "use_rslora use_dora bnb_4bit_quant_type use_bnb_nested_quant bnb_4bit_quant_storage"
-        ),
+        ADAPTS: "lora_alpha lora_task_type bnb_4bit_quant_storage",
     },
+    problem=_problem,
 )  # fmt: skip
 
 FORMAT = format_of(
     TRL,
-    "configurations of `trl sft` with all weights (YAML, JSON)",
+    "configurations of `trl sft` with all weights, LoRA and QLoRA (YAML, JSON)",
     "TRL 1.10: trainer/sft_config.py, base_config.py, model_config.py, scripts/sft.py",
     lambda given: isinstance(given.config.get("model_name_or_path"), str),
     "`model_name_or_path`",
