@@ -13,7 +13,10 @@ from pathlib import Path
 from planner.cli.command import FINE
 from planner.cli.streams import fail, note
 
-EXAMPLES = (("planner init my-model --from llama", "a first spec, budgets and hooks; --ci github adds a workflow"),)
+EXAMPLES = (
+    ("planner init my-model --from llama", "a first spec, budgets and hooks; --ci github adds a workflow"),
+    ("planner init my-tuning --from qlora", "a fine-tuning: 4-bit weights and LoRA adapters; or lora, or full"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ORIGIN",
         dest="origin",
         default="gpt2",
-        help="starting point: gpt2, llama, a catalog model, or a config.json (default: gpt2)",
+        help="starting point: gpt2 or llama, a fine-tuning (lora, qlora, full), a catalog model, or a config.json (default: gpt2)",
     )
     parser.add_argument("--ci", choices=("github",), help="also write a CI workflow")
     parser.add_argument(

@@ -20,7 +20,7 @@ from planner.spec import catalogue, load
 from planner.spec.language import schema
 from planner.spec.problems import SpecError, render
 
-ORIGINS = ("gpt2", "llama")
+ORIGINS = ("gpt2", "llama", "lora", "qlora", "full")
 _TEMPLATES = Path(__file__).parent / "templates"
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}")
 

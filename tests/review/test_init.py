@@ -45,6 +45,19 @@ def test_the_first_spec_and_its_comments_are_correct(empty: Repo, origin: str, p
     assert empty.run("run", "specs")[0] == 0
 
 
+# Llama 3 8B: 32 layers of r · (in + out) of q, k, v, o, gate, up, down at r = 16, as peft prints it; Llama 3.2 1B trains as a whole
+@pytest.mark.parametrize(("origin", "trained"), [("lora", 41_943_040), ("qlora", 41_943_040), ("full", 1_235_814_400)])
+def test_first_specs_of_fine_tunings(empty: Repo, origin: str, trained: int) -> None:
+    code, out, _ = empty.run("init", "mine", "--from", origin)
+    assert (code, out) == (0, "")
+    path = empty.root / "specs/mine.yaml"
+    assert planner.plan(planner.load(path)).parameters.trained == trained
+    text = path.read_text(encoding="utf-8")
+    path.write_text(re.sub("^(  )?# (?=also|scen|  -)", r"\1", text, flags=re.MULTILINE), encoding="utf-8")
+    assert [scenario.name for scenario in planner.load(path).scenarios] == ["base", "long"]
+    assert empty.run("run", "specs")[0] == 0
+
+
 def test_the_schemas_are_at_the_paths_in_the_first_lines(empty: Repo) -> None:
     empty.run("init", "mine")
     for file, language in (("specs/mine.yaml", "spec"), ("planner.yaml", "policy")):
@@ -139,8 +152,8 @@ def test_an_invalid_config_json_writes_nothing(empty: Repo, text: str) -> None:
 
 def test_a_config_json_that_does_not_exist(empty: Repo) -> None:
     assert empty.run("init", "mine", "--from", "lama")[2] == (
-        "planner: init: lama: no such file or catalog model; --from accepts gpt2, llama, a catalog model or a config.json; "
-        "did you mean llama?\n"
+        "planner: init: lama: no such file or catalog model; --from accepts gpt2, llama, lora, qlora, full, a catalog model or "
+        "a config.json; did you mean llama?\n"
     )
 
 
