@@ -73,7 +73,7 @@ def of_key(path: str, stated: Key, hint: Any, lacking: Sequence[str], *, whole: 
 
 def in_its_form(path: str, stated: Key, hint: Any, *, whole: bool) -> Schema:  # noqa: ANN401
     """Return the schema of a value, or of a group in one of its forms."""
-    default = {} if stated.default is None else {"default": int(stated.default) if isinstance(stated.default, Fraction) else stated.default}
+    default = {} if stated.default is None else {"default": number(stated.default)}
     if stated.form == "value":
         return {**default, "anyOf": [NONE, value(stated, hint)]} if stated.none else value(stated, hint, default)
     group = mapping(stated.kind or object, f"{path}.", whole=whole)
@@ -88,6 +88,13 @@ def in_its_form(path: str, stated: Key, hint: Any, *, whole: bool) -> Schema:  #
             return {**group, "type": ["boolean", "object"], **default}
         case _ as never:
             assert_never(never)
+
+
+def number(default: Any) -> Any:  # noqa: ANN401 - a value of any type
+    """Return a default as JSON has it: a fraction as a number."""
+    if not isinstance(default, Fraction):
+        return default
+    return int(default) if default.denominator == 1 else float(default)
 
 
 def value(stated: Key, hint: Any, default: Mapping[str, Any] | None = None) -> Schema:  # noqa: ANN401

@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+from planner import devices
 from planner.capacity.flops import total
 from planner.capacity.forward_pass import ForwardPass
 from planner.capacity.parameters import parameters
 from planner.capacity.pool import Pool, of_device, pool
+from planner.capacity.roofline import Bound, bound
 from planner.capacity.timeline import MemoryTimeline
 from planner.spec.mixers import RECORDS
 from planner.spec.records import LatentAttention, Mixer, Model, Precision, ServedWeights, Serving, Spec, Training
@@ -45,6 +47,25 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """The least time of a pass over the prompts and of one over the last token."""
+
+    prefill: Bound
+    last: Bound
+    batch_size: int
+
+    @property
+    def tokens_per_second(self) -> float:
+        """The most tokens that one sequence can decode in a second."""
+        return 1 / self.last.seconds
+
+    @property
+    def all_tokens_per_second(self) -> float:
+        """The same of all sequences."""
+        return self.batch_size / self.last.seconds
+
+
+@dataclass(frozen=True, slots=True)
 class Served:
     """The figures of a model that answers ``batch_size`` requests at once. Bytes are those of one device."""
 
@@ -60,6 +81,7 @@ class Served:
     prefill: Pass  # over all prompts
     first: Pass  # over the first token of each output
     last: Pass  # over the last one
+    bounds: Bounds | None
     not_counted: tuple[str, ...]
 
     @property
@@ -78,6 +100,7 @@ class Pooled:
     params: int
     weights_bytes: int
     pool: Pool
+    bounds: Bounds | None
     not_counted: tuple[str, ...]
 
 
@@ -105,6 +128,7 @@ def _pooled(spec: Spec, serving: Serving, training: Training) -> Pooled:
         params=_whole(parameters(made).total),
         weights_bytes=weights,
         pool=pool(spec.model, serving, weights),
+        bounds=None if _latent(spec.model) else _bounds(serving, *_passes(spec.model, serving, training)),
         not_counted=(*spec.omits, *OF_ENGINES),
     )
 
@@ -126,9 +150,7 @@ def _of_device(stored: Parameter, model: Model, devices: int) -> int:
 
 
 def _figures(spec: Spec, serving: Serving, training: Training) -> Served:
-    room = (serving.cache.room or serving.prompt + serving.output) if serving.cache.type == "static" else None
-    prompts = _trace(spec.model, serving, training, serving.prompt, Inference(room=room))
-    steps = [_trace(spec.model, serving, training, 1, Inference(serving.prompt, past, room)) for past in _pasts(serving)]
+    prompts, *steps = _passes(spec.model, serving, training)
     weights = sum(stored.tensor.bytes * stored.copies for stored in prompts.parameters)
     start = weights + prompts.buffers_bytes + prompts.inputs_bytes
     prefill, cached = _pass(prompts, start)
@@ -148,8 +170,30 @@ def _figures(spec: Spec, serving: Serving, training: Training) -> Served:
         prefill=prefill,
         first=first,
         last=last,
+        bounds=_bounds(serving, prompts, *steps),
         not_counted=(*spec.omits, *NOT_COUNTED),
     )
+
+
+def _passes(model: Model, serving: Serving, training: Training) -> tuple[Trace, ...]:
+    """Trace the pass over the prompts, over the first token and, if there are several, over the last one."""
+    room = (serving.cache.room or serving.prompt + serving.output) if serving.cache.type == "static" else None
+    steps = (_trace(model, serving, training, 1, Inference(serving.prompt, past, room)) for past in _pasts(serving))
+    return (_trace(model, serving, training, serving.prompt, Inference(room=room)), *steps)
+
+
+def _bounds(serving: Serving, prompts: Trace, *steps: Trace) -> Bounds | None:
+    """Return the bounds of passes on a device of the catalog whose rate and bandwidth are known."""
+    device = devices.find(serving.device) if serving.device else None
+    if device is None:
+        return None
+    least = [bound(one, device, serving.weights, serving.tensor_parallel) for one in (prompts, steps[-1])]
+    return Bounds(least[0], least[1], serving.batch_size) if least[0] and least[1] else None
+
+
+def _latent(model: Model) -> bool:
+    """Whether layers have latent attention, for which engines multiply fewer matrices than transformers does."""
+    return any(layer.mixers for run in model.runs for layer in run.layers)
 
 
 def _trace(model: Model, serving: Serving, training: Training, n: int, inference: Inference) -> Trace:

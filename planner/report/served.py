@@ -8,7 +8,8 @@ from dataclasses import asdict
 from fractions import Fraction
 from textwrap import fill
 
-from planner.capacity.serving import Pooled, Served
+from planner.capacity.roofline import Bound
+from planner.capacity.serving import Bounds, Pooled, Served
 from planner.report import units
 from planner.report.terminal import PLAIN, Style, table
 from planner.spec.printable import printable
@@ -26,7 +27,7 @@ def text(served: Served | Pooled, style: Style = PLAIN) -> str:
     memory = table(("memory", "bytes", ""), "lrr", _rows(served), style)
     passes = table(("pass", "FLOPs", "", "peak", "", "at"), "lrrrrl", _passes(served), style)
     notes = [fill(f"Not counted: {'; '.join(served.not_counted)}.", _WIDTH)]
-    return "\n".join([head, "", *memory, "", *passes, "", *_verdict(served), *notes, ""])
+    return "\n".join([head, "", *memory, "", *passes, "", *_verdict(served), *_least(served.bounds), *notes, ""])
 
 
 def _of_engine(served: Pooled, head: str, style: Style) -> str:
@@ -39,13 +40,16 @@ def _of_engine(served: Pooled, head: str, style: Style) -> str:
     }
     sizes |= {} if pool.pool_bytes is None else {"memory for the cache": pool.pool_bytes}
     rows = [(name, units.exact(size), units.memory(size)) for name, size in sizes.items()]
-    rows.insert(1, ("cache of a token", units.decimal(pool.token_bytes), ""))
-    lines = [head, f"Per device of {units.exact(one.tensor_parallel)}", "", *table(("memory", "bytes", ""), "lrr", rows, style), ""]
+    token = pool.token_bytes
+    rows.insert(1, ("cache of a token", units.exact(int(token)) if token.denominator == 1 else f"{float(token):,.2f}", ""))
+    each = [f"Bytes of one of {units.exact(one.tensor_parallel)} devices"] if one.tensor_parallel > 1 else []
+    lines = [head, *each, "", *table(("memory", "bytes", ""), "lrr", rows, style), ""]
     if pool.concurrency is not None:
         held = f"{units.exact(pool.blocks)} blocks of {pool.block} tokens: " if pool.blocks is not None else ""
         tokens = f"{held}{units.exact(pool.tokens)} tokens" if pool.tokens is not None else "The cache"
         length = units.exact(one.prompt + one.output)
         lines.append(f"{tokens} hold {float(pool.concurrency):.2f} requests of {length} tokens at once.")
+    lines += _least(served.bounds)
     return "\n".join([*lines, fill(f"Not counted: {'; '.join(served.not_counted)}.", _WIDTH), ""])
 
 
@@ -78,6 +82,23 @@ def _verdict(served: Served) -> Iterator[str]:
         yield f"Memory {units.memory(memory)}: {fits}"
 
 
+def _least(bounds: Bounds | None) -> Iterator[str]:
+    """Yield the bounds of times and rates."""
+    if bounds:
+        first, last = bounds.prefill, bounds.last
+        yield f"Bounds: first token after at least {_seconds(first)}, then at most {bounds.tokens_per_second:,.4g} tokens a second"
+        yield f"per request, {bounds.all_tokens_per_second:,.4g} of all. Decoding: {_by(last)}."
+
+
+def _seconds(one: Bound) -> str:
+    return f"{1000 * one.seconds:,.4g} ms ({_by(one)})"
+
+
+def _by(one: Bound) -> str:
+    """Return which share of the time products need, and which reading weights and cache."""
+    return f"{100 * one.compute / one.seconds:.0f} % products, {100 * one.memory / one.seconds:.0f} % reading memory"
+
+
 def as_json(served: Served | Pooled) -> str:
     """Return the figures as JSON, exact; fractions as text."""
     one = served.serving
@@ -86,11 +107,20 @@ def as_json(served: Served | Pooled) -> str:
     if isinstance(served, Pooled):
         made |= {"tensor_parallel": one.tensor_parallel, "weights_bytes": served.weights_bytes}
         made |= {name: str(value) if isinstance(value, Fraction) else value for name, value in asdict(served.pool).items()}
+        made |= _bounds(served.bounds)
         return json.dumps(made | {"not_counted": served.not_counted}, ensure_ascii=False, indent=2) + "\n"
     made |= {name: getattr(served, name) for name in ("weights_bytes", "buffers_bytes", "inputs_bytes", "cache_bytes", "cache_after_bytes")}
     made |= {"peak_bytes": served.peak_bytes, "memory_bytes": one.memory_bytes}
     made |= {name: asdict(getattr(served, name)) for name in ("prefill", "first", "last")}
+    made |= _bounds(served.bounds)
     return json.dumps(made | {"not_counted": served.not_counted}, ensure_ascii=False, indent=2) + "\n"
+
+
+def _bounds(bounds: Bounds | None) -> dict[str, object]:
+    if bounds is None:
+        return {"bounds": None}
+    rates = {name: getattr(bounds, name) for name in ("tokens_per_second", "all_tokens_per_second")}
+    return {"bounds": {"prefill": asdict(bounds.prefill), "last": asdict(bounds.last), **rates}}
 
 
 def fits(served: Served | Pooled) -> bool:

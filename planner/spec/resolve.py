@@ -112,7 +112,7 @@ def _value(settings: Settings, path: str, type_: object, key: Key) -> object:
     if key.derived and not settings.written(path):
         return None
     value = settings.get_or_none(path) if key.none else settings.get(path)
-    return Fraction(value) if value is not None and str(type_).startswith("Fraction") else value
+    return Fraction(str(value)) if value is not None and str(type_).startswith("Fraction") else value
 
 
 def model(document: Document) -> Model:
@@ -265,7 +265,8 @@ def serving(settings: Settings | None, model: Settings, cluster: Settings | None
     """Return how the model is served, None if the spec does not say."""
     if settings is None:
         return None
-    amounts = {"memory_bytes": memory_of(settings, cluster), "cache_bytes": _amount(settings, "cache_memory")}
+    name, memory_bytes = served_on(settings, cluster)
+    amounts = {"device": name, "memory_bytes": memory_bytes, "cache_bytes": _amount(settings, "cache_memory")}
     return made(Serving, settings, "", prompt=prompt_length(settings, model), **amounts)
 
 
@@ -274,12 +275,12 @@ def prompt_length(settings: Settings, model: Settings) -> int:
     return settings.size("prompt", model.size("context_length") - settings.size("output"))
 
 
-def memory_of(settings: Settings, cluster: Settings | None) -> int | None:
-    """Return the memory of a device that serves the model: that of the cluster's unless written. Raises Unresolved for an unknown one."""
+def served_on(settings: Settings, cluster: Settings | None) -> tuple[str | None, int | None]:
+    """Return the device that serves the model, if it is in the catalog, and its memory: the cluster's unless written. Raises Unresolved."""
     if not settings.written("memory"):
-        return device(cluster)[1] if cluster else None
+        return device(cluster) if cluster else (None, None)
     known = devices.find(settings.get("memory"))
-    return known.memory_bytes if known else _amount(settings, "memory")
+    return (known.name, known.memory_bytes) if known else (None, _amount(settings, "memory"))
 
 
 def _amount(settings: Settings, key: str) -> int | None:

@@ -272,7 +272,7 @@ def windowed(t: Tape, square: Size, n: Size) -> tuple[Size, Size]:
 
     A query sees ``window`` keys W, itself included: n·W - W²/2 pairs of n². With chunks of W it sees its own chunk: W²/2 pairs per chunk.
     """
-    if t.inference:
+    if t.inference and t.inference.decodes:
         return square, square
     if t.window is None:
         return square, square // 2

@@ -139,6 +139,35 @@ def test_caches_are_those_of_engines_logs(line: dict[str, Any]) -> None:
     assert abs(float(found) / line["value"] - 1) < (0.012 if line["id"] == "vllm-v19-tokens" else 0.005)
 
 
+def test_an_engine_uses_a_share_of_a_device() -> None:
+    spec = planner.load("specs/gpt2-small.yaml", set={"serving.engine": "vllm", "serving.prompt": 512, "serving.memory": "H100-80GB-SXM"})
+    made = planner.serve(spec)
+    assert isinstance(made, Pooled)
+    assert made.weights_bytes == 2 * 124_439_808
+    assert made.pool.pool_bytes == (81_559 << 20) * 9 // 10 - made.weights_bytes  # memory as nvidia-smi reports it
+
+
+# gpt-fast's README: tokens a second of one sequence in bf16 on A100-80GB (2,039 GB/s).
+PUBLISHED = [("7B", 2, 168.84), ("7B", 4, 254.02), ("7B", 8, 328.43), ("70B", 2, 21.32), ("70B", 4, 38.01), ("70B", 8, 62.5)]
+LLAMA_2 = {"7B": "catalog/llama-2-7b", "70B": "catalog/llama-2-70b"}
+
+
+@pytest.mark.parametrize(("model", "devices", "published"), PUBLISHED)
+def test_no_published_rate_is_above_its_bound(model: str, devices: int, published: float) -> None:
+    settings = {"engine": "vllm", "prompt": 5, "output": 200, "memory": "A100-80GB-SXM", "tensor_parallel": devices}
+    bounds = planner.serve(LLAMA_2[model], **settings).bounds  # type: ignore[arg-type] # values of several types
+    assert bounds
+    assert 0.25 < published / bounds.tokens_per_second < 1
+
+
+def test_a_bound_is_the_bytes_that_decoding_reads() -> None:
+    made = planner.serve("catalog/llama-2-7b", prompt=1024, output=1, memory="A100-80GB-SXM")
+    assert made.bounds
+    products = 6_738_415_616 - 32_000 * 4096 - (2 * 32 + 1) * 4096  # weights but for the embedding and norms
+    cache = 1025 * 32 * 2 * 4096
+    assert made.bounds.last.seconds == pytest.approx(2 * (products + cache) / 2_039e9, rel=1e-12)
+
+
 def test_vllm_divides_layers_with_and_without_windows_into_groups() -> None:
     # 10 full and 20 sliding layers are 3 groups of 10, which share a pool of blocks (kv_cache_utils.py's own example).
     window, length = 1024, 32768

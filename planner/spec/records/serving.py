@@ -55,6 +55,7 @@ class Serving:
         derived="that of the cluster's device", longest=100, example="H100-80GB-SXM", aliases="device gpu")
     memory_utilization: Fraction = key("Share of it that the engine uses.", default=Fraction(9, 10), above=0, only=_OTHERS,
         aliases="gpu_memory_utilization mem_fraction_static free_gpu_memory_fraction kv_cache_free_gpu_mem_fraction")
+    device: str | None = None  # its name in the catalog
     memory_bytes: int | None = None  # of a device
     cache_memory: str | None = key("Memory of the cache on each device, where it is known, for example from the engine's log.",
         default=None, derived="what weights leave", longest=100, example="26.6GiB", only=_OTHERS, aliases="kv_cache_memory_bytes")
