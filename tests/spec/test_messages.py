@@ -153,7 +153,7 @@ source: ['']
     8:1: error[unknown-key]: unknown key '<<'; merge keys are not part of YAML 1.2: write the keys out, or use extends
 zzz: 1
     8:1: error[unknown-key]: unknown key 'zzz'; allowed here: name, description, source, tags, omits, extends, model, training, \
-cluster, layout, scenarios, waivers, expect
+cluster, layout, scenarios, serving, waivers, expect
 """
 
 

@@ -112,7 +112,7 @@ did you mean 'bf16-autocast' or 'bf16-master'?
                               "remove it, or write it as an escape in double quotes")),
         ("model.d_ff=-1", "1:12: error[range]: model.d_ff must be at least 1, not -1"),
         ("zzz=1", ("1:1: error[unknown-key]: unknown key 'zzz'; "
-                  "allowed here: name, description, source, tags, omits, extends, model, training, cluster, layout, scenarios, "
+                  "allowed here: name, description, source, tags, omits, extends, model, training, cluster, layout, scenarios, serving, "
         "waivers, expect")),
         ("model.n_heads=5", ("1:15: error[head-dim]: n_heads 5 does not divide d_model 48; "
                             "write head_dim, or make d_model a multiple of n_heads")),

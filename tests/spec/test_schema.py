@@ -21,7 +21,7 @@ from planner.spec.key import held, keys, of_the_layer
 from planner.spec.language import inlined, leaves, properties
 from planner.spec.mixers import RECORDS
 from planner.spec.nodes import Source
-from planner.spec.records import Model, Positions, Run, Spec, Training
+from planner.spec.records import Model, Positions, Run, Serving, Spec, Training
 from planner.spec.resolve import OF_LAYER, RULES
 from planner.spec.yaml12 import parse
 from planner.trace.implementations import IMPLEMENTATIONS
@@ -98,6 +98,7 @@ def test_a_default_derived_from_other_settings_has_a_rule(kind: type[Any]) -> No
         Positions: {"rotary_dim"},
         Run: {"layers"},
         Spec: {"scenarios"},
+        Serving: {"prompt"},
     }.get(kind, set())
     for field, key in keys(kind):
         if key.derived and held(kind, field) and field.default is not None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from planner.spec.key import group, key, record
 
-Engine = Literal["transformers", "vllm", "sglang", "tensorrt-llm", "llama.cpp"]
+ServingEngine = Literal["transformers", "vllm", "sglang", "tensorrt-llm", "llama.cpp"]
 ServedWeights = Literal["bf16", "fp16", "fp32"]
 ServedAttention = Literal["sdpa", "eager"]
 CacheType = Literal["dynamic", "static"]
@@ -31,28 +31,27 @@ class Cache:
         derived="that of the weights", only=_OTHERS, aliases="kv_cache_dtype cache_type cache_type_k")
     block: int | None = key("Tokens of a block. Each sequence has whole ones.", "tokens", default=None,
         derived="16 of vllm, 1 of sglang, 32 of tensorrt-llm, 256 of llama.cpp", only=_OTHERS,
-        aliases="block_size page_size tokens_per_block")
+        aliases="page_size tokens_per_block")
 
 
 @record
 class Serving:
     """How the model answers requests: planner serve computes its memory and FLOPs."""
 
-    engine: Engine = key("Program that runs the model. Passes are modeled as transformers runs them, caches of every engine.",
+    engine: ServingEngine = key("Program that runs the model. Passes are modeled as transformers runs them, caches of every engine.",
         default="transformers", values={"transformers": "hf", "tensorrt-llm": "trtllm", "llama.cpp": "llamacpp llama_cpp"})
     batch_size: int = key("Sequences at once.", "sequences", default=1, aliases="users concurrency max_num_seqs max_batch_size n_parallel")
     prompt: int = key("Tokens of each prompt.", "tokens", derived="context_length - output", example=2048, kw_only=True,
         aliases="input_length isl prompt_length")
     output: int = key("Tokens that each sequence decodes after its prompt, each in a pass of its own.", "tokens", default=1,
         aliases="max_new_tokens osl output_length")
-    weights: ServedWeights = key("Type of the weights.", default="bf16", aliases="dtype torch_dtype", values={"bf16": "bfloat16",
+    weights: ServedWeights = key("Type of the weights.", default="bf16", aliases="weights_dtype", values={"bf16": "bfloat16",
         "fp16": "float16 half", "fp32": "float32 float"})
-    attention: ServedAttention = key("Attention of transformers.", default="sdpa", only=_TRANSFORMERS, aliases="attn_implementation")
+    attention: ServedAttention = key("Attention of transformers.", default="sdpa", only=_TRANSFORMERS)
     cache: Cache = group("The cache.", kind=Cache, default=Cache())
-    tensor_parallel: int = key("Devices that share every layer.", "devices", default=1, only=_OTHERS,
-        aliases="tensor_parallel_size tp tp_size")
+    tensor_parallel: int = key("Devices that share every layer.", "devices", default=1, only=_OTHERS)
     memory: str | None = key("Memory of a device: its name, or an amount with a unit.", default=None,
-        derived="that of the cluster's device", longest=100, example="H100-80GB-SXM", aliases="device gpu")
+        derived="that of the cluster's device", longest=100, example="H100-80GB-SXM")
     memory_utilization: Fraction = key("Share of it that the engine uses.", default=Fraction(9, 10), above=0, only=_OTHERS,
         aliases="gpu_memory_utilization mem_fraction_static free_gpu_memory_fraction kv_cache_free_gpu_mem_fraction")
     device: str | None = None  # its name in the catalog
