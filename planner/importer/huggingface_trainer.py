@@ -5,7 +5,7 @@ Read from transformers 5.24: training_args.py, trainer_optimizer.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from planner.importer.engine import Reading
 from planner.importer.keys import Source, alike, code, positive, size
@@ -130,6 +130,20 @@ def reentrant(default: Callable[[Reading], bool]) -> dict[str, Source]:
         return (on and c["training.recompute"] == "full") or None
 
     return {"training.reentrant": code(chosen, name)}
+
+
+def padded(packing: Iterable[str], name: str, *others: str) -> dict[str, Source]:
+    """Return whether fused attention of PyTorch, or eager attention, gets a mask: samples are padded unless a key of ``packing`` is on.
+
+    A batch of one sample has no padding. ``name`` and ``others`` are keys of the kind of attention.
+    """
+    packs = tuple(packing)
+
+    def masks(c: Reading) -> bool | None:
+        own = c.value(name) in (None, "auto", "sdpa", "eager", "disabled") and not any(is_on(c.value(other)) for other in others)
+        return (own and c["training.batch_size"] > 1 and not any(is_on(c.value(one)) for one in packs)) or None
+
+    return {"training.padding": code(masks, *packs, name, *others)}
 
 
 def liger(name: str, config: str | None = "liger_kernel_config") -> dict[str, Source]:

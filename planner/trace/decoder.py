@@ -10,7 +10,7 @@ from operator import lt
 from typing import cast
 
 from planner.spec.records import Attention, Experts, LatentAttention, Layer, Model, PerLayerEmbedding, Run, Training
-from planner.trace import alternating, blocks, trained
+from planner.trace import alternating, blocks, masks, trained
 from planner.trace import primitives as op
 from planner.trace.adapters import check_tuned, requiring_gradient, trained_copy
 from planner.trace.collectives import enter, gather_vocabulary, leave, own_part, whole_table
@@ -86,6 +86,7 @@ def trace(
     B, n = training.batch_size, t.sequence
     with t.at("", "inputs"):
         ids, targets = token_ids(t)
+        mask = masks.of_tokens(t)
         t.show("token ids", ids)
     with t.at("model"):
         t.boundary(WHOLE, starts=True)
@@ -130,7 +131,7 @@ def trace(
         op.keep_alive(t, whole)
     if model.prediction and training.count_prediction:
         predict(t, model.prediction, positions, x, (ids, targets), loss, embed, score)
-    return _recorded(t, ids.storage.bytes + targets.storage.bytes)
+    return _recorded(t, ids.storage.bytes + targets.storage.bytes + (mask.bytes if mask else 0))
 
 
 def _head(t: Tape, embedding: Tensor, width: Size) -> tuple[Tensor, Tensor | None]:

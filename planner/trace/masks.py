@@ -28,10 +28,29 @@ def for_fused(t: Tape, B: Size, n: Size, window: Size | None) -> Tensor | None:
     if not kind.fused_attention:
         return for_products(t, B, n, window)
     keys = cache.length(t, n, window)
+    if t.training.padding:
+        return padded(t, B, n, keys)
     if not (kind.explicit_mask or selects_keys(t.model)) and (window is None or choose(lt, keys, window)):
         return None
     (mask,) = t.record("causal mask", [], [t.tensor((1, 1, n, keys), "bool", needs_grad=False)], by=for_fused)
     return op.expand(t, mask, (B, 1, n, keys), 0)
+
+
+def of_tokens(t: Tape) -> Tensor | None:
+    """Return the mask of the tokens [B, n] of padded samples. Raises UnsupportedError if other mixers than attention read it."""
+    if not t.training.padding:
+        return None
+    mixers = [mixer for run in t.model.runs for layer in run.layers for mixer in layer.mixers]
+    if any(not isinstance(mixer, LatentAttention) for mixer in mixers):
+        raise UnsupportedError("padding of models with other mixers than attention is not modeled yet")
+    return t.tensor((t.training.batch_size, t.sequence), "int64", needs_grad=False)
+
+
+def padded(t: Tape, B: Size, n: Size, keys: Size) -> Tensor:
+    """Return the causal mask and that of the tokens, as one Boolean mask [B, 1, n, n]."""
+    parts = [t.tensor(shape, "bool", needs_grad=False) for shape in ((1, 1, n, keys), (B, 1, 1, keys))]
+    t.record("causal mask", [], parts, by=padded)
+    return t.record("and", parts, [t.tensor((B, 1, n, keys), "bool", needs_grad=False)], by=padded)[0]
 
 
 def selects_keys(model: Model) -> bool:

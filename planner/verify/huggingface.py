@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -87,9 +87,13 @@ def our_name(name: str, model: Model) -> str:
 
 
 @contextmanager
-def simulated_runtime() -> Iterator[None]:
-    """Keep transformers from treating fake tensors as an export, for which it builds other attention masks than in training."""
-    with mock.patch("transformers.utils.import_utils.is_fake_tensor", lambda _: False):  # noqa: PT008 - a Mock would hold the tensor
+def simulated_runtime(*, padded: bool = False) -> Iterator[None]:
+    """Keep transformers from treating fake tensors as an export, for which it builds other attention masks than in training.
+
+    ``padded``: masks are built as if some tokens were padding, which tensors without data do not show.
+    """
+    skips = mock.patch("transformers.masking_utils._ignore_causal_mask_sdpa", lambda *_: False) if padded else nullcontext()  # noqa: PT008
+    with mock.patch("transformers.utils.import_utils.is_fake_tensor", lambda _: False), skips:  # noqa: PT008 - a Mock would hold the tensor
         yield
 
 

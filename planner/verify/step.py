@@ -6,6 +6,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -122,7 +123,9 @@ def measure(model: Model, training: Training, builder: Builder | None = None) ->
         with quiet():
             return Step(model, training, "cpu", builder).measure()
     order = torchtitan.KERNELS if training.implementation == "torchtitan" else None
-    running = huggingface.simulated_runtime() if training.implementation.startswith("transformers") else nullcontext()
+    running = (
+        huggingface.simulated_runtime(padded=training.padding) if training.implementation.startswith("transformers") else nullcontext()
+    )
     with quiet(), running, fake_cuda.cuda(training.device, training.attention_kernel, order):
         try:
             return Step(model, training, "cuda", builder).measure()
@@ -151,17 +154,19 @@ class Step:
         self.loss = loss_of(training)
         shape = (training.batch_size, training.sequence_length)
         self.ids, self.targets = (torch.zeros(shape, dtype=torch.long, device=self.device) for _ in range(2))
+        mask = (torch.ones_like(self.ids),) if training.padding else ()
+        self.called = partial(self.module, attention_mask=mask[0]) if mask else self.module
         hidden = muon_names(model, training) if training.optimizer == "muon" else frozenset[str]()
         self.trainer = Trainer(self.module, training, self.names, hidden)
         self.allocations = AllocationTracker(self.device)
-        initial = (*self.module.parameters(), *self.module.buffers(), *self.trainer.initial_tensors(), self.ids, self.targets)
+        initial = (*self.module.parameters(), *self.module.buffers(), *self.trainer.initial_tensors(), self.ids, self.targets, *mask)
         self.allocations.track(initial, "start")
 
     def forward(self) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return the loss, and the tensors that the program keeps until the step ends."""
         with autocast(self.training, self.device.type):
             with offloading(self.module) if self.training.offload_activations else nullcontext():
-                loss, output = self.loss(self.module, self.ids, self.targets)
+                loss, output = self.loss(self.called, self.ids, self.targets)
             if self.training.gradient_accumulation > 1:
                 loss = loss / self.training.gradient_accumulation
         for module, name, tensor in self.states():

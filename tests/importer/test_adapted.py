@@ -122,6 +122,13 @@ def test_adapters_of_programs(text: str, changes: dict[str, Any], trained: int) 
         ),
         (AXOLOTL, {}, {"precision": "bf16-autocast", "base": {"dtype": "bf16"}, "reentrant": True}),
         (AXOLOTL, {"gradient_checkpointing_kwargs": {"use_reentrant": False}}, {"recompute": "full", "reentrant": None}),
+        (AXOLOTL, {}, {"padding": True}),
+        (AXOLOTL, {"sample_packing": True}, {"padding": None}),
+        (AXOLOTL, {"attn_implementation": "flash_attention_2"}, {"padding": None}),
+        (LLAMA_FACTORY, {}, {"padding": None}),  # one sample
+        (LLAMA_FACTORY, {"per_device_train_batch_size": 4}, {"padding": True}),
+        (LLAMA_FACTORY, {"per_device_train_batch_size": 4, "packing": True}, {"padding": None}),
+        (TORCHTUNE, {}, {"padding": None}),  # whose collator makes no mask
         (AXOLOTL, {"bf16": "full"}, {"precision": "bf16", "base": None}),
         (
             AXOLOTL,

@@ -134,7 +134,7 @@ def refusal(text: str, **changed: object) -> str:
         }),
         (TRL, "qwen2.5-0.5b", {
             "batch_size": 8, "sequence_length": 1024, "gradient_accumulation": 1, "precision": "bf16-autocast", "optimizer": "adamw",
-            "optimizer_kernel": "fused", "recompute": "full", "implementation": "transformers",
+            "optimizer_kernel": "fused", "recompute": "full", "implementation": "transformers", "padding": True,
         }),
     ],
     ids=["axolotl", "LLaMA-Factory", "torchtune", "TRL"],

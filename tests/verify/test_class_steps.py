@@ -85,6 +85,22 @@ def test_a_step_equals_the_plan(keys: dict[str, object], name: str) -> None:
     assert dict(zip(FIGURES, planned(config, SETTINGS[name]), strict=True)) == dict(zip(FIGURES, its, strict=True))
 
 
+@pytest.mark.parametrize("name", ["sdpa bf16", "eager bf16-autocast"])
+@pytest.mark.parametrize("model_type", ["llama", "mistral", "gpt2", "gpt_neox", "falcon", "olmoe", "gemma3_text"])
+@pytest.mark.filterwarnings("ignore")  # transformers' own
+def test_a_padded_step_equals_the_plan(model_type: str, name: str) -> None:
+    padded = SETTINGS[name] | {"padding": True}
+    for config in (config for config in configs() if config["model_type"] == model_type):
+        its = step(config, padded)
+        assert dict(zip(FIGURES, planned(config, padded), strict=True)) == dict(zip(FIGURES, its, strict=True))
+
+
+def test_padding_of_other_mixers_is_refused() -> None:
+    config = next(config for config in configs() if config["model_type"] == "mamba")
+    with pytest.raises(UnsupportedError, match="padding of models with other mixers than attention is not modeled yet"):
+        planned(config, SETTINGS["sdpa bf16"] | {"padding": True})
+
+
 @pytest.mark.filterwarnings("ignore")  # transformers' own
 def test_recomputed_layers_hold_keys_that_no_layer_reads() -> None:
     changes = {"num_kv_shared_layers": 0, "use_double_wide_mlp": False}

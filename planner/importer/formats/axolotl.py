@@ -9,7 +9,7 @@ from __future__ import annotations
 from planner.importer.adapters import ALL, dropout, kind, layers_with, saved, targets
 from planner.importer.engine import Reading
 from planner.importer.format import one_of
-from planner.importer.huggingface_trainer import attention, liger_of_axolotl, optimizer, reentrant, steps
+from planner.importer.huggingface_trainer import attention, liger_of_axolotl, optimizer, padded, reentrant, steps
 from planner.importer.keys import *
 from planner.importer.named import *
 from planner.importer.reader import show
@@ -137,6 +137,7 @@ AXOLOTL = program(
         )),
     },
     attention("attn_implementation", "eager_attention"),
+    padded(("sample_packing",), "attn_implementation", "flash_attention", "xformers_attention", "flex_attention", "flash_optimum"),
     liger_of_axolotl(),
     {"notes.packing": code(_packed, "sample_packing"), "notes.kernels": code(_kernels, *_KERNELS, "adapter")},
     refused={
@@ -192,8 +193,8 @@ AXOLOTL = program(
         RUNS: (
             "model_type type_of_model model_revision revision_of_model trust_remote_code tf32 float32 strict output_dir "
             "hub_model_id hub_strategy hub_revision save_safetensors resume_from_checkpoint auto_resume_from_checkpoints "
-            "is_falcon_derived_model is_llama_derived_model is_mistral_derived_model is_qwen_derived_model plugins flash_attention "
-            "sdp_attention xformers_attention flex_attention flex_attn_compile_kwargs flash_optimum sdpa_varlen device device_map "
+            "is_falcon_derived_model is_llama_derived_model is_mistral_derived_model is_qwen_derived_model plugins "
+            "sdp_attention flex_attn_compile_kwargs sdpa_varlen device device_map "
             "world_size local_rank ddp ddp_timeout ddp_bucket_cap_mb ddp_broadcast_buffers ddp_find_unused_parameters fsdp_version "
             "fsdp_final_state_dict_type accelerator_config heads_k_stride ring_attn_func seed gc_steps gc_collect_steps "
             "torch_empty_cache_steps gradient_checkpointing_kwargs torch_compile_backend torch_compile_mode torch_compile_options "

@@ -9,7 +9,7 @@ from __future__ import annotations
 from planner.importer.adapters import ALL, UNSTATED, dropout, kind, listed, saved, targets
 from planner.importer.engine import Reading
 from planner.importer.format import one_of
-from planner.importer.huggingface_trainer import IGNORED, OMITTED, REFUSED, attention, batch, liger, optimizer
+from planner.importer.huggingface_trainer import IGNORED, OMITTED, REFUSED, attention, batch, liger, optimizer, padded
 from planner.importer.keys import *
 from planner.importer.named import *
 from planner.importer.reader import show
@@ -110,6 +110,7 @@ LLAMA_FACTORY = program(
         )),
     },
     attention("flash_attn", eager="disabled"),
+    padded(("packing", "neat_packing"), "flash_attn"),
     liger("enable_liger_kernel", None),
     {"notes.packing": code(_packed, "packing", "neat_packing")},
     refused={

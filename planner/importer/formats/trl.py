@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from planner.importer.adapters import by_class, dropout, kind, saved, targets
 from planner.importer.engine import Reading
-from planner.importer.huggingface_trainer import IGNORED, OMITTED, REFUSED, attention, batch, liger, optimizer, reentrant
+from planner.importer.huggingface_trainer import IGNORED, OMITTED, REFUSED, attention, batch, liger, optimizer, padded, reentrant
 from planner.importer.keys import *
 from planner.importer.named import *
 from planner.importer.reader import show
@@ -87,6 +87,7 @@ TRL = program(
     reentrant(lambda _: False),
     offloading("activation_offloading"),
     attention("attn_implementation"),
+    padded(("packing", "padding_free"), "attn_implementation"),
     liger("use_liger_kernel"),
     {
         "training.train": when(ADAPTED, "adapters"),

@@ -142,6 +142,9 @@ class Training:
         "implementation: pytorch or pytorch-eager or transformers or transformers-eager or torchtitan", quiet=True,
         aliases="activation_offloading enable_activation_offloading activations_offloading")
     recompute_modules: RecomputeModules = group(kind=RecomputeModules, default=RecomputeModules())
+    padding: bool = key("Samples are padded to one length, so that the model gets a mask of the tokens. Fused attention then reads a mask "
+        "[B, 1, n, n] instead of a flag, which rules out flash attention and repeats grouped keys and values.", default=False,
+        only="implementation: transformers or transformers-eager", quiet=True, aliases="padded attention_mask")
     implementation: Implementation = key("Modeled implementation: PyTorch modules with fused attention (pytorch) or with matmul, softmax, "
         "matmul (pytorch-eager); the modules of Hugging Face transformers 5 with either (transformers, transformers-eager); the fused "
         "stack of Korthikanti et al. 2022 (megatron); Transformer Engine's modules in Megatron-Core 0.20 (megatron-core); or Llama 3's "
