@@ -52,7 +52,7 @@ def mapping(kind: type[Any], above: str = "", *, whole: bool = True) -> Schema:
 
 def of_record(kind: type[Any], above: str, *, whole: bool = True) -> Schema:
     """Return the schemas of a record's keys; a path leads into the groups before it."""
-    hints = get_type_hints(kind, {**vars(records), "Node": object})
+    hints = get_type_hints(kind, {**vars(records), **vars(sys.modules[kind.__module__]), "Node": object})
     found: Schema = {}
     for one, stated in keys(kind):
         path = stated.path or one.name
