@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import log
 from typing import TypeAlias, cast
@@ -17,7 +17,7 @@ from planner.capacity.parameters import parameters
 from planner.capacity.pipeline import saved
 from planner.capacity.schedules import stages_of
 from planner.capacity.shares import Share, share
-from planner.capacity.step import not_counted, peaks, step
+from planner.capacity.step import Step, not_counted, peaks, step, walks
 from planner.spec.records import Layout, Model, MultiTokenPrediction, Scenario, Spec, Training
 from planner.spec.records.layout import V_SHAPED
 from planner.trace.decoder import LOSS, Trace, of_stages, trace
@@ -177,17 +177,38 @@ def plans(spec: Spec) -> tuple[Plan, ...]:
     return tuple(plan(spec, scenario) for scenario in spec.scenarios)
 
 
+def with_optimizers(model: Model, trainings: Sequence[Training]) -> Iterator[Memory[Size]]:
+    """Yield the memory of trainings on one device that differ only in the optimizer: from one trace and one walk of it.
+
+    The optimizer must not update weights in the backward pass.
+    """
+    first = trainings[0]
+    forward = _whole(model, first)
+    weights = parameters(forward).weights
+    held = share(forward, weights, first)
+    kept, walked = _saved(forward, held, first), walks(forward, held, first)
+    for training in trainings:
+        held = share(forward, weights, training)
+        yield _memory(forward, held, training, kept, step(forward, held, training, walked))
+
+
 def memory(forward: Trace, held: Share, training: Training) -> Memory[Size]:
     """Return the bytes of a training step on a device that holds this share of the model."""
-    model_states = held.states
+    return _memory(forward, held, training, _saved(forward, held, training), step(forward, held, training))
+
+
+def _saved(forward: Trace, held: Share, training: Training) -> list[SavedEntry]:
+    """Return what is saved for backward."""
     parts = zip(forward.parts, *saved(held.moments), strict=True) if held.moments else [(forward, 1, 0)]
-    entries = [
+    return [
         replace(entry, copies=entry.copies * (flying + waiting * (entry.path != LOSS)))
         for part, flying, waiting in parts
         for entry in saved_for_backward(part.nodes, offload=training.offload_activations).entries
     ]
-    by_component = sum_by_component(entries)
-    a_step = step(forward, held, training)
+
+
+def _memory(forward: Trace, held: Share, training: Training, entries: Sequence[SavedEntry], a_step: Step) -> Memory[Size]:
+    model_states, by_component = held.states, sum_by_component(entries)
     phases, first_phases = peaks(a_step)
     return Memory(
         states=model_states.lines,

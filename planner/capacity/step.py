@@ -54,19 +54,20 @@ class Step:
         return before + self.temporaries[0], before + self.temporaries[1]
 
 
-def step(forward: Trace, share: Share, training: Training) -> Step:
-    """Trace the memory of a training step. Weights, optimizer state, buffers, inputs and reserved bytes are allocated from the start."""
-    weights, states, preallocated = () if share.host else share.weights, share.states, share.preallocated
-    optimizer = states.optimizer - states.paged + states.step_counters
-    weights_bytes = states.weights + states.master_weights + states.average + share.held
-    stateless = training.reserve_bytes + weights_bytes + forward.buffers_bytes + forward.inputs_bytes
-    block = ALLOCATION_BLOCK if training.round_allocations else 1
-    if training.round_allocations:
-        of_optimizer, of_the_rest = rounded_up(weights, training, block, with_gradients=preallocated)
-        optimizer, stateless = optimizer + of_optimizer, stateless + of_the_rest
-    start = stateless + optimizer
-    walk = partial(trace_memory, forward.nodes, preallocated=preallocated, released=share.released, block=block, changes=share.changes)
-    walk = partial(walk, offload=training.offload_activations)
+@dataclass(frozen=True, slots=True)
+class Walks:
+    """Both passes of a later step and of the first one, and the bytes that the step before leaves."""
+
+    later: MemoryTimeline
+    first: MemoryTimeline
+    left: Size
+
+
+def walks(forward: Trace, share: Share, training: Training) -> Walks:
+    """Trace the memory of both passes. They depend on the optimizer only if it updates weights in the backward pass."""
+    weights, block = _weights(share), _block(training)
+    walk = partial(trace_memory, forward.nodes, preallocated=share.preallocated, released=share.released, block=block)
+    walk = partial(walk, changes=share.changes, offload=training.offload_activations)
     left: Size = 0
     if forward.piped:
         alike: dict[int, pipeline.Passes] = {}  # by trace
@@ -78,13 +79,40 @@ def step(forward: Trace, share: Share, training: Training) -> Step:
         walked = first = pipeline.step(stages, share.moments)
     else:
         walked = first = walk(updates=_updates_in_backward(forward, weights, training, creating=False))
-    between = bytes_between_steps(forward.nodes, block)
     if training.optimizer_in_backward or any(node.stored_in == "module" for node, _ in operations(forward.nodes)):
         first = walk(updates=_updates_in_backward(forward, weights, training, creating=True), first_step=True)
+    return Walks(walked, first, left)
+
+
+def step(forward: Trace, share: Share, training: Training, walked: Walks | None = None) -> Step:
+    """Trace the memory of a training step. Weights, optimizer state, buffers, inputs and reserved bytes are allocated from the start.
+
+    ``walked``: its passes if they are known.
+    """
+    weights, states, preallocated, block = _weights(share), share.states, share.preallocated, _block(training)
+    optimizer = states.optimizer - states.paged + states.step_counters
+    weights_bytes = states.weights + states.master_weights + states.average + share.held
+    stateless = training.reserve_bytes + weights_bytes + forward.buffers_bytes + forward.inputs_bytes
+    if training.round_allocations:
+        of_optimizer, of_the_rest = rounded_up(weights, training, block, with_gradients=preallocated)
+        optimizer, stateless = optimizer + of_optimizer, stateless + of_the_rest
+    start = stateless + optimizer
+    found = walked or walks(forward, share, training)
+    between = bytes_between_steps(forward.nodes, block)
     average = _average_temporary(weights, training)
     later, earliest = update_temporaries(forward.stacks, weights, training, states.optimizer - states.paged + states.step_counters)
     temporaries = share.updating + maximum(later, average), share.updating + maximum(earliest, average)
-    return Step(walked, first, start + between, start if share.has_state else stateless, f"{training.optimizer} step", temporaries, left)
+    throughout_first = start if share.has_state else stateless
+    update = f"{training.optimizer} step"
+    return Step(found.later, found.first, start + between, throughout_first, update, temporaries, found.left)
+
+
+def _weights(share: Share) -> tuple[Weight[Size], ...]:
+    return () if share.host else share.weights
+
+
+def _block(training: Training) -> int:
+    return ALLOCATION_BLOCK if training.round_allocations else 1
 
 
 def not_counted(training: Training) -> tuple[str, ...]:

@@ -58,6 +58,7 @@ class MemoryTimeline:
     changes: list[Size] = field(default_factory=list)  # of the allocated bytes
     samples: list[MemorySample] = field(default_factory=list)
     of_forward: int = 0  # changes
+    _highest: list[tuple[Phase, str, Size]] | None = None  # once it is known
 
     @property
     def after_forward(self) -> Size:
@@ -140,6 +141,11 @@ class MemoryTimeline:
 
     def highest(self) -> list[tuple[Phase, str, Size]]:
         """Return the operator and the bytes of the highest sample of each phase; no operator if that depends on symbols."""
+        if self._highest is None:
+            self._highest = self._found_highest()
+        return self._highest
+
+    def _found_highest(self) -> list[tuple[Phase, str, Size]]:
         of_phases = ((phase, [sample for sample in self.samples if sample.phase == phase]) for phase in PASSES)
         samples: dict[Phase, list[MemorySample]] = {phase: some for phase, some in of_phases if some}  # some stages have no loss
         further = {id(size): size for sample in self.samples for size in sample.further}
