@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
+import planner
 from planner import capacity, spec
 from planner.capacity.flops import DESCRIPTIONS
 from planner.spec import records
@@ -48,7 +49,9 @@ LAYOUTS: tuple[dict[str, Any], ...] = (  # no layout allows all values
     {"pipeline_parallel": 1, "shard_degree": 4},
     {"pipeline_parallel": 1, "virtual_stages": 2},
 )
-VALUES = [(key, value) for key, part in leaves().items() for value in part.get("enum", ()) if not key.startswith(("layout.", ELSEWHERE))]
+OTHERS = ("layout.", "serving.", ELSEWHERE)
+VALUES = [(key, value) for key, part in leaves().items() for value in part.get("enum", ()) if not key.startswith(OTHERS)]
+SERVED = [(key, value) for key, part in leaves().items() for value in part.get("enum", ()) if key.startswith("serving.")]
 LAID = [(key, value) for key, part in leaves().items() for value in part.get("enum", ()) if key.startswith("layout.")]
 
 
@@ -100,3 +103,15 @@ def test_every_mixer_can_be_planned(tmp_path: Path, name: str) -> None:
 )
 def test_a_table_has_an_entry_for_every_value_of_its_key(table: dict[str, object], names: object) -> None:
     assert set(table) == set(get_args(names))
+
+
+@pytest.mark.parametrize(("key", "value"), SERVED)
+def test_every_value_of_serving_can_be_served(key: str, value: str) -> None:
+    found = []
+    for engine in leaves()["serving.engine"]["enum"]:
+        written = {"serving.engine": engine, "serving.prompt": 8, key: value}
+        try:
+            found.append(planner.serve({"name": "x", "model": SIZES}, set=written))
+        except spec.SpecError:
+            continue
+    assert found, "no engine is valid with it"
