@@ -26,6 +26,8 @@ Component = Literal[
 ]  # fmt: skip
 COMPONENTS: tuple[Component, ...] = get_args(Component)
 
+Group = Literal["tensor", "context", "experts", "stages", "ends", "data", "data of experts"]
+"""Devices that communicate: those that share matrices, a sequence, experts, neighboring stages, a tied table, data, or copies of experts."""
 EVERYTHING = ("everything",)  # what trains by default
 
 Phase = Literal["forward", "loss", "backward", "optimizer"]
@@ -107,12 +109,31 @@ class PhasePeak(Generic[Number]):
 class Traffic(Generic[Number]):
     """Bytes of one kind of collective in a step: of the whole tensors that are gathered, scattered, reduced or broadcast.
 
-    ``spans``: devices from the first to the last one of a group that communicates, in the order of devices.
+    ``spans``: devices from the first to the last one of a group that communicates, in the order of devices. ``group``: what they share.
     """
 
     collective: str
     bytes: Number
     spans: int
+    group: Group = "data"
+
+
+@dataclass(frozen=True, slots=True)
+class Work(Generic[Number]):
+    """The work of a device for one microbatch, in both passes and with recomputation."""
+
+    linear_flops: Number  # matrix products of weights in layers, in 16 or 32 bits
+    low_flops: Number  # the same in 8 bits
+    expert_flops: Number  # of routed experts
+    low_expert_flops: Number
+    head_flops: Number
+    attention_flops: Number  # products of pairs of tokens
+    recomputed_flops: Number  # of all of them
+    moved_bytes: Number  # read and written by operators without a matrix product
+    expert_moved_bytes: Number  # by those of routed experts
+    weight_bytes: Number  # of matrices, read in each pass, and of their gradients
+    expert_weight_bytes: Number  # of those of routed experts
+    operators: Number  # that run
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +182,9 @@ class RankPeak(Generic[Number]):
     peak_bytes: Number
     parts: tuple[tuple[str, Number], ...] = ()
     phases: tuple[PhasePeak[Number], ...] = ()
+    work: Work[Number] | None = None
+    traffic: tuple[Traffic[Number], ...] = ()
+    updated_bytes: Number = cast("Number", 0)  # of optimizer state and of the weights that it updates
 
 
 @dataclass(frozen=True, slots=True)

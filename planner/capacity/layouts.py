@@ -11,10 +11,12 @@ from planner.capacity.figures import Fleet, Memory, RankPeak, Weight
 from planner.capacity.optimizers import MOMENTS
 from planner.capacity.shares import Share
 from planner.capacity.update import in_lists, of_weight
+from planner.capacity.work import work
 from planner.spec.precision import RECIPES
 from planner.spec.records import Layout, Model, Training
 from planner.spec.records.layout import DIVIDED
 from planner.trace.classes import ModelClass, class_of
+from planner.trace.decoder import Trace
 from planner.trace.sizes import Size
 from planner.trace.unsupported import UnsupportedError
 
@@ -204,14 +206,25 @@ def _parts(share: Share, used: Memory[Size]) -> tuple[tuple[str, Size], ...]:
     )
 
 
-def fleet(share: Share, memory: Memory[Size], training: Training, ranks: Sequence[tuple[Share, Memory[Size]]]) -> Fleet[Size] | None:
+def fleet(
+    share: Share, memory: Memory[Size], training: Training, ranks: Sequence[tuple[Trace, Share, Memory[Size]]]
+) -> Fleet[Size] | None:
     """Return the devices of a plan, None without a cluster; ``ranks`` are all kinds of devices."""
     if training.layout is None:
         return None
     params = sum(weight.params for weight in share.stored)
     kinds = tuple(
-        RankPeak(each.which, sum(weight.params for weight in each.stored), used.peak_bytes, _parts(each, used), used.phases)
-        for each, used in ranks
+        RankPeak(
+            each.which,
+            sum(weight.params for weight in each.stored),
+            used.peak_bytes,
+            _parts(each, used),
+            used.phases,
+            work(forward.nodes),
+            each.traffic,
+            used.optimizer_bytes + (used.master_weights_bytes if used.master_weights_bytes != 0 else used.weights_bytes),
+        )
+        for forward, each, used in ranks
     )
     host = share.host.total + share.host.step_counters if share.host else 0
     return Fleet(training.layout, share.which, params, share.buffers, share.traffic, memory.peak_bytes, kinds, host)

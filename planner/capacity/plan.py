@@ -88,7 +88,7 @@ def _planned(spec: Spec, scenario: Scenario, forward: Trace, rank: Rank, ranks: 
         train_tokens=training.tokens,
         not_counted=(*spec.omits, *mine.not_counted, *not_counted(training), *several, PADDED_TOKENS),
         omits=spec.omits,
-        fleet=fleet(held, used, training, [(held, used) for _, held, used in ranks]),
+        fleet=fleet(held, used, training, ranks),
     )
 
 

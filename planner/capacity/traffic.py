@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from planner.capacity.figures import Traffic
+from planner.capacity.figures import Group, Traffic
 from planner.capacity.optimizers import ElementBytes
 from planner.spec.records import Layout, Training
 from planner.trace.nodes import Checkpoint, Node, Operation, Repeat
@@ -21,7 +21,7 @@ def traffic(nodes: Iterable[Node], training: Training) -> tuple[Traffic[Size], .
     adds = passes > 1 or training.by_megatron  # passes add up in the dtype of reduction
     wider = of.gradient // of.weight if of.master and adds else 1
     total = {name: each.get(name, 0) * passes + once.get(name, 0) * wider for name in (*each, *once)}
-    return tuple(Traffic(name, size, spans.get(group, 1)) for (name, group), size in total.items())
+    return tuple(Traffic(name, size, spans.get(group, 1), group) for (name, group), size in total.items())
 
 
 def _spans(layout: Layout) -> Mapping[str, int]:
@@ -35,9 +35,9 @@ def _spans(layout: Layout) -> Mapping[str, int]:
     }
 
 
-def _sent(nodes: Iterable[Node], when: tuple[str, ...]) -> Mapping[tuple[str, str], Size]:
+def _sent(nodes: Iterable[Node], when: tuple[str, ...]) -> Mapping[tuple[str, Group], Size]:
     """Return the bytes of the collectives of some passes, by collective and group of devices."""
-    found: dict[tuple[str, str], Size] = defaultdict(int)
+    found: dict[tuple[str, Group], Size] = defaultdict(int)
     for node in nodes:
         match node:
             case Operation():

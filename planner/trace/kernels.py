@@ -129,10 +129,7 @@ def fused_sdpa(
     made = t.tensor((B, H, n, v.shape[-1]), q.dtype)
     made.by_head = q.by_head and name != "efficient_attention"
     around = context_parallel.around(t, q, k, v, made, statistics)
-    width, executed = h + v.shape[-1], 2 * B * H * around.pairs
-    full, causal = op.windowed(t, 2 * B * H * n * around.keys * (width if of_model is None else of_model), n)
-    why = "2 products forward; 5 backward, which recomputes the scores"
-    flops = Flops(executed * width, full, causal, executed * (3 * h + 2 * v.shape[-1]), why)
+    flops = fused_flops(t, q, v.shape[-1], around.keys, around.pairs, of_model=of_model)
     saved = [Saved(q, "queries"), Saved(k, "keys"), Saved(v, "values"), Saved(made, "output")]
     saved += [Saved(tensor, what) for tensor, what in zip(statistics, ("logsumexp", "RNG state"), strict=False)]
     biases = [bias] if bias else []
@@ -141,6 +138,15 @@ def fused_sdpa(
         name, [*around.inputs, *biases], [made, *statistics], saved, flops,
         temporary=around.forward, backward_temporary=around.backward, sends=around.sends, by=fused_sdpa,
     )[0]  # fmt: skip
+
+
+def fused_flops(t: Tape, q: Tensor, v_dim: Size, keys: Size, pairs: Size, *, of_model: Size | None = None) -> Flops:
+    """Return the FLOPs of fused attention of q [B, H, n, h]: 2 products forward, of ``pairs`` of queries and keys, and 5 backward."""
+    B, H, n, h = q.shape
+    width, executed = h + v_dim, 2 * B * H * pairs
+    full, causal = op.windowed(t, 2 * B * H * n * keys * (width if of_model is None else of_model), n)
+    why = "2 products forward; 5 backward, which recomputes the scores"
+    return Flops(executed * width, full, causal, executed * (3 * h + 2 * v_dim), why)
 
 
 def pad_head_dim(t: Tape, x: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from planner.trace import primitives as op
-from planner.trace.nodes import Saved, Sent
+from planner.trace.kernels import fused_flops
+from planner.trace.nodes import Flops, Saved, Sent
 from planner.trace.sizes import Size, maximum
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
@@ -68,6 +69,7 @@ def ring(t: Tape, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         [q, k, v],
         [made, pair, statistics, states],
         saved,
+        of_parts(t, q, v),
         temporary=temporary,
         backward_temporary=backward,
         sends=sends,
@@ -91,9 +93,15 @@ def gathered(t: Tape, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     saved += [Saved(statistics, "logsumexp"), Saved(states, "RNG states")]
     temporary = maximum(whole, whole + t.context * k.bytes - 2 * made.bytes)
     return t.record(
-        "gathered_attention", [q, k, v], [made, steps, statistics, states], saved, temporary=temporary,
+        "gathered_attention", [q, k, v], [made, steps, statistics, states], saved, of_parts(t, q, v), temporary=temporary,
         backward_temporary=3 * whole + q.bytes, sends=sends, by=gathered,
     )[0]  # fmt: skip
+
+
+def of_parts(t: Tape, q: Tensor, v: Tensor) -> Flops:
+    """Return the FLOPs of a device's first and last part of a sequence, which see half of all keys, and their own."""
+    n = q.shape[2]
+    return fused_flops(t, q, v.shape[-1], n * t.context, n * (n + n * t.context) // 2)
 
 
 def output(t: Tape, q: Tensor, v: Tensor) -> Tensor:
