@@ -206,9 +206,7 @@ def _parts(share: Share, used: Memory[Size]) -> tuple[tuple[str, Size], ...]:
     )
 
 
-def fleet(
-    share: Share, memory: Memory[Size], training: Training, ranks: Sequence[tuple[Trace, Share, Memory[Size]]]
-) -> Fleet[Size] | None:
+def fleet(share: Share, memory: Memory[Size], training: Training, ranks: Sequence[tuple[Trace, Share, Memory[Size]]]) -> Fleet[Size] | None:
     """Return the devices of a plan, None without a cluster; ``ranks`` are all kinds of devices."""
     if training.layout is None:
         return None

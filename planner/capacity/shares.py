@@ -146,7 +146,9 @@ def replicated(forward: Trace, weights: tuple[Weight[Size], ...], training: Trai
     of_experts = states(experts(weights), training).gradients if layout.expert_parallel > 1 else 0
     of_others, bucketed = whole.gradients - of_experts, of_experts if layout.data_degree > layout.expert_parallel else 0
     sent = [Traffic("all-reduce", of_others, layout.cluster.devices)]
-    sent += [Traffic("all-reduce", bucketed, layout.cluster.devices - layout.expert_parallel + 1, "data of experts")] if bucketed != 0 else []
+    sent += (
+        [Traffic("all-reduce", bucketed, layout.cluster.devices - layout.expert_parallel + 1, "data of experts")] if bucketed != 0 else []
+    )
     sent += traffic(forward.nodes, training)
     bucketed = bucketed + of_others
     held = bucketed + (whole.gradients if several else 0)  # what earlier passes have left

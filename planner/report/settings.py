@@ -9,7 +9,7 @@ from typing import NamedTuple
 from planner.report import units
 from planner.spec.key import Key, held, keys, of_the_layer
 from planner.spec.mixers import RECORDS
-from planner.spec.records import Experts, Extra, FeedForward, Layer, Model, Positions, Run, Training
+from planner.spec.records import Experts, Extra, FeedForward, Layer, Layout, Model, Positions, Run, Training
 
 _MIXERS = {kind: name for name, kind in RECORDS.items()}
 _PER_LAYER = ("experts", "extra")  # listed per layer: under model they would mean something else
@@ -50,10 +50,12 @@ def training(training: Training) -> dict[str, str]:
 
 
 def layout(training: Training) -> dict[str, dict[str, str]]:
-    """Return every setting of a scenario's cluster and layout, by section and key; none without a cluster."""
+    """Return every setting of a scenario's cluster and layout that its engine has, by section and key; none without a cluster."""
     if training.layout is None:
         return {"cluster": {}, "layout": {}}
     cluster, laid = ({key: setting.text for key, setting in _settings(one)} for one in (training.layout.cluster, training.layout))
+    others = {field.name for field, key in keys(Layout) if key.only.startswith("engine: ") and training.layout.engine not in key.only}
+    laid = {key: text for key, text in laid.items() if key not in others}
     return {"cluster": {**cluster, "reserve": units.memory(training.layout.cluster.reserve_bytes)}, "layout": laid}
 
 
