@@ -27,6 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--explain", action="store_true", help="show each number's formula, substituted values and source")
     parser.add_argument("--shapes", action="store_true", help="list the shape of every tensor from token ids to logits")
     parser.add_argument("--tensors", action="store_true", help="list every weight")
+    parser.add_argument(
+        "--formats", action="store_true", help="list the bytes of the weights in packed formats, such as gptq and gguf q4_k_m"
+    )
     parser.add_argument("--kept", "--saved", action="store_true", help="list every tensor saved for backward: module, shape, dtype, bytes")
     parser.add_argument("--ranks", action="store_true", help="list every kind of device: memory by part and peak by phase, fullest first")
     add_format(parser)
@@ -54,6 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         devices.every_rank: arguments.ranks,
         breakdown.shapes: arguments.shapes,
         breakdown.tensors: arguments.tensors,
+        breakdown.stored: arguments.formats,
         breakdown.saved: arguments.kept,
     }
     extra = [section(plan) for section, asked in wanted.items() if asked]

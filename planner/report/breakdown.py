@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.capacity.figures import COMPONENTS, ByteSum, Plan
+from planner.capacity.formats import formats
 from planner.report import accuracy as measured
 from planner.report import settings, units
 from planner.spec.records import Spec
@@ -203,6 +204,14 @@ def tensors(plan: Plan) -> Section:
     rows = ((weight.name, _shape(weight.shape), _copies(weight.copies), units.exact(weight.params)) for weight in plan.parameters.weights)
     total = ("total", "", "", units.exact(plan.parameters.total))
     return Section("Weights (N = layer index)", ("name", "shape", "", "parameters"), "lrrr", tuple(rows), total)
+
+
+def stored(plan: Plan) -> Section:
+    """List the bytes of the weights in packed formats."""
+    total = plan.parameters.total
+    rows = ((one.name, units.exact(one.bytes), f"{8 * one.bytes / total:.4f}") for one in formats(plan))
+    notes = ("without the tokenizer and other data of a file",)
+    return Section("Weights in packed formats", ("format", "bytes", "bits per weight"), "lrr", tuple(rows), notes=notes)
 
 
 def saved(plan: Plan) -> Section:
