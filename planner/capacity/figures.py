@@ -27,7 +27,7 @@ Component = Literal[
 COMPONENTS: tuple[Component, ...] = get_args(Component)
 
 Group = Literal["tensor", "context", "experts", "stages", "ends", "data", "data of experts"]
-"""Devices that communicate: those that share matrices, a sequence, experts, neighboring stages, a tied table, data, or copies of experts."""
+"""Devices that communicate: those that share matrices, a sequence, experts, neighbor stages, a tied table, data, or copies of experts."""
 EVERYTHING = ("everything",)  # what trains by default
 
 Phase = Literal["forward", "loss", "backward", "optimizer"]
@@ -184,7 +184,7 @@ class RankPeak(Generic[Number]):
     phases: tuple[PhasePeak[Number], ...] = ()
     work: Work[Number] | None = None
     traffic: tuple[Traffic[Number], ...] = ()
-    updated_bytes: Number = cast("Number", 0)  # of optimizer state and of the weights that it updates
+    updated_bytes: Number = 0  # type: ignore[assignment] # an integer is any kind of size; of optimizer state and of the weights that it updates
 
 
 @dataclass(frozen=True, slots=True)

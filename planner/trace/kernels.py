@@ -125,8 +125,7 @@ def fused_sdpa(
     and logsumexp per row; on CUDA also the RNG state.
     """
     q, k, v = qkv
-    B, H, n, h = q.shape
-    made = t.tensor((B, H, n, v.shape[-1]), q.dtype)
+    made = t.tensor((*q.shape[:-1], v.shape[-1]), q.dtype)
     made.by_head = q.by_head and name != "efficient_attention"
     around = context_parallel.around(t, q, k, v, made, statistics)
     flops = fused_flops(t, q, v.shape[-1], around.keys, around.pairs, of_model=of_model)
