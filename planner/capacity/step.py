@@ -166,6 +166,6 @@ def _updates_in_backward(forward: Trace, weights: tuple[Weight[Size], ...], trai
 def _average_temporary(weights: tuple[Weight[Size], ...], training: Training) -> Size:
     """Return the bytes of the largest weight cast to the dtype of the EMA weights, if the two differ."""
     average = AVERAGES[training.ema]
-    if average in (None, RECIPES[training.precision].weights):
+    if not weights or average in (None, RECIPES[training.precision].weights):
         return 0
     return BYTES[average] * maximum(*(product(weight.shape) for weight in weights))

@@ -219,17 +219,19 @@ def sharing(layout: Settings, settings: Settings, document: Document) -> Problem
         message = f"data_parallel {kind} requires several data-parallel devices, and there is 1"
         yield layout.problem("data_parallel", "data-parallel", message, "remove it, or lower the other degrees")
     shard, context = layout.size("shard_degree"), layout.size("context_parallel")
-    if kind == "hsdp" and (not layout.written("shard_degree") or degree % shard):
-        message = (
-            f"shard_degree {shard} does not divide the {degree} data-parallel devices"
-            if layout.written("shard_degree")
-            else ("data_parallel hsdp requires shard_degree")
-        )
-        yield layout.problem("shard_degree", "shard-degree", message, f"write shard_degree: {nearest(max(shard, 2), divisors(degree))}")
-    elif kind == "hsdp" and shard % context:
+    if kind != "hsdp" or degree == 1:
+        return
+    written = layout.written("shard_degree")
+    if not written:
+        message = "data_parallel hsdp requires shard_degree"
+    elif degree % shard:
+        message = f"shard_degree {shard} does not divide the {degree} data-parallel devices"
+    elif shard % context:
         message = f"shard_degree {shard} is no multiple of context_parallel {context}, whose devices share weights"
-        fitting = nearest(shard, [one for one in divisors(degree) if one % context == 0])
-        yield layout.problem("shard_degree", "shard-degree", message, f"write shard_degree: {fitting}")
+    else:
+        return
+    fitting = nearest(shard if written else 1, [one for one in divisors(degree) if one % context == 0])
+    yield layout.problem("shard_degree", "shard-degree", message, f"write shard_degree: {fitting}")
 
 
 def within_tensor_parallel(layout: Settings, _: Settings, __: Document) -> Problems:

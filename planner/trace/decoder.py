@@ -213,7 +213,7 @@ def of_stages(parts: tuple[Trace, ...]) -> Trace:
 
 def apart(runs: tuple[Run, ...]) -> tuple[Run, ...]:
     """Return layer groups with the first and the last copy of each in groups of their own: between devices, these differ from the rest."""
-    parts = ((run, (1, run.count - 2, 1) if run.count > 2 else (1,) * run.count) for run in runs)  # noqa: PLR2004 - first and last
+    parts = ((run, (1, run.count - 2, 1) if run.count > 2 else (1,) * structure(run.count)) for run in runs)  # noqa: PLR2004 - first and last
     return tuple(replace(run, count=count) for run, counts in parts for count in counts)
 
 

@@ -15,9 +15,19 @@ from planner.trace.unsupported import UnsupportedError
 FLEET = Path(__file__).parent.parent.parent / "specs" / "fleet"
 
 
-@pytest.mark.parametrize("name", ["llama-3-8b-8-h100", "llama-3-70b-256-h100", "gpt2-2-a100"])
-def test_each_figure_equals_the_plan(name: str) -> None:
-    spec = planner.load(FLEET / f"{name}.yaml")
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("llama-3-8b-8-h100", {}),
+        ("llama-3-8b-8-h100", {"model.n_layers": 1}),
+        ("llama-3-8b-8-h100", {"model.n_layers": 2}),
+        ("llama-3-8b-8-h100", {"layout.offload": "weights", "training.ema": "bf16"}),
+        ("llama-3-70b-256-h100", {}),
+        ("gpt2-2-a100", {}),
+    ],
+)
+def test_each_figure_equals_the_plan(name: str, changes: dict[str, object]) -> None:
+    spec = planner.load(FLEET / f"{name}.yaml", set=changes)
     plan = planner.plans(spec)[0]
     assert plan.fleet is not None
     found = {(one.group, one.figure): one.value for one in explain(spec, spec.scenarios[0])}

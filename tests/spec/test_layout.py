@@ -75,7 +75,7 @@ layout: {context_parallel: 4, data_parallel: hsdp, shard_degree: 6}
     9:66: error[shard-degree]: shard_degree 6 is no multiple of context_parallel 4, whose devices share weights; \
 write shard_degree: 4 or 12
 layout: {data_parallel: hsdp}
-    9:9: error[shard-degree]: data_parallel hsdp requires shard_degree; write shard_degree: 1 or 3
+    9:9: error[shard-degree]: data_parallel hsdp requires shard_degree; write shard_degree: 2
 layout: {data_parallel: hsdp, shard_degree: 5}
     9:45: error[shard-degree]: shard_degree 5 does not divide the 12 data-parallel devices; write shard_degree: 4 or 6
 layout: {shard_group: titan}
