@@ -230,6 +230,7 @@ OF_THEIR_OWN: Mapping[str, Callable[[Key], Schema]] = {
     "training.also_train": words,
     "training.adapters.targets": words,
     "training.adapters.layers": words,
+    "training.adapters.feedforward": words,
     "scenarios": scenarios,
     "waivers": lambda stated: listed(mapping(Waiver, "waivers."), stated.example),
     "waivers.until": lambda stated: {"type": "string", "minLength": 1, "maxLength": 100, "examples": [stated.example]},

@@ -48,8 +48,8 @@ def targets(name: str, missing: Callable[[Reading], object] = lambda _: None, sp
         if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
             raise c.refusal(f"`{name}: {show(given)}` is not a list of names; patterns are not read")
         names = list(dict.fromkeys(one.rpartition(".")[2] for one in found))
-        if tables := [one for one in names if one in _TABLES]:
-            raise c.refusal(f"`{name}` has {show(tables[0])}: adapters of the embedding and of the LM head are not planned yet")
+        if heads := [one for one in names if _TABLES.get(one) == "head"]:
+            raise c.refusal(f"`{name}` has {show(heads[0])}: adapters of the LM head are not planned yet")
         return names
 
     return code(read, name)

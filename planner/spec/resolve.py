@@ -403,7 +403,7 @@ RULES: dict[type[Any], dict[str, Callable[[Settings], object]]] = {
     Mamba: {"dt_rank": lambda settings: settings.get("mamba.dt_rank", -(-settings.get("d_model") // 16))},  # modules/mamba_simple.py
     ShortConvolution: {"width": lambda settings: settings.get("short_convolution.width", settings.get("d_model"))},
     Cluster: {"per_node": lambda settings: min(per_node(settings), settings.size("devices"))},
-    Adapters: {name: partial(words, key=f"adapters.{name}") for name in ("targets", "layers")},
+    Adapters: {name: partial(words, key=f"adapters.{name}") for name in ("targets", "feedforward", "layers")},
     Training: {
         "gradient_dtype": gradient_dtype_of,
         "liger": liger_of,

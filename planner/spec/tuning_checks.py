@@ -31,9 +31,10 @@ def adapters(settings: Settings, _: Document) -> Problems:
     elif settings.written("base") and settings.get("base.format") != "none" and trained != ("adapters",):
         message = "packed weights cannot train, and base.format requires train: adapters"
         yield settings.problem("base.format", "base", message, "write train: adapters, or remove base.format")
-    if chosen and settings.get("adapters.type") == "dora" and settings.written("base") and settings.get("base.format") != "none":
-        message = "dora beside packed weights is not modeled yet"
-        yield settings.problem("adapters.type", "dora", message, "write type: lora, or base.format: none")
+    kind = settings.get("adapters.type") if chosen else ""
+    if kind in ("dora", "ia3") and settings.written("base") and settings.get("base.format") != "none":
+        message = f"{kind} beside packed weights is not modeled yet"
+        yield settings.problem("adapters.type", "packed-adapters", message, "write type: lora, or base.format: none")
 
 
 def tuned_implementation(settings: Settings, _: Document) -> Problems:

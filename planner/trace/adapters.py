@@ -11,6 +11,7 @@ from planner.spec.precision import Dtype
 from planner.spec.records import Adapters
 from planner.trace import packed, trained
 from planner.trace import primitives as op
+from planner.trace.sizes import Size, product
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 from planner.trace.trained import ADAPTERS
@@ -45,6 +46,45 @@ def adapted(t: Tape, kind: Adapters, x: Tensor, w: Tensor, made: Tensor, *, pack
     return both
 
 
+def scaled(t: Tape, kind: Adapters, x: Tensor, outputs: Size, project: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return ``project`` of x [.., in] with a learned scale per output, or of x with one per input: IA3, in the adapters' dtype.
+
+    Liu et al. 2022, arXiv:2205.05638; tuners/ia3/layer.py, which multiplies the scales by 1.
+    """
+    feeds = any(t.path.rpartition(".")[2] in trained.linears(word) for word in kind.feedforward)
+    dtype: Dtype = "float32" if kind.dtype == "fp32" else t.precision.weights
+    with t.at("", ADAPTERS):
+        shape = (1, x.shape[-1]) if feeds else (outputs, 1)
+        scales = op.mul_scalar(t, t.weight("ia3_l", shape, "scales: in or out", dtype=dtype).view(product(shape)))
+    if feeds:
+        wide = op.cast(t, x, dtype)
+        narrow = op.cast(t, op.multiply(t, wide, scales), x.dtype)
+        made = project(narrow)
+        op.keep_alive(t, wide, narrow, scales)
+        return made
+    base = project(x)
+    made = op.cast(t, op.multiply(t, base, scales), base.dtype)
+    op.keep_alive(t, scales)
+    return made
+
+
+def embedded(t: Tape, ids: Tensor, table: Tensor, made: Tensor) -> Tensor:
+    """Return the embedded ids [B, n, d], which are ``made``, plus B · A of the ids if the embedding has an adapter."""
+    kind = t.training.adapters
+    if not kind or not trained.of_embedding(kind):
+        return made
+    rows, width = table.shape
+    dtype: Dtype = "float32" if kind.dtype == "fp32" else table.dtype
+    with t.at("", ADAPTERS):
+        a = t.weight("lora_embedding_A", (kind.rank, rows), "adapter: rank · V", dtype=dtype)
+        b = t.weight("lora_embedding_B", (width, kind.rank), "adapter: d · rank", dtype=dtype)
+        narrow = op.embedding(t, ids, a.view(rows, kind.rank))
+        added = op.mul_scalar(t, op.linear(t, narrow, b))
+        both = op.cast(t, op.add(t, made, added), made.dtype)
+        op.keep_alive(t, narrow, added, made)
+    return both
+
+
 def decomposed(t: Tape, x: Tensor, w: Tensor, made: Tensor | None, pair: tuple[Tensor, Tensor]) -> Tensor:
     """Return what DoRA adds to x [.., in] times w: (m / |w + B · A| - 1) · w · x + m / |w + B · A| · B · A · x.
 
@@ -71,7 +111,9 @@ def decomposed(t: Tape, x: Tensor, w: Tensor, made: Tensor | None, pair: tuple[T
 
 
 def requiring_gradient(t: Tape, x: Tensor) -> Tensor:
-    """Return x as a leaf that requires a gradient (enable_input_require_grads). The graph of the loss keeps both until the step ends."""
+    """Return x as a leaf that requires a gradient (enable_input_require_grads), which the graph of the loss keeps until the step ends."""
+    if x.needs_grad:
+        return x
     made = Tensor(x.shape, x.dtype, x.parts)
     t.record("requires_grad_", [x], [made], by=requiring_gradient)
     made.needs_grad = True
@@ -102,7 +144,9 @@ def check_tuned(t: Tape) -> None:
         return
     if routed and trained.ALL in kind.targets:
         raise UnsupportedError("adapters of routed experts (targets: all-linear) are not modeled yet; name the linears, such as q and v")
-    named = {stored.name.split(".")[-3] for stored in t.parameters if stored.name.endswith(".lora_A.weight")}
+    if kind.type in ("dora", "ia3") and trained.of_embedding(kind):
+        raise UnsupportedError(f"adapters of the embedding of type {kind.type} are not modeled yet; write type: lora")
+    named = {part for stored in t.parameters if stored.component == ADAPTERS for part in stored.name.split(".")}
     for target in kind.targets:
         if target != trained.ALL and named.isdisjoint(trained.linears(target)):
             linears = ", ".join(sorted({stored.name.split(".")[-2] for stored in t.parameters if stored.why == op.LINEAR}))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from planner.spec.records import FeedForward, Norm
 from planner.trace import packed, trained
 from planner.trace import primitives as op
-from planner.trace.adapters import adapted
+from planner.trace.adapters import adapted, scaled
 from planner.trace.collectives import enter, leave, partial_gradient
 from planner.trace.nodes import Saved
 from planner.trace.packed import packing_of
@@ -43,9 +43,16 @@ def linear(t: Tape, x: Tensor, outputs: Size, name: str, *, bias: bool) -> Tenso
         packing = packing_of(t)
         w = t.weight("weight", (outputs, x.shape[-1]), op.LINEAR, packing=packing)
         b = t.weight("bias", (outputs,), "bias: out") if bias else t.declared_weight("bias")
-        made = packed.linear(t, x, w, b, packing) if packing else t.implementation.linear(t, x, w, b)
+
+        def project(x: Tensor) -> Tensor:
+            return packed.linear(t, x, w, b, packing) if packing else t.implementation.linear(t, x, w, b)
+
         kind = t.training.adapters
-        return adapted(t, kind, x, w, made, packs=packing is not None) if kind and trained.targets(kind, t.path, name) else made
+        if not kind or not trained.targets(kind, t.path, name):
+            return project(x)
+        if kind.type == "ia3":
+            return scaled(t, kind, x, outputs, project)
+        return adapted(t, kind, x, w, project(x), packs=packing is not None)
 
 
 def feed_forward(

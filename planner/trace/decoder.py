@@ -13,6 +13,7 @@ from planner.spec.records import Attention, Experts, LatentAttention, Layer, Mod
 from planner.trace import alternating, blocks, masks, trained
 from planner.trace import primitives as op
 from planner.trace.adapters import check_tuned, requiring_gradient, trained_copy
+from planner.trace.adapters import embedded as tuned_embedding
 from planner.trace.collectives import enter, gather_vocabulary, leave, own_part, whole_table
 from planner.trace.context_parallel import token_ids
 from planner.trace.implementations import implementation_of
@@ -377,7 +378,7 @@ def _tables(t: Tape, model: Model, more_rows: Size) -> tuple[Tensor, Tensor, Ten
 def _look_up(t: Tape, table: Tensor, project_in: Tensor | None, ids: Tensor) -> Tensor:
     """Return the token embeddings [B, n, d_model]."""
     with t.at("embed_tokens", "embedding"):
-        x = leave(t, op.embedding(t, ids, whole_table(t, table)))
+        x = tuned_embedding(t, ids, table, leave(t, op.embedding(t, ids, whole_table(t, table))))
         if t.modules.scale_dtype:
             x = op.multiply(t, x, op.cast(t, op.constant(t, (), t.modules.scale_dtype), x.dtype))
         elif t.model.embedding_scale:

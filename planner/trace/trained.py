@@ -17,6 +17,7 @@ LINEARS = {
 }
 """Linears of layers by their short names."""
 OTHER_NAMES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("embedding", "wte", "embed_in", "word_embeddings"), ("embed_tokens",)),
     "c_attn": ("qkv_proj",), "query_key_value": ("qkv_proj",), "Wqkv": ("qkv_proj",), "att_proj": ("qkv_proj",),
     "dense": ("o_proj",), "out_proj": ("o_proj",), "c_proj": ("o_proj", "down_proj"),
     "c_fc": ("up_proj",), "fc1": ("up_proj",), "fc_in": ("up_proj",), "dense_h_to_4h": ("up_proj",),
@@ -85,6 +86,11 @@ def targets(kind: Adapters, path: str, name: str) -> bool:
     chosen = [numbers for word in kind.layers if (numbers := layers_of(word))]
     inside = in_layer(path) and (not chosen or any(has_layer(path, numbers) for numbers in chosen))
     return inside and any(word == ALL or name in linears(word) for word in kind.targets)
+
+
+def of_embedding(kind: Adapters) -> bool:
+    """Return whether the token embedding has an adapter."""
+    return any("embed_tokens" in linears(word) for word in kind.targets)
 
 
 def apart(runs: tuple[Run, ...], training: Training) -> tuple[Run, ...]:

@@ -60,6 +60,23 @@ def test_settings_of_adapters(changes: dict[str, Any], adapters: dict[str, Any])
     assert ("dropout" in found) == ("lora_dropout" not in changes)
 
 
+def test_an_adapter_of_the_embedding_is_planned() -> None:
+    training = imported(target_modules=["embed_tokens"])
+    plan = planner.plan(planner.load({"name": "tuned", "extends": "catalog/llama-3-8b", "training": training}))
+    assert plan.parameters.trained == 8 * (128_256 + 4096)  # peft's lora_embedding_A [r, V] and lora_embedding_B [d, r]
+
+
+def test_ia3_scales_outputs_and_inputs() -> None:
+    saved = {
+        "peft_type": "IA3", "base_model_name_or_path": "meta-llama/Llama-3.2-3B", "target_modules": ["k_proj", "v_proj", "down_proj"],
+        "feedforward_modules": ["down_proj"], "init_ia3_weights": True, "task_type": "CAUSAL_LM", "inference_mode": True,
+    }  # fmt: skip
+    made = read_config(json.dumps(saved), "adapter_config.json")
+    assert not made.not_understood
+    plan = planner.plan(planner.load({"name": "tuned", "extends": f"catalog/{made.extends}", "training": dict(made.further)}))
+    assert plan.parameters.trained == 286_720  # huggingface/peft, method_comparison: 28 layers of 1024 + 1024 outputs and 8192 inputs
+
+
 def test_modules_to_save_are_copies_that_train() -> None:
     assert imported(modules_to_save=["embed_tokens", "lm_head"])["also_train"] == ["embedding", "head"]
 
@@ -67,11 +84,11 @@ def test_modules_to_save_are_copies_that_train() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"peft_type": "IA3"}, "`peft_type: 'IA3'` is not planned yet; LORA is"),
+        ({"peft_type": "VERA"}, "`peft_type: 'VERA'` is not planned yet; LORA and IA3 are"),
         ({"bias": "all"}, "training of biases beside adapters is not planned yet"),
         ({"target_modules": ".*proj"}, "is not a list of names; patterns are not read"),
         ({"target_modules": None}, "is not a list of names"),
-        ({"target_modules": ["q_proj", "embed_tokens"]}, "adapters of the embedding and of the LM head are not planned yet"),
+        ({"target_modules": ["q_proj", "lm_head"]}, "adapters of the LM head are not planned yet"),
         ({"modules_to_save": ["score"]}, "has other modules than"),
         ({"rank_pattern": {"q_proj": 4}}, "other forms of LoRA are not planned yet"),
         ({"r": 0}, "`r: 0` is not a positive integer"),

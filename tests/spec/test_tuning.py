@@ -81,7 +81,12 @@ def test_packed_weights_have_the_bytes_of_their_blocks() -> None:
     [
         ("train: adapters requires adapters", {"train": "adapters"}),
         ("adapters requires train: adapters, not everything", {"adapters": {"rank": 4}}),
-        ("missing required key 'rank'", {"train": "adapters", "adapters": {}}),
+        ("adapters.rank requires adapters.type: lora or rslora or dora", {"train": "adapters", "adapters": {"rank": 4, "type": "ia3"}}),
+        ("ia3 beside packed weights is not modeled yet", {"train": "adapters", "adapters": {"type": "ia3"}, "base": {"format": "nf4"}}),
+        (
+            "adapters of the embedding of type dora are not modeled yet",
+            {"train": "adapters", "adapters": {"type": "dora", "targets": "embedding"}},
+        ),
         ("also_train requires adapters", {"also_train": "embedding"}),
         ("also_train has 'norm'; only copies of embedding and head are modeled", {**ADAPTERS, "also_train": "norm"}),
         ("base describes frozen weights, but everything trains", {"base": {"dtype": "bf16"}}),

@@ -1,6 +1,6 @@
 """Adapters that peft has saved: adapter_config.json.
 
-Read from peft 0.21.2: config.py, tuners/lora/config.py.
+Read from peft 0.21.2: config.py, tuners/lora/config.py, tuners/ia3/config.py.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ def _unstated(c: Reading) -> str:
     return "bf16"
 
 
+def _scales(c: Reading) -> bool:
+    return bool(c.value("peft_type") == "IA3")
+
+
 def _problem(c: Reading) -> str:
     kind = c.at("peft_type")
-    if kind != "LORA":
-        return f"`peft_type: {show(kind)}` is not planned yet; LORA is"
+    if kind not in ("LORA", "IA3"):
+        return f"`peft_type: {show(kind)}` is not planned yet; LORA and IA3 are"
     bias = c.at("bias")
     return f"`bias: {show(bias)}`: training of biases beside adapters is not planned yet" if bias not in (None, "none") else ""
 
@@ -30,13 +34,21 @@ PEFT = program(
     "base_model_name_or_path",
     {"training.implementation": "transformers", "training.precision": code(_unstated), "training.train": "adapters"},
     {
-        "training.adapters": {
-            "rank": size("r", 8),
-            "type": kind("use_dora", "use_rslora"),
-            "targets": targets("target_modules"),
-            "layers": layers_with("layers_to_transform"),
-            "dropout": dropout("lora_dropout"),
-        },
+        "training.adapters": when(
+            code(_scales, "peft_type"),
+            {
+                "type": "ia3",
+                "targets": targets("target_modules"),
+                "feedforward": targets("feedforward_modules", lambda _: ["down_proj"]),
+            },
+            {
+                "rank": size("r", 8),
+                "type": kind("use_dora", "use_rslora"),
+                "targets": targets("target_modules"),
+                "layers": layers_with("layers_to_transform"),
+                "dropout": dropout("lora_dropout"),
+            },
+        ),
         "training.also_train": saved("modules_to_save"),
     },
     refused={
@@ -48,7 +60,7 @@ PEFT = program(
     omitted={},
     ignored={
         "initial values, factors, and how adapters are stored": (
-            "peft_type bias lora_alpha alpha_pattern fan_in_fan_out init_lora_weights layers_pattern loftq_config eva_config corda_config "
+            "bias lora_alpha alpha_pattern fan_in_fan_out init_lora_weights init_ia3_weights layers_pattern loftq_config eva_config corda_config "
             "lora_ga_config qalora_group_size runtime_config megatron_core task_type auto_mapping peft_version revision inference_mode "
             "ensure_weight_tying"
         ),
@@ -58,8 +70,8 @@ PEFT = program(
 
 FORMAT = format_of(
     PEFT,
-    "adapter_config.json of LoRA, rsLoRA and DoRA",
-    "peft 0.21.2: config.py, tuners/lora/config.py",
+    "adapter_config.json of LoRA, rsLoRA, DoRA and IA3",
+    "peft 0.21.2: config.py, tuners/lora/config.py, tuners/ia3/config.py",
     lambda given: "peft_type" in given.config and isinstance(given.config.get("base_model_name_or_path"), str),
     "`peft_type` and `base_model_name_or_path`",
 )

@@ -7,7 +7,7 @@ from typing import Literal
 
 from planner.spec.key import key, record
 
-AdapterType = Literal["lora", "rslora", "dora"]
+AdapterType = Literal["lora", "rslora", "dora", "ia3"]
 AdapterDtype = Literal["fp32", "base"]
 BaseDtype = Literal["fp32", "bf16", "fp16"]
 PackedFormat = Literal["none", "nf4", "fp4"]
@@ -18,13 +18,17 @@ ComputeDtype = Literal["bf16", "fp16", "fp32"]
 
 @record
 class Adapters:
-    """Low-rank adapters beside linears, as the package peft runs them: the matrices A [rank, in] and B [out, rank]."""
+    """Adapters of linears, as the package peft runs them: matrices A [rank, in] and B [out, rank], or a scale per channel."""
 
-    rank: int = key("Width of an adapter.", "channels", example=16, aliases="r lora_r lora_rank")
-    type: AdapterType = key("lora; rslora, which scales by another factor and has the same sizes; or dora, which also trains the norms of "
-        "the sums' rows.", default="lora", aliases="peft_type")
+    rank: int = key("Width of an adapter.", "channels", default=8, only="adapters.type: lora or rslora or dora", example=16,
+        aliases="r lora_r lora_rank")
+    type: AdapterType = key("lora; rslora, which scales by another factor and has the same sizes; dora, which also trains the norms of "
+        "the sums' rows; or ia3, which trains a scale per output.", default="lora", aliases="peft_type")
     targets: tuple[str, ...] = key("Linears with an adapter, by short or full names, such as q or q_proj; all-linear: all of "
-        "the layers.", default=("all-linear",), aliases="target_modules lora_target_modules lora_attn_modules", example=["q", "v"])
+        "the layers; embedding: the token embedding.", default=("all-linear",), example=["q", "v"],
+        aliases="target_modules lora_target_modules lora_attn_modules")
+    feedforward: tuple[str, ...] = key("Targets whose inputs are scaled instead of their outputs, as peft's feedforward_modules.",
+        default=("down",), only="adapters.type: ia3", quiet=True, aliases="feedforward_modules", example=["down"])
     layers: tuple[str, ...] = key("Layers with adapters: numbers and ranges such as 0-15.", default=(), derived="all",
         aliases="layers_to_transform", example=["16-31"])
     dropout: Fraction = key("Dropout probability of the adapters' inputs.", default=Fraction(0), least=0, below=1, example=0.05,
