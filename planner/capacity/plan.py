@@ -197,18 +197,23 @@ def memory(forward: Trace, held: Share, training: Training) -> Memory[Size]:
     return _memory(forward, held, training, _saved(forward, held, training), step(forward, held, training))
 
 
-def _saved(forward: Trace, held: Share, training: Training) -> list[SavedEntry]:
-    """Return what is saved for backward."""
+def _saved(forward: Trace, held: Share, training: Training) -> Saved:
+    """Return what is saved for backward, and its bytes by component."""
     parts = zip(forward.parts, *saved(held.moments), strict=True) if held.moments else [(forward, 1, 0)]
-    return [
+    entries = [
         replace(entry, copies=entry.copies * (flying + waiting * (entry.path != LOSS)))
         for part, flying, waiting in parts
         for entry in saved_for_backward(part.nodes, offload=training.offload_activations).entries
     ]
+    lines = tuple(line for line in map(_line, entries) if line.bytes_each != 0 and line.copies != 0)
+    return lines, sum_by_component(entries)
 
 
-def _memory(forward: Trace, held: Share, training: Training, entries: Sequence[SavedEntry], a_step: Step) -> Memory[Size]:
-    model_states, by_component = held.states, sum_by_component(entries)
+Saved: TypeAlias = tuple[tuple[SavedStorage[Size], ...], dict[str, Size]]
+
+
+def _memory(forward: Trace, held: Share, training: Training, kept: Saved, a_step: Step) -> Memory[Size]:
+    model_states, (lines, by_component) = held.states, kept
     phases, first_phases = peaks(a_step)
     return Memory(
         states=model_states.lines,
@@ -217,7 +222,7 @@ def _memory(forward: Trace, held: Share, training: Training, entries: Sequence[S
         gradients_bytes=model_states.gradients,
         optimizer_bytes=model_states.optimizer,
         model_states_bytes=model_states.total,
-        kept=tuple(line for line in map(_line, entries) if line.bytes_each != 0 and line.copies != 0),
+        kept=lines,
         activations_bytes=total(by_component.values()),
         activations_by_component=by_component,
         logits_bytes=by_component["logits"],

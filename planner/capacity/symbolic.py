@@ -46,7 +46,7 @@ def formulas(spec: Spec, scenario: Scenario, by_structure: ByStructure[Plan] | N
         return plan(replace(spec, model=names.model), Scenario(scenario.name, names.training))
 
     made = symbolic(names) if by_structure is None else by_structure.of(names, symbolic)
-    return SymbolicPlan(made, names.values, _derived(spec, names.values))
+    return SymbolicPlan(made, names.values, derived_sizes(spec, names.values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def step_formulas(spec: Spec, scenario: Scenario) -> StepFormulas:
     return StepFormulas(made[0], tuple(zip(longer, made[1:], strict=True)))
 
 
-def _derived(spec: Spec, values: dict[str, int]) -> dict[str, Size]:
+def derived_sizes(spec: Spec, values: dict[str, int]) -> dict[str, Size]:
     """Return the defaults that depend on other sizes, if the model has one size of that name."""
     rules: dict[str, tuple[Callable[..., Size], tuple[str, ...]]] = {
         "head_dim": (default_head_dim, ("d_model", "n_heads")),

@@ -12,7 +12,7 @@ from planner.capacity.symbols import ByStructure
 from planner.report import breakdown, omitted, overview, units
 from planner.report.accuracy import accuracy
 from planner.report.columns import OVERVIEW
-from planner.report.html import sections
+from planner.report.html import live, sections
 from planner.report.html.formula_list import DETAILS, Detail, FormulaList
 from planner.report.html.markup import link, row, table, text
 from planner.report.html.sections import Facts, Formulas
@@ -32,13 +32,14 @@ def report(models: Sequence[Planned]) -> str:
         for model in models
     ]
     known, body = FormulaList(), ""
+    changes = live.section(models[0]) if len(models) == 1 else ""
     for detail in DETAILS:
         if not body or known.full != detail.full:
             known.full = detail.full
             body = "".join(_models(models, facts, known))
         shown, formulas = known.linked(body, detail.longest)
-        page = "".join(_page(models, shown, known.shapes, formulas, detail))
-        if len(page.encode()) < most:
+        page = "".join(_page(models, shown, known.shapes, formulas, detail, changes))
+        if len(page.encode()) - len(changes) < most:
             break
     return page
 
@@ -48,8 +49,10 @@ def sheet() -> str:
     return (_HTML / "sheet.css").read_text(encoding="utf-8")
 
 
-def _page(models: Sequence[Planned], body: str, shapes: Mapping[str, int], formulas: str, detail: Detail) -> Iterator[str]:
+def _page(models: Sequence[Planned], body: str, shapes: Mapping[str, int], formulas: str, detail: Detail, changes: str) -> Iterator[str]:
     style, script = sheet(), (_HTML / "table.js").read_text(encoding="utf-8")
+    if changes:
+        style, script = style + live.style(), script + live.script()
     policy = f"default-src 'none';style-src {_hash(style)};script-src {_hash(script)};base-uri 'none';form-action 'none'"
     yield '<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport content="width=device-width">\n'
     yield f'<meta http-equiv=Content-Security-Policy content="{policy}"><title>Capacity report</title>\n'
@@ -60,6 +63,7 @@ def _page(models: Sequence[Planned], body: str, shapes: Mapping[str, int], formu
     fullest = " With a cluster, it is for the device with the largest peak." if any(plan.fleet for plan in plans) else ""
     yield f"batch size B and sequence length n.{fullest} Names with a dotted underline link to their formula.\n"
     yield models_table(plans, [f"#m{number}" for number, model in enumerate(models, 1) for _ in model.plans])
+    yield changes
     left_out = omitted.of_plans(plans)
     yield from (f"<p>{text(note)}\n" for note in (*left_out, omitted.UNPADDED))
     yield body

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -131,3 +134,21 @@ def without_tokens(plan: Plan) -> Plan:
     count = replace(MATMUL, train_total=None)
     flops = replace(plan.flops, chosen=count, by_convention=(count,))
     return replace(plan, name="untold", train_tokens=None, training=replace(plan.training, tokens=None), flops=flops)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """Chromium without a window; its logs have all messages and requests."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="the page in a browser: selenium is not installed")
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    driver = shutil.which("chromedriver")
+    if not (program and driver):
+        pytest.skip("the page in a browser: needs chromium and chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,1000"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    made = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield made
+    made.quit()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +14,6 @@ import planner
 from planner.report import page
 from planner.report.csv import capacity, components
 from planner.report.planned import Planned
-
-webdriver = pytest.importorskip("selenium.webdriver", reason="the page in a browser: selenium is not installed")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DRIVER = shutil.which("chromedriver")
-if not (CHROMIUM and DRIVER):
-    pytest.skip("the page in a browser: needs chromium and chromium-driver", allow_module_level=True)
 
 ROOT = Path(__file__).parent.parent.parent
 NAMES = (
@@ -40,21 +32,14 @@ def models() -> list[Planned]:
 
 
 @pytest.fixture(scope="module")
-def browser(models: list[Planned], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def browser(models: list[Planned], chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:  # noqa: ANN401 - selenium may not be installed
     file = tmp_path_factory.mktemp("page") / "capacity.html"
     file.write_text(page.report(models), encoding="utf-8")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,1000"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    driver.get(file.as_uri())
-    yield driver
-    driver.quit()
+    chromium.get(file.as_uri())
+    return chromium
 
 
-def names(browser: Any) -> list[str]:  # noqa: ANN401 - selenium may not be installed
+def names(browser: Any) -> list[str]:  # noqa: ANN401
     script = "return [...document.querySelectorAll('.n tr')].slice(1).filter(row => !row.hidden).map(row => row.cells[0].textContent)"
     shown: list[str] = browser.execute_script(script)
     return shown

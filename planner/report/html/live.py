@@ -1,0 +1,157 @@
+"""The part of a page whose figures follow their inputs: the expressions of a plan over symbols, which the browser evaluates exactly."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import lt
+from pathlib import Path
+from typing import Any
+from zlib import compress
+
+from planner import devices
+from planner.capacity.choices import CHOICES, Formulas, formulas_by_choice
+from planner.capacity.figures import Plan
+from planner.report.columns import COLUMNS, FINE_TUNED, GROUPS, ON_DEVICES
+from planner.report.html.markup import text
+from planner.report.paths import display_path
+from planner.report.planned import Planned
+from planner.trace.sizes import Choice, Factor, Monomial, Size, hinted, polynomial_text, symbols
+
+_WIDEST = 512  # sizes for which a page knows the choices of structure that are no comparisons, e.g. of a kernel by head_dim
+_GIVEN = ("batch_size", "sequence_length", "train_tokens", "train_gflop")  # inputs, and one that is rounded
+
+
+@dataclass(slots=True)
+class _Sizes:
+    """Expressions and the helpers in them, each once, as text that the page parses: ``4*B*n + 2*@7``, @7 being the helper at 7."""
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    helpers: dict[Factor, int] = field(default_factory=dict)
+    written: list[list[str | int]] = field(default_factory=list)  # of helpers: the name and the arguments
+    texts: dict[Size, str] = field(default_factory=dict)
+
+    def number(self, size: Size) -> int:
+        """Return the number of an expression."""
+        return self.sizes.setdefault(self.text(size), len(self.sizes))
+
+    def text(self, size: Size) -> str:
+        """Return an expression as text."""
+        if size not in self.texts:
+            self.texts[size] = polynomial_text(size, self._product, "*").replace(" ", "")
+        return self.texts[size]
+
+    def _product(self, product: Monomial) -> str:
+        return "*".join(self._factor(factor) + (f"^{power}" if power > 1 else "") for factor, power in product)
+
+    def _factor(self, factor: Factor) -> str:
+        if isinstance(factor, str):
+            return factor
+        if factor not in self.helpers:
+            arguments = [self.text(argument) for argument in factor[1]]
+            self.helpers[factor] = len(self.written)
+            self.written.append([factor[0], *arguments])
+        return f"@{self.helpers[factor]}"
+
+
+def section(model: Planned) -> str:
+    """Return the live section of a model with its data, hidden until the script runs; empty if its settings cannot change."""
+    found = formulas_by_choice(model.spec)
+    if found is None:
+        return ""
+    data = json.dumps(_data(model, found), separators=(",", ":"), ensure_ascii=False)
+    packed = b64encode(compress(data.encode(), 9)).decode()
+    return _file("live.html").replace("{name}", text(model.spec.name)).replace("{data}", packed)
+
+
+def style() -> str:
+    """Return the style of live sections."""
+    return _file("live.css")
+
+
+def script() -> str:
+    """Return the script of live sections."""
+    return "".join(_file(name) for name in ("exact.js", "live.js"))
+
+
+def _file(name: str) -> str:
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+
+
+def _data(model: Planned, found: Formulas) -> dict[str, Any]:
+    sizes, base = _Sizes(), model.plans[0]
+    movable = {*found.inputs, *found.derived}
+    figures = list(_figures(found.plans[found.chosen]))
+    rows = {chosen: [None if size is None else sizes.number(size) for *_, size in _figures(plan)] for chosen, plan in found.plans.items()}
+    shown = [number for number in range(len(figures)) if any(row[number] not in (None, sizes.sizes.get("0")) for row in rows.values())]
+    layout = base.training.layout
+    return {
+        "spec": display_path(model.spec.path),
+        "values": {name: str(value) for name, value in found.values.items()},
+        "derived": {name: sizes.text(size) for name, size in found.derived.items()},
+        "inputs": dict(found.inputs),
+        "choices": {name: sorted({chosen[at] for chosen in rows}, key=_order(name)) for at, name in enumerate(CHOICES)},
+        "chosen": found.chosen,
+        "presets": {name: [chosen, {key: str(value) for key, value in sizes.items()}] for name, (chosen, sizes) in found.presets.items()},
+        "figures": [figures[number][:4] for number in shown],
+        "plans": {" ".join(chosen): [row[number] for number in shown] for chosen, row in rows.items()},
+        "guards": {" ".join(key): list(_guards(noted, movable, sizes)) for key, noted in found.noted.items()},
+        "rules": [[sizes.text(rule.left), rule.relation, sizes.text(rule.right), rule.message] for rule in found.rules],
+        "sizes": list(sizes.sizes),
+        "helpers": sizes.written,
+        "devices": [[one.name, str(one.memory_bytes)] for one in devices.entries()],
+        "device": _device(base),
+        "reserve": str(layout.cluster.reserve_bytes) if layout else "0",
+    }
+
+
+def _order(name: str) -> Any:  # noqa: ANN401 - a sort key
+    known = CHOICES[name]
+    return lambda value: (value not in known, known.index(value) if value in known else 0)
+
+
+def _device(plan: Plan) -> list[str]:
+    """Return the name and the memory of the plan's device; nothing for one that the catalog does not have."""
+    layout = plan.training.layout
+    if layout:
+        return [layout.cluster.device or "the spec's device", str(layout.cluster.memory_bytes)]
+    device = devices.find(plan.training.device)
+    return [device.name, str(device.memory_bytes)] if device else []
+
+
+def _figures(plan: Plan) -> Iterator[tuple[str, str, str, str, Size | None]]:
+    """Yield each figure: its group, name, unit and meaning, and its expression."""
+    for column in (*COLUMNS, *(ON_DEVICES if plan.fleet else ()), *(FINE_TUNED if plan.fine_tuned else ())):
+        if column.kind == "integer" and column.name not in _GIVEN:
+            value = column.read(plan)
+            assert not isinstance(value, str)  # noqa: S101 - of integers
+            yield "", column.name, column.unit, column.description, value
+    for group in GROUPS:
+        for name, size in group.read(plan).items():
+            yield group.name, name, group.unit, group.description, size
+
+
+def _guards(noted: Sequence[Choice], movable: set[str], sizes: _Sizes) -> Iterator[list[str | int]]:
+    """Yield each condition under which the formulas apply: a comparison, one value of a size, or a list of its values as bits from 1."""
+    seen: set[tuple[str | int, ...]] = set()
+    for choice in noted:
+        if movable.isdisjoint(name for size in choice.sizes for name in symbols(size)):
+            continue
+        for guard in _guard(choice, sizes):
+            if tuple(guard) not in seen:
+                seen.add(tuple(guard))
+                yield guard
+
+
+def _guard(choice: Choice, sizes: _Sizes) -> Iterator[list[str | int]]:
+    distinct = list(dict.fromkeys(choice.sizes))
+    if choice.function is lt:
+        yield ["<" if choice.made else ">=", *map(sizes.text, choice.sizes)]
+    elif len(distinct) == 1:
+        tried = (choice.function(*[size] * len(choice.sizes)) == choice.made for size in range(1, _WIDEST + 1))
+        yield ["in", sizes.text(distinct[0]), "".join("01"[same] for same in tried)]
+    else:
+        for size in distinct:
+            yield ["==", sizes.text(size), str(hinted(size))]

@@ -1,0 +1,182 @@
+"""The live section of a page in headless Chromium: every figure equals the planner's after any change, and the state is in the address."""
+
+from __future__ import annotations
+
+import os
+import random
+import shlex
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+import planner
+from planner import spec as spec_module
+from planner.capacity.choices import CHOICES, INPUTS
+from planner.report import page, units
+from planner.report.columns import CLAIMABLE, component_rows
+from planner.report.planned import Planned
+from planner.spec.problems import SpecError
+
+ROOT = Path(__file__).parent.parent.parent
+NAMES = ("gpt2-small", "llama-3-8b", "catalog/gemma2/gemma-2-2b", "catalog/olmoe/olmoe-1b-7b-0924", "fleet/llama-3-8b-8-h100")
+CHANGES = int(os.environ.get("CHANGES_OF_PAGE", "12"))  # of each model
+READ = """
+    const figures = {};
+    for (const table of document.querySelectorAll('.every table'))
+      for (const row of table.tBodies[0].rows)
+        figures[table.caption.textContent + ': ' + row.cells[0].textContent] = row.cells[2].textContent;
+    return [document.querySelector('.refused').textContent, document.querySelector('.command').textContent, figures];
+"""
+GROUPS = {
+    "parameters": "Parameters", "model_states": "Model states", "activations": "Activations", "peak": "Peak of each phase",
+    "forward_flops": "FLOPs of a forward pass", "train_flops_per_step": "Training FLOPs per step, by convention",
+}  # fmt: skip
+
+
+def write(path: Path, name: str) -> str:
+    spec = planner.load(ROOT / "specs" / f"{name}.yaml")
+    path.write_text(page.report([Planned(spec, planner.plans(spec))]), encoding="utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write(tmp_path_factory.mktemp("live") / "gpt2-small.html", "gpt2-small")
+
+
+def opened(chromium: Any, address: str, **state: object) -> tuple[str, str, dict[str, str]]:  # noqa: ANN401 - selenium may not be installed
+    """Open the page with a state, and return why it has no figures, its command, and its figures."""
+    chromium.get("about:blank")
+    chromium.get(f"{address}#{urlencode(state)}")
+    wait(chromium, "return !document.querySelector('.live').hidden")
+    why, command, figures = chromium.execute_script(READ)
+    return why, command, figures
+
+
+def wait(chromium: Any, script: str) -> None:  # noqa: ANN401
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(chromium, 30).until(lambda driver: driver.execute_script(script))
+
+
+def drawn(generator: random.Random, spec: planner.Spec) -> dict[str, object]:
+    """Draw a change of some settings."""
+    base = spec.scenarios[0].training
+    heads = generator.choice([4, 8, 12, 16, 20, 32, 40])
+    state: dict[str, object] = {
+        "B": generator.randint(1, 40), "n": generator.randint(1, spec.model.context_length), "n_layers": generator.randint(1, 70),
+        "n_heads": heads, "d_model": heads * generator.choice([32, 48, 64, 80, 96, 128, 136, 256]), "tokens": generator.randint(1, 10**15),
+        **{kind: generator.choice(values) for kind, values in CHOICES.items()},
+    }  # fmt: skip
+    if base.tokens is None:
+        del state["tokens"]
+    return {key: state[key] for key in generator.sample(list(state), generator.randint(1, len(state)))}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_figures_after_random_changes_equal_the_planner(chromium: Any, tmp_path: Path, name: str) -> None:  # noqa: ANN401
+    address, path = write(tmp_path / "page.html", name), ROOT / "specs" / f"{name}.yaml"
+    generator, compared = random.Random(name), 0  # noqa: S311 - no secret
+    for _ in range(CHANGES):
+        state = drawn(generator, planner.load(path))
+        why, command, figures = opened(chromium, address, **state)
+        words = shlex.split(command)
+        assert words[:2] == ["planner", "run"]
+        overrides = words[4::2]
+        offered = {key: value for key, value in state.items() if f"{INPUTS.get(key, f'training.{key}')}={value}" in overrides}
+        try:
+            plan = planner.plan(spec_module.load(path, overrides))
+        except (SpecError, planner.UnsupportedError):
+            assert why, offered
+            continue
+        if why:
+            assert "call for other" in why or "cannot be combined" in why, (why, offered)
+            assert set(figures.values()) == {""}
+            continue
+        for label, shown in figures.items():
+            group, _, figure = label.rpartition(": ")
+            if group == "Columns of capacity.csv":
+                value = CLAIMABLE[figure].value(plan)
+            else:
+                value = next(row.quantity for row in component_rows(plan) if (GROUPS[row.group], row.component) == (group, figure))
+            assert shown == ("" if value is None else units.exact(value).replace("-", "−")), (label, offered)
+            compared += 1
+    assert compared > 20 * CHANGES / 4
+
+
+def field(chromium: Any, name: str) -> Any:  # noqa: ANN401
+    return chromium.execute_script("return document.querySelector(`.live [name=${arguments[0]}]`)", name)
+
+
+def press(chromium: Any, what: str) -> None:  # noqa: ANN401
+    chromium.execute_script("document.querySelector(`.live [data-do=${arguments[0]}]`).click()", what)
+
+
+def shown(chromium: Any, selector: str) -> str:  # noqa: ANN401
+    text: str = chromium.execute_script("return document.querySelector(`.live ${arguments[0]}`).textContent", selector)
+    return text
+
+
+def test_typing_changes_the_figures_the_address_and_the_command_and_reset_restores_them(chromium: Any, address: str) -> None:  # noqa: ANN401
+    before = opened(chromium, address)
+    field(chromium, "B").send_keys("\b16")
+    field(chromium, "device").send_keys("H100-80GB-SXM")
+    assert shown(chromium, ".key dd button") == "14.43 GiB"  # as planner diff prints in the README
+    assert "H100-80GB-SXM" in shown(chromium, ".verdict")
+    assert shown(chromium, ".command") == "planner run specs/gpt2-small.yaml --set training.batch_size=16"
+    assert chromium.current_url.endswith("#B=16&device=H100-80GB-SXM")
+    changed = chromium.execute_script(READ)
+    assert opened(chromium, address, B=16, device="H100-80GB-SXM") == tuple(changed)
+    press(chromium, "reset")
+    assert tuple(chromium.execute_script(READ)) == before
+    assert "#" not in chromium.current_url
+
+
+def test_sizes_that_the_planner_refuses_have_no_figures(chromium: Any, address: str) -> None:  # noqa: ANN401
+    for state, why in (
+        ({"n": 1025}, "context_length"),
+        ({"n_heads": 7}, "divide"),
+        ({"B": "1e3"}, "positive integer"),
+        ({"B": 0}, "positive"),
+    ):
+        refused, _, figures = opened(chromium, address, **state)
+        assert why in refused
+        assert set(figures.values()) == {""}
+
+
+def test_a_figure_opens_its_formula_with_the_numbers_in_place(chromium: Any, address: str) -> None:  # noqa: ANN401
+    opened(chromium, address, B=3)
+    script = (
+        "[...document.querySelectorAll('.every tr')].find(row => row.textContent.startsWith(arguments[0])).querySelector('button').click()"
+    )
+    chromium.execute_script(script, "params_embedding")
+    assert shown(chromium, ".formula") == "V·d_model"
+    assert shown(chromium, ".numbers") == "50257·768"
+    press(chromium, "close")
+
+
+def test_the_page_of_one_model_is_small_and_sends_no_requests(chromium: Any, address: str) -> None:  # noqa: ANN401
+    chromium.get_log("browser")
+    opened(chromium, address)
+    assert chromium.get_log("browser") == []
+    assert Path(address.removeprefix("file://")).stat().st_size < 150_000
+
+
+@pytest.mark.parametrize("width", [390, 1024, 1440])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_live_section_is_no_wider_than_the_window(chromium: Any, address: str, width: int, scheme: str) -> None:  # noqa: ANN401
+    chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False})
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+    opened(chromium, address)
+    chromium.execute_script("document.querySelector('.live details').open = true")
+    assert chromium.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+def test_without_script_the_figures_of_the_spec_remain(chromium: Any, address: str) -> None:  # noqa: ANN401
+    chromium.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    chromium.get(address)
+    chromium.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    assert chromium.execute_script("return document.querySelector('.live').hidden")
+    assert "8,619,550,076" in chromium.execute_script("return document.body.innerText")  # the peak in reports/capacity.csv
