@@ -17,7 +17,20 @@ from planner.capacity.pool import Pool, of_device, pool
 from planner.capacity.roofline import Bound, bound
 from planner.capacity.timeline import MemoryTimeline
 from planner.spec.mixers import RECORDS
-from planner.spec.records import LatentAttention, Mixer, Model, Precision, ServedWeights, Serving, Spec, Training
+from planner.spec.records import (
+    LatentAttention,
+    LightningAttention,
+    Mixer,
+    Mlstm,
+    Model,
+    Precision,
+    RgLru,
+    Rwkv,
+    ServedWeights,
+    Serving,
+    Spec,
+    Training,
+)
 from planner.trace.decoder import Trace, trace
 from planner.trace.inference import Inference
 from planner.trace.nodes import operations
@@ -112,7 +125,7 @@ def serve(spec: Spec, serving: Serving, training: Training) -> Served | Pooled:
     try:
         if serving.engine != "transformers":
             return _pooled(spec, serving, training)
-        _refuse(spec.model)
+        _refuse(spec.model, serving, training)
         return _figures(spec, serving, training)
     except UnsupportedError as error:
         raise UnsupportedError(f"{spec.path}: error[not-modelled]: serving of {spec.name}: {error}") from None
@@ -235,14 +248,17 @@ def _whole(size: Size) -> int:
     return cast("int", size)
 
 
-def _refuse(model: Model) -> None:
-    """Raise UnsupportedError for what no pass of inference models yet."""
-    for layer in (layer for run in model.runs for layer in run.layers):
-        for mixer in layer.mixers:
-            if not isinstance(mixer, LatentAttention):
-                raise UnsupportedError(f"the states of {_name(mixer)} are not modeled yet")
-            if mixer.indexer:
-                raise UnsupportedError("the cache of an indexer is not modeled yet")
+def _refuse(model: Model, serving: Serving, training: Training) -> None:
+    """Raise UnsupportedError for what no pass of inference models yet, or transformers does not run."""
+    for mixer in (mixer for run in model.runs for layer in run.layers for mixer in layer.mixers):
+        if isinstance(mixer, RgLru | Mlstm):
+            raise UnsupportedError(f"the states of {_name(mixer)} are not modeled yet")
+        if isinstance(mixer, Rwkv) and serving.batch_size > 1:
+            raise UnsupportedError("transformers decodes rwkv wrongly if there are several sequences; choose batch_size 1")
+        if isinstance(mixer, LightningAttention) and serving.cache.type == "static":
+            raise UnsupportedError("transformers has no static cache for lightning_attention; choose cache dynamic")
+        if training.mixer_kernels == "fused" and not isinstance(mixer, LatentAttention):
+            raise UnsupportedError(f"passes of fused kernels of {_name(mixer)} are not modeled yet; choose training.mixer_kernels plain")
     if model.model_type == "cpmant":
         raise UnsupportedError("learned prompts before cached tokens are not modeled yet")
 

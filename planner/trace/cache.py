@@ -55,6 +55,25 @@ def cached(t: Tape, k: Tensor, v: Tensor, window: Size | None = None) -> tuple[T
     return made[0], made[1]
 
 
+def cached_alone(t: Tape, x: Tensor) -> Tensor:
+    """Return keys [B, n, 1, h] of an indexer, which are cached beside a layer's own, with those of earlier tokens before them."""
+    run, (B, n, heads, h) = t.inference, x.shape
+    if run is None:
+        return x
+    if run.room is not None:
+        kept = t.tensor((B, run.room, heads, h), x.dtype)
+        if not run.decodes:
+            kept.storage.until_forward_ends = True
+            t.record("zeros", [], [kept, _lasting(t, ())], by=cached_alone)
+        return kept
+    made = t.tensor((B, run.past + n, heads, h), x.dtype)
+    made.storage.until_forward_ends = True
+    t.record("cat", [x], [made], by=cached_alone)
+    if run.decodes:
+        t.record("free", [t.tensor((B, run.past, heads, h), x.dtype)], [], stored_in="cache", by=cached_alone)
+    return made
+
+
 def _joined(t: Tape, x: Tensor, kept: Size) -> Tensor:
     """Return ``kept`` cached tokens and those of x [B, K, n, h] in a new tensor."""
     B, K, n, h = x.shape
@@ -87,6 +106,11 @@ def _stored(t: Tape, run: Inference, room: Size, kv: tuple[Tensor, Tensor], wind
 def is_empty(t: Tape) -> bool:
     """Whether a static cache has no tokens yet, only room."""
     return t.inference is not None and t.inference.room is not None and not t.inference.decodes
+
+
+def is_compiled(t: Tape) -> bool:
+    """Whether a pass over one token could be compiled, for which it always has a mask: that of a static cache."""
+    return t.inference is not None and t.inference.room is not None and t.inference.decodes
 
 
 def of_prompt(t: Tape, x: Tensor, n: Size) -> Tensor:

@@ -12,6 +12,7 @@ from functools import partial
 from planner.spec.records import Indexer, Norm
 from planner.trace import blocks, pytorch
 from planner.trace import primitives as op
+from planner.trace.cache import cached_alone
 from planner.trace.nodes import Flops
 from planner.trace.sizes import exceeds_one, minimum, product
 from planner.trace.tape import Tape
@@ -32,6 +33,7 @@ def indexer(t: Tape, kind: Indexer, x: Tensor, source: Tensor, tables: tuple[Ten
             turned = [rotated(t, part, tables) for part in (q, k)] if tables else []
             rest = [op.narrow(t, part, kind.head_dim - one.shape[-1]) for one, part in zip(turned, (q, k), strict=False)]
             queries, keys = map(partial(op.cat, t), turned, rest) if tables else (q, k)
+            keys = cached_alone(t, keys)
             made = plain_choice(t, kind, queries, keys, x, mask)
             op.keep_alive(t, q, k, *turned)
             return made
@@ -64,19 +66,20 @@ def rotated(t: Tape, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
 def plain_choice(t: Tape, kind: Indexer, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
     """Choose as ``choose`` does, operator by operator, in float32; the sum over heads is a matrix product."""
     B, n, heads, h = q.shape
+    m = k.shape[1]
     wide = op.cast(t, q, "float32")
     keys = op.cast(t, k, "float32")
-    every = op.expand(t, op.cast_lower_precision(t, keys), (B, n, h, n), exceeds_one(B))  # the keys of each query
+    every = op.expand(t, op.cast_lower_precision(t, keys), (B, n, h, m), exceeds_one(B) * exceeds_one(n))  # the keys of each query
     scores = op.matmul(t, wide, every, pairs=True)
     op.keep_alive(t, keys, every)
     scores = op.relu(t, op.mul_scalar(t, scores))
     weights = op.cast(t, blocks.linear(t, x, kind.n_heads, "weights_proj", bias=False), "float32")
     with t.inside_scan():
-        summed = op.matmul(t, op.mul_scalar(t, weights).view(B, n, 1, heads), scores, pairs=False).view(B, n, n)
+        summed = op.matmul(t, op.mul_scalar(t, weights).view(B, n, 1, heads), scores, pairs=False).view(B, n, m)
     if mask:
         hidden = inverted(t, mask) if mask.dtype == "bool" else mask
-        summed = op.add(t, summed, hidden.view(B, n, n))
-    largest, indices = (t.tensor((B, n, minimum(n, kind.top_k)), dtype, needs_grad=False) for dtype in (summed.dtype, "int64"))
+        summed = op.add(t, summed, hidden.view(B, n, m))
+    largest, indices = (t.tensor((B, n, minimum(m, kind.top_k)), dtype, needs_grad=False) for dtype in (summed.dtype, "int64"))
     t.record("topk", [summed], [largest, indices], by=plain_choice)
     op.keep_alive(t, q, k, scores, weights, summed)
     return op.cast(t, indices, "int32")
@@ -87,13 +90,13 @@ def inverted(t: Tape, mask: Tensor) -> Tensor:
     return t.record("not", [mask], [t.tensor(mask.shape, "bool", needs_grad=False)], by=inverted)[0]
 
 
-def limited_to_chosen(t: Tape, mask: Tensor, indices: Tensor) -> Tensor:
-    """Return the mask [B, 1, n, n] that also hides keys which are not chosen: Boolean, or one that is added to the scores."""
-    B, _, n, _ = mask.shape
-    (every,) = t.record("new_ones", [], [t.tensor((B, 1, n, n), "bool", needs_grad=False)], by=limited_to_chosen)
+def limited_to_chosen(t: Tape, mask: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+    """Return which keys are not chosen, and the mask [B, 1, n, m] that hides these, too: Boolean, or one that is added to the scores."""
+    B, _, n, m = mask.shape
+    (every,) = t.record("new_ones", [], [t.tensor((B, 1, n, m), "bool", needs_grad=False)], by=limited_to_chosen)
     wide = op.cast(t, indices, "int64")
-    (others,) = t.record("scatter", [every, wide], [t.tensor((B, 1, n, n), "bool", needs_grad=False)], by=limited_to_chosen)
+    (others,) = t.record("scatter", [every, wide], [t.tensor((B, 1, n, m), "bool", needs_grad=False)], by=limited_to_chosen)
     other = inverted(t, others) if mask.dtype == "bool" else others
-    (made,) = t.record("masked_fill", [mask, other], [t.tensor((B, 1, n, n), mask.dtype, needs_grad=False)], by=limited_to_chosen)
+    (made,) = t.record("masked_fill", [mask, other], [t.tensor((B, 1, n, m), mask.dtype, needs_grad=False)], by=limited_to_chosen)
     op.keep_alive(t, others)
-    return made
+    return others, made

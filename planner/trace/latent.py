@@ -50,17 +50,20 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, positions: Po
         keys = op.fill(t, k_nope, shared, (B, H, m, h))
         queries.by_head = keys.by_head = True
         terms = positions.scores(layer)
+        alive = []
         if kind.indexer:
             positions.selected, positions.selects = indexer(t, kind.indexer, x, source, tables, terms.bias), True
+            alive += [source, positions.selected]
         seen = kind.indexer.top_k if kind.indexer else kind.selected_keys
         if seen is not None and terms.bias and positions.selected:
-            terms = replace(terms, bias=limited_to_chosen(t, terms.bias, positions.selected))
+            alive += limited_to_chosen(t, terms.bias, positions.selected)
+            terms = replace(terms, bias=alive[-1])
         t.show("queries by head", queries)
         t.show("scores", Tensor((B, H, n, n), queries.dtype, ()))
         with t.limited_to(seen):
             mixed = heads_mixed(t, queries, keys, v, terms)
         out = blocks.linear(t, t.show("heads joined", mixed), d, "o_proj", bias=kind.bias)
-        op.keep_alive(t, x, q, compressed, latent, q_rope, shared, queries, keys, v)
+        op.keep_alive(t, x, q, compressed, latent, q_rope, shared, queries, keys, v, *alive)
         return t.implementation.drop(t, out)
 
 

@@ -30,7 +30,8 @@ def for_fused(t: Tape, B: Size, n: Size, window: Size | None) -> Tensor | None:
     keys = cache.length(t, n, window)
     if t.training.padding:
         return padded(t, B, n, keys)
-    if not (kind.explicit_mask or selects_keys(t.model)) and (window is None or choose(lt, keys, window)):
+    explicit = kind.explicit_mask or selects_keys(t.model) or cache.is_compiled(t)
+    if not explicit and (window is None or choose(lt, keys, window)):
         return None
     (mask,) = t.record("causal mask", [], [t.tensor((1, 1, n, keys), "bool", needs_grad=False)], by=for_fused)
     return op.expand(t, mask, (B, 1, n, keys), 0)

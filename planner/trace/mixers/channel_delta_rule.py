@@ -19,8 +19,11 @@ from planner.trace.tensor import Tensor
 CHUNK = 64  # tokens
 
 
-def channel_delta_rule(t: Tape, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor) -> Tensor:
-    """Return the outputs [B, n, H, h] of queries, keys, values and log decays [B, n, H, h], and rates [B, n, H]."""
+def channel_delta_rule(t: Tape, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor) -> tuple[Tensor, ...]:
+    """Return the outputs [B, n, H, h], and in inference the last state [B, H, h, h].
+
+    Queries, keys, values and log decays are [B, n, H, h], rates [B, n, H].
+    """
     B, n, H, h = v.shape
     dtype, chunks = v.dtype, ceil_div(n, CHUNK)
     moved = exceeds_one(n) * exceeds_one(H)
@@ -37,15 +40,15 @@ def channel_delta_rule(t: Tape, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, 
     system = substituted(t, op.neg(t, op.masked_fill(t, scores, mask(t))))
     values = op.matmul(t, system, v_beta, pairs=False)
     keys = op.matmul(t, system, decayed(t, k_beta, summed), pairs=False)
-    first = None if choose(lt, 1, chunks) else read_first_state(t, decayed(t, q, summed))
+    first = None if t.inference or choose(lt, 1, chunks) else read_first_state(t, decayed(t, q, summed))
     within = op.masked_fill(t, scores_by_chunk(t, q, k, pairs), mask(t))
     if first:
-        y = chunk_by_chunk(t, (first[0], values, keys, within), first[1])
+        y, *last = chunk_by_chunk(t, (first[0], values, keys, within), first[1])
     else:
-        y = chunk_by_chunk(t, (decayed(t, q, summed), values, keys, within, k, summed), None)
+        y, *last = chunk_by_chunk(t, (decayed(t, q, summed), values, keys, within, k, summed), None)
     y = op.cast(t, op.contiguous(t, op.split(t, y, (B, n, H, h))[0], 1), dtype)
     op.keep_alive(t, v, beta, decay, v_beta, k_beta, summed, pairs, system, within, values, keys)
-    return y
+    return y, *last
 
 
 def decayed(t: Tape, x: Tensor, summed: Tensor) -> Tensor:
@@ -70,7 +73,9 @@ def scores_by_chunk(t: Tape, q: Tensor, k: Tensor, pairs: Tensor) -> Tensor:
     made = t.tensor(pairs.shape[:-1], pairs.dtype)
     saved = [Saved(q, "queries"), Saved(k, "keys"), Saved(pairs, "decays"), Saved(products, "products")]
     temporary = maximum(pairs.bytes, (2 * pairs.bytes - made.bytes) // chunks - (1 - exceeds_one(chunks)) * k.bytes)
-    return t.record("scores", [q, k, pairs], [made, products], saved, backward_temporary=temporary, by=scores_by_chunk)[0]
+    outputs, of_chunk = ([made], 2 * pairs.bytes // chunks) if t.inference else ([made, products], 0)
+    inputs = [q, k, pairs]
+    return t.record("scores", inputs, outputs, saved, temporary=of_chunk, backward_temporary=temporary, by=scores_by_chunk)[0]
 
 
 def mask(t: Tape) -> Tensor:
@@ -91,7 +96,9 @@ def substituted(t: Tape, system: Tensor) -> Tensor:
     m = CHUNK - 1
     rows = m * (m + 1) // 2 + m * (m + 1) * (2 * m + 1) // 6
     saved = of_each(t, rows, system.shape[:-2], system.dtype, "rows, and rows above")
-    return t.record("forward substitution", [system], [op.like(t, system), saved.tensor], [saved], by=substituted)[0]
+    made = op.like(t, system)
+    outputs, temporary = ([made], made.bytes) if t.inference else ([made, saved.tensor], 0)
+    return t.record("forward substitution", [system], outputs, [saved], temporary=temporary, by=substituted)[0]
 
 
 def read_first_state(t: Tape, q: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,7 +111,7 @@ def read_first_state(t: Tape, q: Tensor) -> tuple[Tensor, Tensor]:
     return made, state
 
 
-def chunk_by_chunk(t: Tape, inputs: tuple[Tensor, ...], state: Tensor | None) -> Tensor:
+def chunk_by_chunk(t: Tape, inputs: tuple[Tensor, ...], state: Tensor | None) -> tuple[Tensor, ...]:
     """Return the outputs [B, H, chunks, tokens, h] of all chunks, one after the other: each reads the previous one's state [B, H, h, h].
 
     A chunk's products forward: queries · state, keys · state, scores · new values, and keysᵀ · new values for the next state. Backward,
@@ -136,6 +143,7 @@ def chunk_by_chunk(t: Tape, inputs: tuple[Tensor, ...], state: Tensor | None) ->
     forward = chunks * (3 * with_state + inside)
     backward = 2 * chunks * inside + 2 * with_state + further * 6 * with_state
     flops = Flops(forward, forward, forward, backward, "4 products per chunk; backward 8, without those of the first and last state")
-    kept = [one.tensor for one in saved if one.tensor not in {within, state}]
+    kept = [t.tensor((B, H, h, h), "float32")] if t.inference else [one.tensor for one in saved if one.tensor not in {within, state}]
     saved.append(Saved(keys_read, "keys"))
-    return t.record("delta rule", inputs, [made, *kept], saved, flops, by=chunk_by_chunk)[0]
+    t.record("delta rule", inputs, [made, *kept], saved, flops, by=chunk_by_chunk)
+    return made, *(kept if t.inference else ())

@@ -13,11 +13,12 @@ from planner.spec import records
 from planner.trace import primitives as op
 from planner.trace import pytorch
 from planner.trace.blocks import linear, norm
-from planner.trace.mixers.channel_delta_rule import channel_delta_rule
-from planner.trace.mixers.delta_rule import chunked_delta_rule
+from planner.trace.mixers.channel_delta_rule import channel_delta_rule, divided_by_norm
+from planner.trace.mixers.delta_rule import chunked_delta_rule, l2_norm
+from planner.trace.mixers.delta_steps import next_state
 from planner.trace.mixers.fused_delta import chunk_gated_delta_rule
 from planner.trace.mixers.fused_kda import chunk_kda
-from planner.trace.mixers.operators import convolution, exp, softplus
+from planner.trace.mixers.operators import convolution, decodes, exp, softplus, state_of
 from planner.trace.nodes import Saved
 from planner.trace.routing import sigmoid
 from planner.trace.sizes import exceeds_one
@@ -43,11 +44,29 @@ def gated_delta_net(t: Tape, kind: records.GatedDeltaNet, x: Tensor) -> Tensor:
         steps = a()
         decay = op.multiply(t, decay.view(1, 1, H), softplus(t, op.add(t, op.cast(t, steps, "float32"), shift)))
         with t.inside_scan():
-            y = (chunk_gated_delta_rule if t.fused_mixers else chunked_delta_rule)(t, q, k, v, decay, beta)
+            y, *state = delta_rule(t, q, k, v, decay, beta)
         gate = z()
         y = gated_norm(t, y, gate.view(B, n, H, value))
         op.keep_alive(t, gate, steps, convolved, beta, decay)
-        return linear(t, y.view(B, n, H * value), d, "out_proj", bias=False)
+        made = linear(t, y.view(B, n, H * value), d, "out_proj", bias=False)
+        op.keep_alive(t, x, y, *state)
+        return made
+
+
+def delta_rule(t: Tape, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor) -> tuple[Tensor, ...]:
+    """Run the delta rule: return its outputs, and in inference the last state, which goes into the cache."""
+    if t.fused_mixers:
+        return (chunk_gated_delta_rule(t, q, k, v, decay, beta),)
+    if decodes(t):
+        return next_state(t, q, k, v, decay, beta, l2_norm)
+    return in_cache(t, *chunked_delta_rule(t, q, k, v, decay, beta))
+
+
+def in_cache(t: Tape, y: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+    """Return outputs and the last state, of which the cache has a copy."""
+    for one in state:
+        state_of(t, one.shape, one.dtype)
+    return y, *state
 
 
 Projected = Callable[[], Tensor]
@@ -116,13 +135,18 @@ def kimi_delta_attention(t: Tape, kind: records.KimiDeltaAttention, x: Tensor) -
         with t.inside_scan():
             q, k, v = op.split(t, qkv, *[(B, n, H, h)] * 3)
             if t.fused_mixers:
-                y = chunk_kda(t, q, k, v, decay, beta, () if plain else (shift, a))
+                outputs: tuple[Tensor, ...] = (chunk_kda(t, q, k, v, decay, beta, () if plain else (shift, a)),)
+            elif decodes(t):
+                outputs = next_state(t, q, k, v, decay, beta, divided_by_norm)
             else:
-                y = channel_delta_rule(t, q, k, v, decay, beta)
+                outputs = in_cache(t, *channel_delta_rule(t, q, k, v, decay, beta))
+            y, *state = outputs
         op.keep_alive(t, qkv, decay, beta)
         gate = linear(t, linear(t, x, h, "g_a_proj", bias=False), H * h, "g_b_proj", bias=False).view(B, n, H, h)
         y = gated_norm_in_float32(t, y, gate) if plain else op.multiply(t, norm(t, RMS, y, "o_norm"), sigmoid(t, gate))
-        return linear(t, y.view(B, n, H * h), d, "o_proj", bias=False)
+        made = linear(t, y.view(B, n, H * h), d, "o_proj", bias=False)
+        op.keep_alive(t, x, gate, *state)
+        return made
 
 
 def channel_decay(t: Tape, x: Tensor, shift: Tensor, rate: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from functools import partial
 from operator import lt
 
 from planner.trace import primitives as op
-from planner.trace.mixers.operators import cumsum, exp, of_each, padded
+from planner.trace.mixers.operators import cumsum, exp, of_each, padded, repeated_heads
 from planner.trace.nodes import Flops, Saved
 from planner.trace.sizes import Size, ceil_div, choose, exceeds_one, maximum, minimum, product
 from planner.trace.tape import Tape
@@ -20,15 +20,14 @@ from planner.trace.tensor import Tensor
 CHUNK = 64  # tokens
 
 
-def chunked_delta_rule(t: Tape, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor) -> Tensor:
-    """Return the outputs [B, n, H, v] of queries and keys [B, n, K, k], values [B, n, H, v], log decays and rates [B, n, H]."""
+def chunked_delta_rule(t: Tape, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor) -> tuple[Tensor, ...]:
+    """Return the outputs [B, n, H, v], and in inference the last state [B, H, k, v].
+
+    Queries and keys are [B, n, K, k], values [B, n, H, v], log decays and rates [B, n, H].
+    """
     B, n, H, value = v.shape
-    dtype, width = q.dtype, q.shape[-1]
-    chunks = ceil_div(n, CHUNK)
-    if q.shape[2] != H:
-        q, k = (
-            t.record("repeat_interleave", [part], [t.tensor((B, n, H, width), part.dtype)], by=chunked_delta_rule)[0] for part in (q, k)
-        )
+    dtype, chunks = q.dtype, ceil_div(n, CHUNK)
+    q, k = repeated_heads(t, q, H), repeated_heads(t, k, H)
     q, k, v, beta, decay = (op.cast(t, part, "float32") for part in (q, k, v, beta, decay))
     q, k = l2_norm(t, q), l2_norm(t, k)
     q = op.mul_scalar(t, q)
@@ -47,12 +46,12 @@ def chunked_delta_rule(t: Tape, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, 
     decayed = op.multiply(t, k_beta, exp(t, summed).view(B, H, chunks, CHUNK, 1))
     values, keys = solve_triangular(t, system, v_beta), solve_triangular(t, system, decayed)
     q = op.multiply(t, q, exp(t, summed).view(B, H, chunks, CHUNK, 1))
-    y = chunk_by_chunk(t, (q, k, values, keys, within), summed, sliced * exceeds_one(B))
+    y, *state = chunk_by_chunk(t, (q, k, values, keys, within), summed, sliced * exceeds_one(B))
     y = op.cast(t, op.split(t, y, (B, n, H, value))[0], dtype)
     if dtype == "float32":
         y = op.contiguous(t, y, exceeds_one(n) * exceeds_one(H))
     op.keep_alive(t, v, beta, decay, v_beta, k_beta, summed, pairs, system, within, decayed, values, keys, mask)
-    return y
+    return y, *state
 
 
 def l2_norm(t: Tape, x: Tensor) -> Tensor:
@@ -78,7 +77,7 @@ def scores_of_pairs(t: Tape, k: Tensor, pairs: Tensor, moved: Size, x: Tensor) -
     return op.multiply(t, product_of, pairs)
 
 
-def chunk_by_chunk(t: Tape, inputs: tuple[Tensor, ...], summed: Tensor, sliced: Size) -> Tensor:
+def chunk_by_chunk(t: Tape, inputs: tuple[Tensor, ...], summed: Tensor, sliced: Size) -> tuple[Tensor, ...]:
     """Return the outputs [B, n, H, v] of all chunks, one after the other: each reads the state [B, H, k, v] of the previous one.
 
     A chunk's products forward: keys · state for its new values, queries · state, scores · new values, and keysᵀ · new values for the next
@@ -120,7 +119,11 @@ def chunk_by_chunk(t: Tape, inputs: tuple[Tensor, ...], summed: Tensor, sliced: 
     forward = chunks * (3 * with_state + within_chunk)
     backward = 2 * with_state + (chunks - 1) * 6 * with_state + 2 * chunks * within_chunk
     flops = Flops(forward, forward, forward, backward, "4 products per chunk; backward 8, without those of the first and last state")
-    outputs = [made, *(one.tensor for one in kept)]
-    t.record("delta rule", [q, keys, values, within, ahead, decays], outputs, [*saved, *kept], flops, by=chunk_by_chunk)
+    last = [t.tensor(state, "float32")] if t.inference else []
+    outputs = [made, *(last or [one.tensor for one in kept])]
+    # A chunk's new values and what the state before it adds, and either the two other terms of its output, or of the next state.
+    temporary = 4 * 2 * product(new) + maximum(4 * 2 * product(new), 4 * 3 * product(state)) if t.inference else 0
+    inputs = q, keys, values, within, ahead, decays
+    t.record("delta rule", inputs, outputs, [*saved, *kept], flops, temporary=temporary, by=chunk_by_chunk)
     op.keep_alive(t, rest, ahead, decays)
-    return made
+    return made, *last

@@ -10,8 +10,8 @@ from planner.trace import primitives as op
 from planner.trace import pytorch
 from planner.trace.blocks import linear
 from planner.trace.mixers.fused_mamba2 import split_function
-from planner.trace.mixers.operators import convolution, exp
-from planner.trace.mixers.state_space_dual import chunk_scan
+from planner.trace.mixers.operators import convolution, decodes, exp
+from planner.trace.mixers.state_space_dual import chunk_scan, next_state
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
@@ -34,10 +34,12 @@ def mamba2(t: Tape, kind: records.Mamba2, x: Tensor) -> Tensor:
         z, xbc, dt = op.split(t, both, (B, n, inner), (B, n, inner + 2 * grouped), (B, n, kind.n_heads))
         xbc = convolution(t, xbc, kind.d_conv, bias=kind.conv_bias)
         with t.inside_scan():
-            scanned = chunk_scan(t, kind, xbc, dt, (rate, skip, shift))
+            scanned = (next_state if decodes(t) else chunk_scan)(t, kind, xbc, dt, (rate, skip, shift))
         y = gated(t, kind, scanned, z)
         op.keep_alive(t, both, xbc)
-        return linear(t, op.cast(t, y, x.dtype), d, "out_proj", bias=kind.bias)
+        made = linear(t, op.cast(t, y, x.dtype), d, "out_proj", bias=kind.bias)
+        op.keep_alive(t, x, rate, y)
+        return made
 
 
 def gated(t: Tape, kind: records.Mamba2, x: Tensor, z: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from planner.spec import records
 from planner.trace import primitives as op
-from planner.trace.mixers.operators import cumsum, exp, padded, softplus
+from planner.trace.mixers.operators import cumsum, exp, padded, softplus, state_of
 from planner.trace.sizes import Size, ceil_div, exceeds_one
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
@@ -33,6 +33,8 @@ def chunk_scan(t: Tape, kind: records.Mamba2, xbc: Tensor, dt: Tensor, weights: 
     summed = cumsum(t, decay)
     y = across_heads(t, (x, b, c), segments(t, decay), summed)
     made = op.add(t, y.view(b_size, chunks * tokens, H, P), residual)
+    if t.inference:
+        state_of(t, (b_size, H, P, N), "float32")
     op.keep_alive(t, residual, x, b, c, decay, summed, y, dt)
     return op.split(t, made, (b_size, n, kind.d_inner))[0]
 
@@ -60,25 +62,29 @@ def across_heads(t: Tape, xbc: tuple[Tensor, Tensor, Tensor], pairs: Tensor, sum
     left = exp(t, op.add(t, summed, summed))
     decayed = op.multiply(t, b, left.view(b_size, chunks, tokens, H, 1))
     states = op.matmul(t, columns(decayed), values(), pairs=False)
-    before = passed_on(t, states.view(b_size, chunks, H, N * P), summed)
+    before, passing = passed_on(t, states.view(b_size, chunks, H, N * P), summed)
     entering = op.contiguous(t, before.view(heads, N, P), exceeds_one(H) * exceeds_one(chunks))
     read = op.matmul(t, rows(c), entering, pairs=False)
-    read = op.multiply(t, read.view(b_size, chunks, tokens, H, P), exp(t, summed).view(b_size, chunks, tokens, H, 1))
-    made = op.contiguous(t, op.add(t, own.view(b_size, chunks, tokens, H, P), read), moved)
-    op.keep_alive(t, scores, masked, own, left, decayed, states, before, read)
+    since = exp(t, summed)
+    ahead = op.multiply(t, read.view(b_size, chunks, tokens, H, P), since.view(b_size, chunks, tokens, H, 1))
+    made = op.contiguous(t, op.add(t, own.view(b_size, chunks, tokens, H, P), ahead), moved)
+    op.keep_alive(t, pairs, scores, masked, own, left, decayed, before, read, since, ahead, *passing)
     return made
 
 
-def passed_on(t: Tape, states: Tensor, summed: Tensor) -> Tensor:
-    """Return the state before each chunk, a product of the decays between chunks and all their states, of which the last is not used."""
+def passed_on(t: Tape, states: Tensor, summed: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Return the state before each chunk, a product of the decays between chunks and all their states, and variables of the scan.
+
+    The last state is only of use to a cache.
+    """
     b_size, chunks, H, width = states.shape
     (first,) = t.record("zeros", [], [t.tensor((b_size, 1, H, width), states.dtype, needs_grad=False)], by=passed_on)
     (joined,) = t.record("cat", [first, states], [t.tensor((b_size, chunks + 1, H, width), states.dtype)], by=passed_on)
     decays = segments(t, padded(t, op.split(t, summed, (b_size, H, chunks))[0], (b_size, H, chunks + 1)))
     joined = op.contiguous(t, joined.view(b_size * H, chunks + 1, width), exceeds_one(H) * exceeds_one(b_size))
     made = op.matmul(t, decays.view(b_size * H, chunks + 1, chunks + 1), joined, pairs=False)
-    op.keep_alive(t, first, joined)
-    return op.split(t, made, (b_size, chunks, H, width))[0]
+    op.keep_alive(t, joined)
+    return op.split(t, made, (b_size, chunks, H, width))[0], [first, decays]
 
 
 def segments(t: Tape, decay: Tensor) -> Tensor:
@@ -98,3 +104,30 @@ def mask(t: Tape, m: Size) -> Tensor:
 def repeated(t: Tape, x: Tensor, shape: tuple[Size, ...]) -> Tensor:
     """Repeat the groups of x for all heads: a copy even of equal numbers."""
     return t.record("repeat_interleave", [x], [t.tensor(shape, x.dtype)], by=repeated)[0]
+
+
+def next_state(t: Tape, kind: records.Mamba2, xbc: Tensor, dt: Tensor, weights: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    """Return the output of one token after others [B, 1, inner], and replace their state [B, H, P, N] (mamba2_selective_state_update)."""
+    rate, skip, shift = weights
+    b_size, n, _ = xbc.shape
+    H, N, P = kind.n_heads, kind.d_state, kind.d_inner // kind.n_heads
+    x, b, c = op.split(t, xbc, (b_size, H, P), (b_size, kind.n_groups, N), (b_size, kind.n_groups, N))
+    dt = softplus(t, op.add(t, Tensor(x.shape, dt.dtype, dt.parts, needs_grad=False), op.cast(t, shift, dt.dtype).view(H, 1)))
+    by_channel = (b_size, H, P, 1)
+    decay = exp(t, op.multiply(t, op.cast(t, dt, "float32").view(*by_channel), Tensor((H, 1, N), rate.dtype, rate.parts, needs_grad=False)))
+    b = of_heads(t, b, H)
+    rates = op.multiply(t, dt.view(*by_channel), b.view(b_size, H, 1, N))
+    taken = op.multiply(t, rates, x.view(*by_channel))
+    new = op.add(t, op.multiply(t, state_of(t, (b_size, H, P, N), "float32"), decay), taken)
+    c = of_heads(t, c, H)
+    new = op.cast(t, new, c.dtype)
+    y = op.matmul(t, new.view(b_size * H, P, N), c.view(b_size * H, N, 1), pairs=False).view(b_size, H, P)
+    y = op.add(t, y, op.multiply(t, x, skip.view(H, 1)))
+    op.keep_alive(t, dt, decay, b, rates, taken, c, new)
+    return y.view(b_size, n, kind.d_inner)
+
+
+def of_heads(t: Tape, x: Tensor, heads: Size) -> Tensor:
+    """Return x [B, groups, N] for all heads: a copy, but a view of one sequence with as many groups."""
+    B, groups, N = x.shape
+    return op.expand(t, x, (B, heads, N), exceeds_one(heads // groups * B))
