@@ -41,6 +41,7 @@ BASES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (  # no model allows 
     (SIZES, {"precision": "bf16-master", "implementation": "megatron-core"}),
     (SIZES, {"train": "adapters", "adapters": {"rank": 4}, "base": {"dtype": "bf16"}}),
     (SIZES, {"train": "adapters", "adapters": {"rank": 4}, "base": {"format": "nf4"}}),
+    (SIZES, {"train": "adapters", "adapters": {"targets": "all-linear"}}),
 )
 CLUSTER = {"device": "H100-80GB-SXM", "devices": 8}
 LAYOUTS: tuple[dict[str, Any], ...] = (  # no layout allows all values

@@ -60,9 +60,9 @@ PEFT = program(
     omitted={},
     ignored={
         "initial values, factors, and how adapters are stored": (
-            "bias lora_alpha alpha_pattern fan_in_fan_out init_lora_weights init_ia3_weights layers_pattern loftq_config eva_config "
-            "corda_config lora_ga_config qalora_group_size runtime_config megatron_core task_type auto_mapping peft_version revision inference_mode "
-            "ensure_weight_tying"
+            "bias lora_alpha alpha_pattern fan_in_fan_out init_lora_weights init_ia3_weights layers_pattern loftq_config "
+            "eva_config corda_config lora_ga_config qalora_group_size runtime_config megatron_core task_type auto_mapping "
+            "peft_version revision inference_mode ensure_weight_tying"
         ),
     },
     problem=_problem,
