@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WORKFLOW := $(VENV)/init/.github/workflows/model-capacity.yml
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint unit sweep measure verify bench hostile readme docs catalogue composites pins format clean
+.PHONY: help run test lint unit sweep measure verify bench hostile readme docs time catalogue composites pins format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -57,6 +57,9 @@ docs: $(VENV)/dev ## regenerate the schema, the reference pages and the numbers 
 
 catalogue: $(VENV)/package ## regenerate specs/catalog and its table in docs/models.md
 	$(BIN)/python tools/catalogue.py
+
+time: $(VENV)/dev ## fit the coefficients of step time to published runs, and write docs/time.md; takes a minute
+	$(BIN)/python tools/calibrate_time.py
 
 composites: $(VENV)/dev ## regenerate what transformers makes of composite configurations (text and images); takes minutes
 	$(BIN)/python tools/composites.py

@@ -17,9 +17,10 @@ ABOVE = {
     "importer": ("spec",),
     "trace": ("spec",),
     "capacity": ("spec", "trace"),
-    "report": ("spec", "devices", "trace", "capacity"),
+    "time": ("spec", "devices", "trace", "capacity"),
+    "report": ("spec", "devices", "trace", "capacity", "time"),
     "review": ("spec", "importer", "trace", "capacity", "report"),
-    "explore": ("spec", "importer", "trace", "capacity", "report"),
+    "explore": ("spec", "importer", "devices", "trace", "capacity", "time", "report"),
     "verify": ("spec", "trace", "capacity", "report"),
 }
 # Exceptions: a plan can convert itself to a data frame and to a notebook's output.

@@ -27,7 +27,7 @@ Component = Literal[
 COMPONENTS: tuple[Component, ...] = get_args(Component)
 
 Group = Literal["tensor", "context", "experts", "stages", "ends", "data", "data of experts"]
-"""Devices that communicate: those that share matrices, a sequence, experts, neighbor stages, a tied table, data, or copies of experts."""
+"""Devices that communicate: those that share matrices, a sequence, experts, stages, a tied table, data, or copies of experts."""
 EVERYTHING = ("everything",)  # what trains by default
 
 Phase = Literal["forward", "loss", "backward", "optimizer"]
@@ -180,11 +180,11 @@ class RankPeak(Generic[Number]):
     which: str
     params: Number
     peak_bytes: Number
-    parts: tuple[tuple[str, Number], ...] = ()
-    phases: tuple[PhasePeak[Number], ...] = ()
-    work: Work[Number] | None = None
-    traffic: tuple[Traffic[Number], ...] = ()
-    updated_bytes: Number = 0  # type: ignore[assignment] # an integer is any kind of size; of optimizer state and of the weights that it updates
+    parts: tuple[tuple[str, Number], ...]
+    phases: tuple[PhasePeak[Number], ...]
+    work: Work[Number]
+    traffic: tuple[Traffic[Number], ...]
+    updated_bytes: Number  # of optimizer state and of the weights that it updates
 
 
 @dataclass(frozen=True, slots=True)

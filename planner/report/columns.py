@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from typing import Literal, NamedTuple
 
 from planner.capacity.figures import COMPONENTS, Component, Fleet, FlopsCount, Parameters, Plan, Prediction
-from planner.report import units
+from planner.report import time, units
 from planner.report.paths import display_path
+from planner.time.estimate import Estimate
+from planner.time.training import WholeTraining
 
 Cell = str | int | None
 
@@ -46,7 +49,7 @@ class Column:
 
 _optional = partial(Column, may_be_empty=True)
 _PARAMETERS, _STATES, _SAVED, _PEAK, _FLOPS = "parameters/1", "states/2", "kept/2", "peak/2", "flops/2"
-_TRAFFIC = "communicated/1"
+_TRAFFIC, _TIME = "communicated/1", "time/1"
 
 
 def _text(name: str, description: str, read: Callable[[Plan], str], *, may_be_empty: bool = False) -> Column:
@@ -78,6 +81,14 @@ def _added(name: str, unit: str, method: str, description: str, read: Callable[[
 
 def _on_devices(name: str, unit: str, method: str, description: str, read: Callable[[Fleet], int], tier: Tier = "figure") -> Column:
     return _optional(name, unit, method, description, lambda plan: read(plan.fleet) if plan.fleet else None, tier)
+
+
+def _timed(name: str, unit: str, description: str, read: Callable[[Estimate], float]) -> Column:
+    return _optional(name, unit, _TIME, description, lambda plan: time.estimated(plan, read))
+
+
+def _whole(name: str, unit: str, description: str, read: Callable[[WholeTraining], Fraction | None]) -> Column:
+    return _optional(name, unit, _TIME, description, lambda plan: time.trained(plan, read))
 
 
 def _tuned(name: str, description: str, read: Callable[[Parameters], int]) -> Column:
@@ -177,6 +188,17 @@ ON_DEVICES: tuple[Column, ...] = (
     _on_devices(
         "free_bytes", "bytes", _PEAK, "device_bytes - reserved_bytes - peak_bytes; negative: too large", lambda one: one.free_bytes
     ),
+    _timed("step_us", "µs", "time of a step, estimated", lambda one: one.seconds * 1e6),
+    _timed("step_us_low", "µs", "time of a step below which 10 % of published runs of its class are", lambda one: one.low * 1e6),
+    _timed("step_us_high", "µs", "time of a step above which 10 % of published runs of its class are", lambda one: one.high * 1e6),
+    _timed("tokens_per_s_per_device", "tokens/s", "tokens per second and device", lambda one: one.tokens_per_second_per_device),
+    _timed("mfu_permille", "‰", "model FLOPs, attention causal, over the dense peak in 16 or 32 bits", lambda one: one.mfu * 1000),
+    _timed("hfu_permille", "‰", "executed FLOPs, recomputation included, over the same peak", lambda one: one.hfu * 1000),
+    _whole("device_hours", "hours", "device hours of the whole training, over cluster.availability", lambda one: one.device_hours),
+    _whole("days", "days", "days of the whole training", lambda one: one.days),
+    _whole("energy_kwh", "kWh", "energy of the devices at rated power, times PUE", lambda one: one.energy_kwh),
+    _whole("co2_kg", "kg", "CO2 of that energy", lambda one: one.co2_kg),
+    _whole("cost", "currency units", "device hours times price, in the currency of cluster.price", lambda one: one.cost),
 )
 """Columns of specs with a cluster. A file has them, after all others, if a plan has one. They are of the device with the largest peak."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from textwrap import fill
 
 from planner.capacity.figures import Plan
-from planner.report import devices, omitted, quantity
+from planner.report import devices, omitted, quantity, time
 from planner.report.columns import OVERVIEW, Column
 from planner.report.terminal import PLAIN, Style, table
 from planner.spec.printable import printable
@@ -37,6 +37,11 @@ def verdicts(plans: Iterable[Plan]) -> tuple[str, ...]:
     return tuple(f"{title(plan)} on {devices.cluster(plan.fleet)} fits: {devices.verdict(plan.fleet)}" for plan in plans if plan.fleet)
 
 
+def times(plan: Plan) -> tuple[str, ...]:
+    """Return the time of a step of a plan with a cluster."""
+    return (f"  time: {time.summary(plan)}",) if plan.fleet else ()
+
+
 def _to_fit(plan: Plan, spec: Spec | None) -> Iterator[str]:
     found = devices.remedies(spec, plan).notes if spec else ()
     yield from (f"  {'or' if number else 'to fit:'} {one}" for number, one in enumerate(found))
@@ -52,6 +57,6 @@ def text(plans: Sequence[Plan], style: Style = PLAIN, width: int | None = None, 
     left_out = (printable(line) for line in omitted.of_plans(plans))
     wrapped = (line if width is None else fill(line, width) for line in left_out)
     on_devices = [plan for plan in plans if plan.fleet]
-    fits = [printable(line) for plan in on_devices for line in (*verdicts([plan]), *_to_fit(plan, known.get(plan.name)))]
+    fits = [printable(line) for plan in on_devices for line in (*verdicts([plan]), *times(plan), *_to_fit(plan, known.get(plan.name)))]
     fits += [""] if fits else []
     return "\n".join([*table(headings, "lrrrrr", rows, style, width), "", *fits, *wrapped, notes, omitted.UNPADDED, ""])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv as csv_reader
 import io
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
-from planner.capacity.figures import Fleet, PhasePeak, Plan, RankPeak, Traffic
+from planner.capacity.figures import Fleet, PhasePeak, Plan, RankPeak, Traffic, Work
 from planner.report import csv, datapackage, devices, overview
 from planner.report import json as as_json
 from planner.report.columns import COLUMNS, ON_DEVICES
@@ -18,7 +18,8 @@ from planner.spec.records import Cluster, Layout
 # 1 MiB of memory less 1 KiB of reserve and the plan's peak of 20,076 bytes: 1,048,576 - 1,024 - 20,076 = 1,027,476 are free.
 LAYOUT = Layout(Cluster("tiny-1MiB", 2**20, 16, per_node=8, reserve_bytes=2**10), tensor_parallel=4, data_parallel="fsdp")
 TRAFFIC = (Traffic("all-gather", 3_000, 16), Traffic("all-gather", 500, 4))
-RANKS = (RankPeak("stage 0 of 2", 600, 20_076), RankPeak("stage 1 of 2", 500, 9_000))
+WORK = Work(*[1] * len(fields(Work)))
+RANKS = tuple(RankPeak(f"stage {one} of 2", 600 - 100 * one, peak, (), (), WORK, (), 1) for one, peak in enumerate((20_076, 9_000)))
 
 
 @pytest.fixture
@@ -74,7 +75,8 @@ def test_ranks_are_listed_by_peak_with_their_parts(divided: Plan) -> None:
     assert fleet is not None
     phases = (PhasePeak("forward", "add", 5 << 20), PhasePeak("loss", "", 0), PhasePeak("backward", "add", 8 << 20))
     ranks = tuple(
-        RankPeak(name, 10, peak, (("weights", 1 << 20), ("saved", 3 << 20)), phases) for name, peak in (("low", 9_000), ("full", 20_076))
+        RankPeak(name, 10, peak, (("weights", 1 << 20), ("saved", 3 << 20)), phases, WORK, (), 1)
+        for name, peak in (("low", 9_000), ("full", 20_076))
     )
     section = devices.every_rank(replace(divided, fleet=replace(fleet, ranks=ranks)))
     assert section.headings == ("device", "parameters", "weights", "saved", "forward peak", "loss peak", "backward peak", "peak bytes")

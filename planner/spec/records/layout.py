@@ -6,7 +6,7 @@ from fractions import Fraction
 from math import lcm
 from typing import ClassVar, Literal
 
-from planner.spec.key import key, record
+from planner.spec.key import group, key, record
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "zbv", "dualpipev"]
 V_SHAPED = ("zbv", "dualpipev")
@@ -36,11 +36,28 @@ class Cluster:
     devices: int = key("Number of devices.", "devices", example=512, aliases="gpus n_gpus num_gpus num_devices world_size n_devices")
     per_node: int = key("Devices per node.", "devices", default=8, derived="that of the device catalog, else 8; all devices if fewer",
         example=8, aliases="gpus_per_node nproc_per_node devices_per_node num_gpus_per_node")
-    inter_node: str | None = key("Bandwidth between nodes, per device and direction, with a unit. Listed only: step time is not modeled.",
-        default=None, derived="not given", longest=100, example="400Gb/s")
+    inter_node: str | None = key("Bandwidth between nodes, per device and direction, with a unit, for the time of a step.",
+        default=None, derived="400Gb/s", longest=100, example="400Gb/s")
     reserve: ClassVar[str] = key("Memory of each device that the plan does not cover, with a unit: CUDA context, NCCL buffers, "
         "workspaces and fragmentation. The verdict keeps it free.", default="2GiB", longest=100)
     reserve_bytes: int = 2 << 30
+    price: ClassVar[object] = group("Price of device hours. None is shipped, since prices differ by provider and month.",
+        form="none")
+    price_per_device_hour: Fraction | None = key("Price of a device for an hour, in the currency that price.currency names.",
+        path="price.per_device_hour", default=None, needed=True, above=0, example=2.49)
+    currency: str | None = key("Currency of the price.", path="price.currency", default=None, needed=True, longest=10, example="USD")
+    price_source: str | None = key("Where the price is from.", path="price.source", default=None, needed=True, longest=1000,
+        example="https://example.com/prices")
+    price_date: str | None = key("Day of the price.", path="price.date", default=None, needed=True, longest=10, example="2026-05-01")
+    energy: ClassVar[object] = group("What turns device hours into energy and CO2.", form="none")
+    pue: Fraction | None = key("Power usage effectiveness: energy of the data center, as a multiple of that of the devices.",
+        path="energy.pue", default=None, derived="not given: energy is not counted", least=1, example=1.1)
+    kg_co2_per_kwh: Fraction | None = key("CO2 of a kilowatt-hour, in kg.", path="energy.kg_co2_per_kwh", default=None,
+        derived="not given: CO2 is not counted", above=0, example=0.385)
+    availability: Fraction = key("Share of device hours that train; the others are restarts, evaluation and failures.", default=Fraction(1),
+        above=0, example=0.92, quiet=True)
+    calibration: str | None = key("File of planner calibrate, from the current directory, with coefficients of step time.", default=None,
+        derived="fitted to published runs", longest=1000, example="calibration.yaml", quiet=True)
 
 
 @record
