@@ -52,4 +52,11 @@ def amounts(settings: Settings, _: Document) -> Problems:
         yield settings.problem(key, "unit", f"serving.{key} must be {what}, not {quote(text)}", hint)
 
 
-SERVING = (*key_checks(Serving), *key_checks(Cache, "cache."), context, room, room_of_static, amounts)
+def share_of_memory(settings: Settings, _: Document) -> Problems:
+    """Find a share of the memory that is above all of it."""
+    if settings.get("memory_utilization") > 1:
+        message = f"memory_utilization {quote(settings.written('memory_utilization').text)} exceeds 1, all of the memory"
+        yield settings.problem("memory_utilization", "share", message, "write a fraction, for example 0.9")
+
+
+SERVING = (*key_checks(Serving), *key_checks(Cache, "cache."), context, room, room_of_static, amounts, share_of_memory)

@@ -39,6 +39,9 @@ def test_serve_reports_errors(home: Path, planner: Planner) -> None:
         2,
         "planner: serve: tiny has no section serving; write one, or add --set serving.prompt=2048\n",
     )
+    share = ("--set", "serving.engine=vllm", "--set", "serving.memory_utilization=90")
+    code, _, err = planner("serve", "specs/tiny.yaml", "--set", "serving.prompt=16", *share)
+    assert (code, "memory_utilization '90' exceeds 1, all of the memory" in err) == (2, True)
     code, _, err = planner("serve", "specs/tiny.yaml", "--set", "serving.prompt=40")
     assert (code, "error[context]" in err) == (2, True)
     with pytest.raises(ValueError, match="has no section serving"):
