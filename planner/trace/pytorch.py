@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import assert_never
+from typing import Literal, assert_never
 
+from planner.spec.precision import Dtype
 from planner.spec.records import Activation, Norm
 from planner.trace import float8
 from planner.trace import primitives as op
@@ -183,4 +184,12 @@ PYTORCH = Implementation(
     cross_entropy=cross_entropy,
     default_loss=cross_entropy,
 )
-PYTORCH_EAGER = replace(PYTORCH, attention=by_products, mask_buffer=lambda t, owner: t.precision.weights if owner == "layer" else None)
+
+
+def mask_of_layer(t: Tape, owner: Literal["layer", "model"]) -> Dtype | None:
+    """Return the dtype of the mask that each layer stores: that of the stored weights, since FSDP2 casts no buffers."""
+    stored = t.precision.moments if t.training.layout and t.training.layout.data_parallel in ("fsdp", "hsdp") else t.precision.weights
+    return stored if owner == "layer" else None
+
+
+PYTORCH_EAGER = replace(PYTORCH, attention=by_products, mask_buffer=mask_of_layer)

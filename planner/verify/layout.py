@@ -42,6 +42,8 @@ def _unmeasured(training: Training, layout: Layout) -> Iterator[str]:
         "expert_parallel": layout.expert_parallel > 1,
         f"schedule {layout.schedule}, with divided backward passes,": layout.schedule in DIVIDED,
         "device cpu": training.device == "cpu",
+        "keep_logits": training.keep_logits,
+        f"ema {training.ema}": training.ema != "none",
     }
     yield from (what for what, is_set in found.items() if is_set)
 

@@ -154,7 +154,7 @@ class Rank:
                     loss = loss / self.training.gradient_accumulation
             others = before | storages([*module.parameters(), loss]).keys()
             kept = (one.bytes for key, (_, one) in self.tracker.storages.items() if key not in others)
-            found.saved = sum(kept) + sum(storages([self.ids, self.targets]).values())
+            found.saved = sum(kept) + sum(storages([self.ids] if shifts(self.training) else [self.ids, self.targets]).values())
             with self.phase(found):
                 torch.autograd.backward(loss)
                 stack.close()
@@ -199,6 +199,12 @@ class Rank:
             yield
         found.peaks.append(self.tracker.peak_bytes)
         found.points.append(self.tracker.bytes)
+
+
+def shifts(training: Training) -> bool:
+    """Return whether the loss saves shifted copies of the targets, not the targets."""
+    of_class = training.loss == "default" and training.implementation.startswith("transformers")
+    return of_class or training.loss == "cross_entropy_shifted"
 
 
 def loss_of_logits(logits: Tensor, targets: Tensor) -> Tensor:
