@@ -16,7 +16,7 @@ ABOVE = {
     "spec": ("devices",),
     "importer": ("spec",),
     "trace": ("spec",),
-    "capacity": ("spec", "trace"),
+    "capacity": ("spec", "devices", "trace"),
     "time": ("spec", "devices", "trace", "capacity"),
     "report": ("spec", "devices", "trace", "capacity", "time"),
     "review": ("spec", "importer", "trace", "capacity", "report"),

@@ -26,6 +26,7 @@ from planner.time.rates import Low, Rates, rates
 from planner.time.terms import Seconds, Setting, by_group, terms
 from planner.trace.decoder import trace
 from planner.trace.nodes import Flops, Node, Operation
+from planner.trace.sizes import hinted
 
 PUBLISHED = Path(__file__).parent.parent / "tests" / "data" / "published_runs.yaml"
 RECOMPUTE = {"selective": "selective", "selective-op": "selective", "none": "none"}  # others: all layers
@@ -221,7 +222,7 @@ def _eager_norms(run: Mapping[str, Any], model: Mapping[str, Any], plans: dict[s
     """Return the bytes that norms move for a microbatch beyond fused ones, in programs whose norms are a chain of operators."""
     if run["stack"] != "aleph-scaling-2023":
         return 0.0
-    moved: list[int] = []
+    moved: list[float] = []
     for implementation in ("transformers", "pytorch"):
         training = {"batch_size": run["micro_batch"], "sequence_length": run["seq"], "implementation": implementation, "device": "a100"}
         training |= {"precision": "bf16-master", "recompute": RECOMPUTE.get(run["recompute"], "full")}
@@ -230,8 +231,8 @@ def _eager_norms(run: Mapping[str, Any], model: Mapping[str, Any], plans: dict[s
         key = json.dumps(written, sort_keys=True)
         plans[key] = plan = plans.get(key) or planner.plan({"name": "norms", **written})
         forward = trace(plan.model, plan.training)
-        moved.append(work([_only_norms(node) for node in forward.nodes]).moved_bytes)
-    return (moved[0] - moved[1]) / run["pp"] / (run["tp"] if run["sp"] else 1)
+        moved.append(hinted(work([_only_norms(node) for node in forward.nodes]).moved_bytes))
+    return float((moved[0] - moved[1]) / run["pp"] / (run["tp"] if run["sp"] else 1))
 
 
 def _only_norms(node: Node) -> Node:

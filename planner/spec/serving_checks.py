@@ -54,8 +54,9 @@ def amounts(settings: Settings, _: Document) -> Problems:
 
 def share_of_memory(settings: Settings, _: Document) -> Problems:
     """Find a share of the memory that is above all of it."""
-    if settings.get("memory_utilization") > 1:
-        message = f"memory_utilization {quote(settings.written('memory_utilization').text)} exceeds 1, all of the memory"
+    written = settings.written("memory_utilization")
+    if written and settings.get("memory_utilization") > 1:
+        message = f"memory_utilization {quote(written.text)} exceeds 1, all of the memory"
         yield settings.problem("memory_utilization", "share", message, "write a fraction, for example 0.9")
 
 
