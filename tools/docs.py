@@ -28,6 +28,7 @@ from planner.trace.decoder import trace  # noqa: E402
 from planner.trace.nodes import Operation, operations  # noqa: E402
 from planner.trace.sizes import text  # noqa: E402
 from tools.classes import class_accuracy  # noqa: E402
+from tools.finetuning import published  # noqa: E402
 from tools.formats import format_reference, with_programs  # noqa: E402
 from tools.megatron import runs  # noqa: E402
 from tools.tables import WRITTEN, table  # noqa: E402
@@ -255,6 +256,7 @@ def trust() -> Iterator[str]:
     yield from table(("model", "steps", "equal", "peak equal", "largest difference of a peak"), _by_family(), "lrrrr")
     yield from class_accuracy()
     yield from runs()
+    yield from published()
     yield from ("", "## Published models", "")
     equal, total = _published()
     yield f"{equal} of {total} specs in `specs/` have exactly as many parameters as were published or as the released weights hold. Each"
