@@ -129,6 +129,19 @@ BASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         DENSE | ROPE | GATED | {"n_layers": 1, "model_type": "llama"},
         LIGER | {"liger": {"cross_entropy": True, "fused_linear_cross_entropy": False}},
     ),
+    "encoder": (
+        DENSE
+        | {
+            "n_layers": 2,
+            "causal": False,
+            "segments": 2,
+            "embedding_dim": 12,
+            "embedding_projection": "embedded",
+            "head": {"transform": True, "bias": True},
+        },
+        {},
+    ),
+    "classes": (DENSE | {"n_layers": 2, "head": {"type": "classes", "classes": 3, "pooler": "tanh"}}, {}),
     "liger, GeGLU": (
         DENSE | ROPE | GATED | {"n_layers": 1, "model_type": "gemma", "feed_forward": {"type": "gated", "activation": "gelu_tanh"}},
         LIGER | {"liger": {"geglu": True}},

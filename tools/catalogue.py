@@ -141,7 +141,9 @@ def kinds(model: Mapping[str, Any]) -> Iterator[str]:
         yield "multi-head latent attention (MLA)"
     if isinstance(model.get("experts"), dict):
         yield "mixture of experts"
-    if not others and "latent_attention" not in mixers and not isinstance(model.get("experts"), dict):
+    if not model.get("causal", True):
+        yield "encoder"
+    elif not others and "latent_attention" not in mixers and not isinstance(model.get("experts"), dict):
         yield "dense"
 
 

@@ -8,14 +8,14 @@ from datetime import date
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from planner.spec import layout_checks, part_checks
+from planner.spec import layout_checks, part_checks, stack_checks
 from planner.spec.key_checks import key_checks
 from planner.spec.liger import LOSSES, switches_on
 from planner.spec.mixers import names
 from planner.spec.part_checks import attends
 from planner.spec.precision import GRADIENTS, RECIPES
 from planner.spec.problems import Problem, quote
-from planner.spec.records import Base, Layer, Norm, RecomputeModules, Training
+from planner.spec.records import Base, Layer, Model, Norm, RecomputeModules, Training
 from planner.spec.records.training import CHOOSES_KERNEL
 from planner.spec.resolve import (
     data_degree,
@@ -48,6 +48,7 @@ def check(document: Document) -> tuple[Problem, ...]:
     layers = [settings for group in document.groups for settings in group.layers]
     found: Iterable[Problem] = chain(
         _run(_DOCUMENT, document),
+        _run(_MODEL, model),
         _run(_NORM, model),  # of the final norm, which no layer need share
         *(_run(_LAYER, settings) for settings in layers),
         *(_run(_ATTENTION, settings) for settings in layers if "attention" in _mixers(settings)),
@@ -337,10 +338,11 @@ def count_prediction(settings: Settings, document: Document) -> Problems:
         yield settings.problem("count_prediction", "count-prediction", message, "remove it, or write model.prediction")
 
 
-_DOCUMENT = (*part_checks.DOCUMENT, n_layers, run_positions, scenario_names, waiver_dates)
+_DOCUMENT = (*part_checks.DOCUMENT, *stack_checks.DOCUMENT, n_layers, run_positions, scenario_names, waiver_dates)
+_MODEL = key_checks(Model)
 _NORM = key_checks(Norm, "norm.")
 _LAYER = (*key_checks(Layer), gated_d_ff, gate_bias, parallel_placement, rotary_dim, *part_checks.LAYER)
 _ATTENTION = (heads_divide_width, kv_heads_divide_heads, fused_bias, fused_per_head, *part_checks.ATTENTION)
 _KEYS = (*key_checks(Training), *key_checks(RecomputeModules, "recompute_modules."), *key_checks(Base, "base."))
 _TRAINING = (*_KEYS, sequence_in_context, gradient_dtype, soap, optimizer_in_backward)
-_WITH_MODEL = (kernels, capped_scores, capped_logits, liger, muon_experts, count_prediction, *TUNING)
+_WITH_MODEL = (kernels, capped_scores, capped_logits, liger, muon_experts, count_prediction, *stack_checks.WITH_MODEL, *TUNING)

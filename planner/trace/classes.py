@@ -51,6 +51,9 @@ class ModelClass:
     scales_head_input: bool = False  # multiplies the last hidden states by a constant before the head
     more_sinusoids: int = 0  # rows of the buffer of sinusoidal positions besides those of the context
     stored_position_ids: bool = False  # a buffer has the indices of learned positions
+    unused_ids: bool = False  # buffers have position ids and token types that the model does not read
+    # A module of its own embeds tokens, and its variables end with it; a variable of the model keeps the sum of embeddings alive, or not.
+    embeds_apart: Literal["no", "freed", "kept"] = "no"
     positions_per_sequence: bool = False  # position ids and the indices of learned positions are made for each sequence
     alibi: AlibiKind = "square"
     stored_tables: bool = False  # a buffer has cosines and sines; queries and keys, not yet transposed, each repeat their own
@@ -68,7 +71,9 @@ class ModelClass:
     unused_frequencies: bool = False  # the model stores frequencies once more, and computes nothing from them
     tables_of_whole_heads: bool = False  # cosines and sines of all channels of a head, also of those that are not rotated
     keeps_parts: bool = False  # the heads' parts with and without rotation stay alive until attention ends
-    keeps_ends: Literal["none", "input", "output", "both"] = "none"  # of token mixers: they stay alive until the layer ends
+    # Of token mixers: they stay alive until the layer ends. With norms after the residual sum, the output is that of the norm; both: the
+    # output of the sublayer stays alive until its norm.
+    keeps_ends: Literal["none", "input", "output", "both"] = "none"
     rotates_in_float32: bool = False  # casts queries and keys to float32 and back
     half_tables: bool = False  # rotary cosines and sines of half the channels, by which each half is multiplied
     # Its dtype; by scoring: float32 with a sigmoid, else compute; cast: stored in compute, and cast to float32 for its logits; uncast:
@@ -124,6 +129,16 @@ AS_LLAMA: tuple[ModelType, ...] = (
 AS_GEMMA2: tuple[ModelType, ...] = ("cwm", "gemma2", "ministral", "vaultgemma")
 AS_QWEN3: tuple[ModelType, ...] = ("dots1", "mellum", "olmoe", "qwen3", "qwen3_moe")
 
+BERT = ModelClass(
+    residual_dropout=True,
+    position_ids=False,
+    softmax_in_float32=False,
+    unshifted_loss=True,
+    stored_position_ids=True,
+    embeds_apart="kept",
+    keeps_ends="both",
+)
+
 CLASSES: dict[ModelType, ModelClass] = {
     **dict.fromkeys(AS_LLAMA, ModelClass()),
     **dict.fromkeys(AS_GEMMA2, ModelClass(both_masks=True)),
@@ -140,6 +155,9 @@ CLASSES: dict[ModelType, ModelClass] = {
     "apertus": ModelClass(xielu=True),
     "apertus1p5_text": ModelClass(xielu=True),
     "aria_text": ModelClass(scores_chosen="autocast"),
+    **dict.fromkeys(("bert", "distilbert"), BERT),
+    "electra": replace(BERT, embeds_apart="freed"),
+    **dict.fromkeys(("camembert", "roberta", "xlm-roberta"), replace(BERT, positions_per_sequence=True)),
     "beam": ModelClass(
         scales_in_float32=True,
         tables_in_float32=True,
@@ -298,6 +316,18 @@ CLASSES: dict[ModelType, ModelClass] = {
     "hunyuan_v1_moe": ModelClass(router="float32", shared_first=True, normalizes_rotated=True),
     "jamba": ModelClass(scores_like_input=True),
     "lfm2": ModelClass(normalizes_each=True),
+    "modernbert": ModelClass(
+        position_ids=False,
+        both_masks=True,
+        tables_per_window=True,
+        own_tables=True,
+        rotates_in_float32=True,
+        fused_gate_up=True,
+        embeds_apart="freed",
+    ),
+    "nomic_bert": ModelClass(
+        residual_dropout=True, softmax_in_float32=False, unshifted_loss=True, unused_ids=True, embeds_apart="kept", keeps_ends="output"
+    ),
     "nanochat": ModelClass(normalizes_rotated=True),
     "llama4_text": ModelClass(
         keeps_ends="output",
@@ -359,11 +389,14 @@ CLASSES: dict[ModelType, ModelClass] = {
 def modeled_class(model: Model) -> ModelType:
     """Return the class whose modules run under the implementations of transformers.
 
-    That is the spec's ``model.model_type``, if its differences from Llama are known. Else gpt2 for learned positions and a fused QKV
-    projection, gpt_neox for LayerNorm with one that is fused per head, starcoder2 for other LayerNorm, and llama for RMSNorm.
+    That is the spec's ``model.model_type``, if its differences from Llama are known. Else bert without a causal mask, gpt2 for learned
+    positions and a fused QKV projection, gpt_neox for LayerNorm with one that is fused per head, starcoder2 for other LayerNorm, and llama
+    for RMSNorm.
     """
     if model.model_type in CLASSES:
         return model.model_type
+    if not model.causal:
+        return "bert"
     first = model.runs[0].layers[0].attention
     if model.positions.type == "learned" and first is not None and first.qkv == "fused":
         return "gpt2"

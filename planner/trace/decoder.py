@@ -1,4 +1,4 @@
-"""A decoder-only language model: the forward pass from token ids to the loss."""
+"""A language model of one stack of layers: the forward pass from token ids to the loss."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from math import lcm
 from operator import lt
 from typing import cast
 
-from planner.spec.records import Attention, Experts, LatentAttention, Layer, Model, PerLayerEmbedding, Run, Training
+from planner.spec.records import Attention, Experts, LatentAttention, Layer, Model, Run, Training
 from planner.trace import alternating, blocks, masks, trained
 from planner.trace import primitives as op
-from planner.trace.adapters import check_tuned, requiring_gradient, trained_copy
-from planner.trace.adapters import embedded as tuned_embedding
-from planner.trace.collectives import enter, gather_vocabulary, leave, own_part, whole_table
+from planner.trace.adapters import check_tuned, trained_copy
+from planner.trace.collectives import enter, gather_vocabulary
 from planner.trace.context_parallel import token_ids
+from planner.trace.embeddings import look_up, per_layer_inputs, summed, tables, token_rows
 from planner.trace.implementations import implementation_of
 from planner.trace.inference import Inference
 from planner.trace.layers import declare, decoder_layer, first_layer, recomputed
 from planner.trace.losses import chunked_cross_entropy, finished, loss
 from planner.trace.nodes import Node, Sent, Unit
+from planner.trace.outputs import inputs, loss_of_sequences, transformed
 from planner.trace.positions import PositionTables
 from planner.trace.prediction import predict
 from planner.trace.prompts import embedded, learned_bias, without_prompts
@@ -86,7 +87,7 @@ def trace(
         return _trace_of_stage(t, model, stage)
     B, n = training.batch_size, t.sequence
     with t.at("", "inputs"):
-        ids, targets = token_ids(t)
+        ids, targets = inputs(t)
         mask = masks.of_tokens(t)
         t.show("token ids", ids)
     with t.at("model"):
@@ -96,10 +97,10 @@ def trace(
             model = replace(model, runs=last_apart(model.runs))
         prompts = prompts_of(t)
         with t.unit(EMBEDDING):
-            stored, table, project_in = _tables(t, model, prompts.rows)
-            embed = partial(_look_up, t, table, project_in)
+            stored, table, project_in = tables(t, model, prompts.rows)
+            embed = partial(look_up, t, table, project_in)
             x, alive = embedded(t, ids, prompts, embed) if t.modules.prompts else (embed(ids), [])
-        x = t.implementation.drop(t, _embedded(t, model, x, alive))
+        x = t.implementation.drop(t, summed(t, model, x, alive))
         positions = PositionTables(t, model, B, n + prompts.length)
         if t.modules.prompts:
             positions.learned = learned_bias(t, x)
@@ -118,16 +119,17 @@ def trace(
         op.keep_alive(t, *positions.all, *alive, *([positions.learned] if positions.learned else []))
         declare(t, declared.values(), x)
         whole, x = x, without_prompts(t, x, n) if t.modules.prompts else x
-        with t.at("project_out", "other"):
-            width = table.shape[1]
-            project_out = None if model.embedding_dim is None else t.weight("weight", (width, model.d_model), op.LINEAR)
-    weights = project_out, *_head(t, stored, width)
+    if model.head_type != "language":
+        loss_of_sequences(t, x, targets)
+        _end(t)
+        t.units.append(Unit(HEAD, last, len(t.parameters), 1))
+        return _recorded(t, ids.storage.bytes + targets.storage.bytes)
+    weights = _head(t, stored, table.shape[1])
+    score = partial(_score, t, *weights)
+    loss = _next_tokens(t, inference, *weights, x) if inference else score(x, targets)
     t.units.append(Unit(HEAD, last, len(t.parameters), 1))
     if inference:
-        _next_tokens(t, inference, *weights, x)
         return _recorded(t, ids.bytes)
-    score = partial(_score, t, *weights)
-    loss = score(x, targets)
     if t.modules.prompts:
         op.keep_alive(t, whole)
     if model.prediction and training.count_prediction:
@@ -135,12 +137,16 @@ def trace(
     return _recorded(t, ids.storage.bytes + targets.storage.bytes + (mask.bytes if mask else 0))
 
 
-def _head(t: Tape, embedding: Tensor, width: Size) -> tuple[Tensor, Tensor | None]:
-    """Return the weight and the bias of the LM head."""
+def _head(t: Tape, embedding: Tensor, width: Size) -> tuple[Tensor | None, Tensor, Tensor | None]:
+    """Return the projection before the LM head, if any, and the weight and the bias of the head."""
+    model = t.model
+    with t.at("model.project_out", "other"):
+        apart = model.embedding_dim is not None and not model.head_transform
+        project_out = t.weight("weight", (width, model.d_model), op.LINEAR) if apart else None
     with t.at("lm_head", "head"):
         rows = partial(token_rows, t, width, "LM head: V · width")
-        head = embedding if t.model.tied_head else trained_copy(t, "head", rows)[1]
-        return head, token_rows(t, None, "bias: V") if t.model.head_bias else None
+        head = embedding if model.tied_head else trained_copy(t, "head", rows)[1]
+        return project_out, head, token_rows(t, None, "bias: V") if model.head_bias else None
 
 
 def _recorded(t: Tape, inputs_bytes: Size, piped: Piped | None = None) -> Trace:
@@ -171,8 +177,8 @@ def _trace_of_stage(t: Tape, model: Model, stage: Stage) -> Trace:
     with t.at("model"):
         t.boundary(WHOLE, starts=True)
         if stage.first:
-            _, table, project_in = _tables(t, model, 0)
-            x = t.implementation.drop(t, _embedded(t, model, _look_up(t, table, project_in, ids), []))
+            _, table, project_in = tables(t, model, 0)
+            x = t.implementation.drop(t, summed(t, model, look_up(t, table, project_in, ids), []))
         else:
             x = received(t, stage)
         size = x.bytes
@@ -254,44 +260,6 @@ def new_tape(model: Model, training: Training, context_rank: int = 0, inference:
     return Tape(implementation_of(model, training), model, training, inference, context_rank=context_rank)
 
 
-def token_rows(t: Tape, width: Size | None, why: str, *, more: Size = 0, looked_up: bool = False) -> Tensor:
-    """Return a weight with a row of the given width, or one element, per token of the padded vocabulary, and ``more`` rows.
-
-    With tensor parallelism, it is a device's part. The gradient of a table that is ``looked_up`` is whole.
-    """
-    V, padded = t.model.vocab_size, t.vocabulary
-    shape, a_row = ((padded,), 1) if width is None else ((padded + more, width), width)
-    padding = 0 if t.tensor_parallel else (padded - V) * a_row  # whose device has it is not counted
-    gradient = (t.model.padded_vocab_size + more) * a_row if looked_up and not t.vocabulary_parallel else None
-    return t.weight("bias" if width is None else "weight", shape, why, padding=padding, gradient=gradient)
-
-
-def per_layer_inputs(t: Tape, model: Model, kind: PerLayerEmbedding, ids: Tensor, x: Tensor) -> Tensor:
-    """Return a vector of ``dim`` per token and layer: from a separate embedding, plus a projection of the embedded token.
-
-    Gemma 3n (transformers 5.24, models/gemma3n/modeling_gemma3n.py).
-    """
-    B, n, _ = x.shape
-    width = model.n_layers * kind.dim
-    with t.at("embed_tokens_per_layer", "embedding"):
-        table = t.weight("weight", (kind.vocab_size, width), "per-layer embedding: V · n_layers · dim")
-        scale_buffer(t)
-        if t.modules.replaces_ids:
-            (ids,) = t.record("where", [ids], [op.like(t, ids)], by=per_layer_inputs)
-        looked_up = op.mul_scalar(t, op.embedding(t, ids, table))
-    with t.at("", "other"):
-        projected = op.mul_scalar(t, blocks.linear(t, x, width, "per_layer_model_projection", bias=False))
-        projected = projected.view(B, n, model.n_layers, kind.dim)
-        projected = blocks.norm(t, replace(model.norm, bias=False), projected, "per_layer_projection_norm")
-        return op.mul_scalar(t, op.add(t, projected, looked_up.view(B, n, model.n_layers, kind.dim)))
-
-
-def scale_buffer(t: Tape) -> None:
-    """Store the scale of an embedding, if the implementation does so."""
-    if t.implementation.constant_buffers and t.modules.scale_buffer:
-        t.buffer("embed_scale", (), t.modules.scale_dtype or t.precision.weights)
-
-
 def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | None, x: Tensor, targets: Tensor) -> Tensor:
     """Return the loss of the last hidden states [B, n, d_model]. They stay alive until then if the model computes it."""
     x, states = _read_by_head(t, project_out, x)
@@ -332,6 +300,7 @@ def _read_by_head(t: Tape, project_out: Tensor | None, x: Tensor) -> tuple[Tenso
     if project_out is not None:
         with t.at("model.project_out", "other"):
             x = op.linear(t, x, project_out)
+    x = transformed(t, x) if t.model.head_transform else x
     states = [x]
     if t.modules.scales_head_input:
         x = op.mul_scalar(t, x)
@@ -361,57 +330,6 @@ def _end(t: Tape) -> None:
     t.boundary(WHOLE, starts=False)
 
 
-def _tables(t: Tape, model: Model, more_rows: Size) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the token embedding as stored and as read, and the projection to the residual stream if their widths differ."""
-    width = model.d_model if model.embedding_dim is None else model.embedding_dim
-    new = t.read("wte.new_embedding", 2) if t.modules.joins_new_rows else None
-    with t.at("embed_tokens", "embedding"):
-        rows = partial(token_rows, t, width, "token embedding: V · width", more=more_rows + (new.shape[0] if new else 0), looked_up=True)
-        stored, table = trained_copy(t, "embedding", rows)
-        if model.embedding_scale or t.modules.scale_dtype:
-            scale_buffer(t)
-    with t.at("project_in", "other"):
-        project_in = None if model.embedding_dim is None else t.weight("weight", (model.d_model, width), op.LINEAR)
-    return stored, table, project_in
-
-
-def _look_up(t: Tape, table: Tensor, project_in: Tensor | None, ids: Tensor) -> Tensor:
-    """Return the token embeddings [B, n, d_model]."""
-    with t.at("embed_tokens", "embedding"):
-        x = tuned_embedding(t, ids, table, leave(t, op.embedding(t, ids, whole_table(t, table))))
-        if t.modules.scale_dtype:
-            x = op.multiply(t, x, op.cast(t, op.constant(t, (), t.modules.scale_dtype), x.dtype))
-        elif t.model.embedding_scale:
-            x = op.mul_scalar(t, x)
-        x = requiring_gradient(t, x) if t.training.input_gradients else x
-    if project_in is not None:
-        with t.at("project_in", "other"):
-            x = op.linear(t, x, project_in)
-    return x
-
-
-def _embedded(t: Tape, model: Model, x: Tensor, alive: list[Tensor]) -> Tensor:
-    """Return the token embeddings, with positions added and normalized if the model does so; add to ``alive`` what stays alive."""
-    n = t.sequence
-    kept = [x]
-    with t.at("embed_positions", "position"):
-        if model.positions.type == "learned":
-            rows = model.context_length + model.positions.offset
-            table = t.weight("weight", (rows, model.d_model), "learned position embedding: rows · d_model")
-            places = t.implementation.positions(t, n)
-            kept += [places, own_part(t, op.embedding(t, places, table))]
-            x = op.add(t, x, kept[-1])
-        if model.positions.type == "sinusoidal":
-            dtype = t.precision.weights
-            if t.implementation.constant_buffers:
-                t.buffer("weights", (model.context_length + t.modules.more_sinusoids, model.d_model), dtype)
-            x = op.add(t, x, op.constant(t, (n, model.d_model), dtype))
-    if model.embedding_norm and not t.modules.norm_in_first_layer:
-        x = blocks.norm(t, model.norm, x, "embed_norm")
-    alive += kept if t.implementation.keeps_embeddings else []
-    return t.show("embedded", x)
-
-
 def _run(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, first: Size | None) -> Tensor:
     """Run a layer group. ``first`` is the number of its first layer, None if the model has no other group."""
 
@@ -431,7 +349,9 @@ def _run(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, first: Size
     count = run.count
     if t.grad and not x.needs_grad and count != 1:  # the first layers may differ from the others, which read what needs a gradient
         x, count, first = t.repeat(1, partial(stack, 1, first or 0), x), count - 1, (first or 0) + len(run.layers)
-    elif first in {None, 0} and (t.modules.residual_in_float32 or t.modules.norm_in_first_layer or t.modules.passes_selection):
+    elif first in {None, 0} and (
+        t.modules.residual_in_float32 or t.modules.norm_in_first_layer or t.modules.passes_selection or x.dtype == t.precision.autocast
+    ):  # autocast makes a projection of the embeddings in 16 bits, and its sum with what layers return in float32
         x = t.repeat(1, partial(stack, 1, 0, of_model=True), x)
         count, first = count - 1, None if first is None else len(run.layers)
         if count == 0:

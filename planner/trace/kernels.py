@@ -172,7 +172,7 @@ def math_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
     with t.without_autocast():
         wide_q, wide_k, wide_v = (op.cast(t, x, "float32") for x in (q, k, v))
         q = op.mul_scalar(t, wide_q)
-        mask = bias if bias or (t.inference and t.inference.decodes) else causal_mask(t, q.shape[2])
+        mask = bias if bias or not t.causal or (t.inference and t.inference.decodes) else causal_mask(t, q.shape[2])
         k, v = (repeat_kv(t, x, q.shape[1]) if grouped else x for x in (wide_k, wide_v))
         scores = op.matmul_by_head(t, q, broadcast_head(t, op.mul_scalar(t, k), q.shape[1]), transposed=True)
         probabilities = op.softmax(t, op.add(t, scores, mask) if mask else scores)

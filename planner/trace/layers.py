@@ -58,6 +58,7 @@ def decoder_layer(t: Tape, layer: Layer, positions: PositionTables, x: Tensor) -
         x, first = alternating.layer(t, layer, x, mix, feed)
     elif layer.block == "sequential":
         around_mix, around_feed = NORMS[layer.norm_placement]
+        around_mix = around_mix if layer.mixer_norm else (None, None)
         if layer.attention or layer.mixers:
             x = residual(t, layer, x, mix, *around_mix)
         if layer.feed_forward or layer.experts:
@@ -131,7 +132,11 @@ def residual(
     if after and layer.norm_placement != "after_residual":
         y = norm(t, layer.norm, y, after)
     x = op.add(t, op.mul_scalar(t, y), op.mul_scalar(t, x)) if t.modules.scales_residual else op.add(t, x, y)
-    return norm(t, layer.norm, x, after) if after and layer.norm_placement == "after_residual" else x
+    if after and layer.norm_placement == "after_residual":
+        x = norm(t, layer.norm, x, after)
+        op.keep_alive(t, *([y] if t.modules.keeps_ends == "both" else []))
+        t.returned += [x] if t.modules.keeps_ends in ("output", "both") and after == "post_attention_layernorm" else []
+    return x
 
 
 def token_mixer(t: Tape, layer: Layer, positions: PositionTables, x: Tensor) -> Tensor:

@@ -30,6 +30,8 @@ def for_fused(t: Tape, B: Size, n: Size, window: Size | None) -> Tensor | None:
     keys = cache.length(t, n, window)
     if t.training.padding:
         return padded(t, B, n, keys)
+    if not t.causal and (window is None or choose(lt, keys, window - 1)):  # _ignore_bidirectional_mask_sdpa
+        return None
     explicit = kind.explicit_mask or selects_keys(t.model) or cache.is_compiled(t)
     if not explicit and (window is None or choose(lt, keys, window)):
         return None
@@ -65,6 +67,8 @@ def for_products(t: Tape, B: Size, n: Size, window: Size | None) -> Tensor | Non
 
     A class that multiplies scores by its buffer has the slice [1, 1, n, n] of that instead.
     """
+    if not t.causal and (window is None or choose(lt, n, window - 1)):
+        return None
     if t.modules.multiplies_mask:
         return op.constant(t, (1, 1, n, cache.length(t, n, window)), t.precision.weights)
     dtype = "bool" if t.modules.boolean_mask else "int32" if t.modules.fills_probabilities else t.precision.weights

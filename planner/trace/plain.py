@@ -15,6 +15,11 @@ def beyond_plain_modules(model: Model) -> tuple[str, ...]:
     parts = {
         "mixer": any(layer.mixers for layer in layers) or len(attentions) < len(layers),
         "experts": any(layer.experts for layer in layers) or len(feed_forwards) < len(layers),
+        "causal: false": not model.causal,
+        "segments": bool(model.segments),
+        f"head.type: {model.head_type}": model.head_type != "language",
+        "head.transform": model.head_transform,
+        "mixer_norm: false": not all(layer.mixer_norm for layer in layers),
         "embedding_dim": model.embedding_dim is not None,
         "per_layer_embedding": model.per_layer_embedding is not None,
         "extra": bool(model.extra) or any(layer.extra for layer in layers),

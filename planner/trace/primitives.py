@@ -271,11 +271,12 @@ def windowed(t: Tape, square: Size, n: Size) -> tuple[Size, Size]:
     """Return FLOPs by the conventions ``full`` and ``causal``, from the FLOPs of full n × n attention.
 
     A query sees ``window`` keys W, itself included: n·W - W²/2 pairs of n². With chunks of W it sees its own chunk: W²/2 pairs per chunk.
+    Without a causal mask it sees as many later keys, and both conventions count all pairs.
     """
     if t.inference and t.inference.decodes:
         return square, square
     if t.window is None:
-        return square, square // 2
+        return square, square // 2 if t.causal else square
     if t.chunked:
         rest = n - n // t.window * t.window
         pairs = n // t.window * t.window * t.window + rest * rest
@@ -283,7 +284,7 @@ def windowed(t: Tape, square: Size, n: Size) -> tuple[Size, Size]:
         seen = minimum(n, t.window)
         pairs = 2 * n * seen - seen * seen
     full = square // (n * n) * pairs
-    return full, full // 2
+    return full, full // 2 if t.causal else full
 
 
 def matmul_by_head(t: Tape, a: Tensor, b: Tensor, *, transposed: bool = False) -> Tensor:

@@ -162,7 +162,9 @@ def expand_kv(t: Tape, x: Tensor, heads: Size) -> Tensor:
 
 
 def masked(t: Tape, scores: Tensor) -> Tensor:
-    """Apply the causal mask; each layer creates and saves its own boolean mask."""
+    """Apply the causal mask or a window; each layer creates and saves its own boolean mask."""
+    if not t.causal and t.window is None:
+        return scores
     n = scores.shape[-1]
     (mask,) = t.record("equals zero", [], [t.tensor((1, 1, n, n), "bool", needs_grad=False)], by=masked)
     return op.masked_fill(t, scores, mask, "causal mask")
@@ -189,7 +191,7 @@ PYTORCH = Implementation(
 def mask_of_layer(t: Tape, owner: Literal["layer", "model"]) -> Dtype | None:
     """Return the dtype of the mask that each layer stores: that of the stored weights, since FSDP2 casts no buffers."""
     stored = t.precision.moments if t.training.layout and t.training.layout.data_parallel in ("fsdp", "hsdp") else t.precision.weights
-    return stored if owner == "layer" else None
+    return stored if owner == "layer" and t.causal else None
 
 
 PYTORCH_EAGER = replace(PYTORCH, attention=by_products, mask_buffer=mask_of_layer)

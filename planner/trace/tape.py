@@ -101,12 +101,14 @@ class Tape:
     parts: list[Tensor] = field(default_factory=list)  # of heads, that the current attention keeps alive until it ends
     ends: tuple[bool, bool] = (True, True)  # whether a pipeline's stage has the token embedding, and the loss
     declared: dict[str, Extra] = field(default_factory=dict)  # by path: tensors that the spec declares and no operator has read yet
+    causal: bool = field(init=False)  # whether tokens attend to earlier ones only
     precision: Recipe = field(init=False)
     modules: ModelClass = field(init=False)  # what differs from Llama's modules
 
     def __post_init__(self) -> None:
         self.precision = recipe_of(self.training)
         self.grad = self.inference is None
+        self.causal = self.model.causal
         of_transformers = self.training.implementation.startswith("transformers")
         self.modules = class_of(self.model) if of_transformers else self.implementation.modules
 

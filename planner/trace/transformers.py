@@ -93,7 +93,8 @@ def position_ids(t: Tape, n: Size) -> Tensor | None:
 def positions(t: Tape, n: Size) -> Tensor:
     """Return the positions [1, n], a slice of a buffer in some classes, or [B, n] if the class makes them for each sequence."""
     if t.modules.stored_position_ids:
-        t.buffer("position_ids", (t.model.context_length,), "int64")
+        t.buffer("position_ids", (t.model.context_length + t.model.positions.offset,), "int64")
+    if t.modules.stored_position_ids and not t.modules.positions_per_sequence:
         return op.constant(t, (1, n), "int64")
     rows = t.training.batch_size if t.modules.positions_per_sequence else 1
     return t.record("arange", [], [t.tensor((rows, n), "int64", needs_grad=False)], by=positions)[0]
@@ -240,12 +241,15 @@ def shifted_labels(t: Tape, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def default_loss(t: Tape, logits: Tensor, targets: Tensor) -> Tensor:
-    """Return ForCausalLMLoss: cross entropy in float32, with labels shifted by one; or of logits and labels as they are."""
+    """Return ForCausalLMLoss: cross entropy in float32, with labels shifted by one; or of logits and labels as they are.
+
+    ForMaskedLMLoss does not shift them.
+    """
     if t.modules.unshifted_loss:
         return cross_entropy(t, logits, targets)
     B, n, V = logits.shape
     wide = op.cast(t, logits.view(B * n, V), "float32")
-    padded, ahead = shifted_labels(t, targets)
+    padded, ahead = shifted_labels(t, targets) if t.model.causal else (targets, targets)
     loss = nll_loss(t, log_softmax(t, wide), ahead)
     op.keep_alive(t, wide, logits, padded)
     return loss

@@ -63,7 +63,12 @@ def fixed(
     **switches: Any,  # noqa: ANN401 - values of the record's own fields
 ) -> Model:
     """Return the model with the switches of a class: other switches are off, and ``layer`` sets those of each layer."""
-    off: dict[str, Any] = {"final_norm": True, **dict.fromkeys(("embedding_norm", "embedding_scale", "head_bias"), False), "extra": ()}
+    off: dict[str, Any] = {
+        "final_norm": True,
+        **dict.fromkeys(("embedding_norm", "embedding_scale", "head_bias", "head_transform"), False),
+        "extra": (),
+    }
+    off |= {"causal": True, "segments": 0, "head_type": "language"}
     off |= dict.fromkeys(("logit_softcap", "embedding_dim", "per_layer_embedding"))
 
     def whole(one: Layer) -> Layer:

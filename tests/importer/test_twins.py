@@ -41,7 +41,9 @@ def built(hf_config: Any) -> int:  # noqa: ANN401 - a configuration of transform
 
     automatic: Any = transformers.AutoModelForCausalLM
     with torch.device("meta"):
-        if hf_config.model_type in NOT_AUTOMATIC:
+        if hf_config.architectures:  # of encoders, which have several heads
+            module = getattr(transformers, hf_config.architectures[0])(hf_config)
+        elif hf_config.model_type in NOT_AUTOMATIC:
             module = getattr(transformers, NOT_AUTOMATIC[hf_config.model_type])(hf_config)
         else:
             module = automatic.from_config(hf_config)

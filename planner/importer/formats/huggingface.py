@@ -44,7 +44,7 @@ def read_huggingface(config: Config) -> Imported:
         imported,
         model={**modeled, **imported.model},
         further=weights.training,
-        notes=(*_other_heads(whole), *notes, *imported.notes, *weights.notes),
+        notes=(*(_other_heads(whole) if imported.model.get("causal", True) else ()), *notes, *imported.notes, *weights.notes),
         omits=(*omits, *imported.omits, *weights.omits),
     )
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from planner.importer.engine import Row
-from planner.importer.types import dense, early, gemma, hybrid, latent, moe, scan, vision
+from planner.importer.types import dense, early, encoders, gemma, hybrid, latent, moe, scan, vision
 
 FAMILIES: Mapping[str, Row] = {
     **dense.ROWS,
     **moe.ROWS,
     **latent.ROWS,
     **early.ROWS,
+    **encoders.ROWS,
     **scan.ROWS,
     **hybrid.ROWS,
     **gemma.ROWS,

@@ -23,6 +23,9 @@ from planner.spec.records.model_types import ModelType
 from planner.spec.records.parts import Experts, Extra, FeedForward, Norm, NormPlacement, Positions
 
 BlockType = Literal["sequential", "parallel_one_norm", "parallel_two_norms"]
+HeadType = Literal["language", "classes", "none"]
+PoolerType = Literal["none", "tanh", "gelu", "relu"]
+Projected = Literal["tokens", "embedded"]
 
 
 # A table, in which a key takes a line or two.
@@ -30,7 +33,7 @@ BlockType = Literal["sequential", "parallel_one_norm", "parallel_two_norms"]
 
 @record
 class Layer:
-    """One decoder layer: mixers side by side on one input, then a feed-forward or experts, and the norms around them."""
+    """One layer: mixers side by side on one input, then a feed-forward or experts, and the norms around them."""
 
     n_heads: ClassVar[int] = key("Number of query heads.", "heads", example=12, aliases="num_attention_heads n_head num_heads nhead "
         "attention_heads")
@@ -72,6 +75,8 @@ class Layer:
         "(before_and_after); or after the residual is added (after_residual).", path="norm.placement", default="before",
         values={"before": "pre pre_norm", "after": "post post_norm", "before_and_after": "both sandwich",
         "after_residual": "post_ln residual"})
+    mixer_norm: bool = key("Norm before the token mixer; the first layer of ModernBERT has none.", default=True, quiet=True,
+        only="norm.placement: before; block: sequential")
     block: BlockType = key("Mixer, then feed-forward (sequential); or both on the same input, after one shared norm (parallel_one_norm) or "
         "a norm each (parallel_two_norms).", default="sequential", aliases="parallel_residual use_parallel_residual parallel_attn",
         values={"parallel_one_norm": "parallel parallel_shared_norm", "parallel_two_norms": "parallel_residual", "sequential": "serial"})
@@ -108,7 +113,7 @@ class MultiTokenPrediction:
 
 @record
 class Model:
-    """A decoder-only language model."""
+    """A language model: one stack of layers, a decoder unless ``causal`` is false."""
 
     vocab_size: int = key("Vocabulary size V: rows of the token embedding before padding.", "tokens", example=50257,
         aliases="n_vocab vocabulary_size num_embeddings vocab")
@@ -119,7 +124,7 @@ class Model:
         aliases="max_position_embeddings block_size n_positions n_ctx max_seq_len max_seq_length max_sequence_length")
     d_model: int = key("Width of the residual stream.", "channels", example=768, aliases="hidden_size n_embd embed_dim embedding_size "
         "emb_dim model_dim dim d_embed width")
-    n_layers: int = key("Number of decoder layers.", "layers", derived="the sum over layers, without which it is required", example=12,
+    n_layers: int = key("Number of layers.", "layers", derived="the sum over layers, without which it is required", example=12,
         aliases="num_hidden_layers n_layer num_layers depth n_blocks")
     runs: tuple[Run, ...] = key("Non-uniform models: groups of layers from first to last, each with a count and its own overrides of the "
         "model's settings.", "layers", path="layers", derived="n_layers equal layers",
@@ -128,14 +133,33 @@ class Model:
         "attn_layer_offset attn_layer_indices")
     positions: Positions = Positions()
     norm: Norm = Norm()  # of the final norm and the embedding norm
+    causal: bool = key("Each token attends to itself and earlier tokens. false: to all tokens, as in BERT; a window then has as many "
+        "later tokens as earlier ones.", default=True, quiet=True, aliases="is_causal bidirectional is_decoder")
     embedding_norm: bool = key("Norm of the embeddings before the first layer, as in BLOOM.", default=False)
     embedding_scale: bool = key("Multiply token embeddings by the square root of d_model, as in Gemma.", default=False, quiet=True,
         aliases="scale_embedding scale_embeddings")
+    segments: int = key("Rows of the token-type embedding, which is added to that of tokens, as in BERT.", "rows", default=0, least=0,
+        quiet=True, example=2, aliases="type_vocab_size token_type_embeddings segment_embeddings")
     embedding_dim: int | None = key("Width of the token embedding if projections without bias lead to and from d_model, as in OPT-350m.",
         "channels", default=None, quiet=True, derived="d_model, without projections", example=512,
         aliases="word_embed_proj_dim factorized_embedding_dim")
+    projected: Projected = key("Input of the projection from embedding_dim to d_model: token embeddings, without a bias (tokens); or the "
+        "sum of all embeddings after its norm, with a bias, as in ELECTRA (embedded).", path="embedding_projection", default="tokens",
+        quiet=True)
     final_norm: bool = key("Norm after the last layer.", default=True)
     head: ClassVar[object] = group("Projection from the residual stream to the logits.", aliases="lm_head")
+    head_type: HeadType = key("language: logits of the vocabulary for each token. classes: logits of head.classes for each sequence, from "
+        "its first token. none: the last hidden states are the output.", path="head.type", default="language", quiet=True,
+        values={"language": "masked causal lm", "classes": "classification sequence_classification", "none": "encoder backbone"})
+    classes: int = key("Number of classes.", "classes", path="head.classes", default=2, quiet=True, only="head.type: classes",
+        aliases="num_labels num_classes n_classes")
+    pooler: PoolerType = key("Square matrix with a bias and this activation on the first token, before the classes or as an output beside "
+        "the hidden states, as in BERT.", path="head.pooler", default="none", quiet=True, only="head.type: classes or none",
+        aliases="add_pooling_layer pooling")
+    head_transform: bool = key("Square matrix, activation of the feed-forward and norm before the logits, as in BERT.",
+        path="head.transform", default=False, quiet=True, only="head.type: language")
+    transform_bias: bool = key("Bias of that matrix.", path="head.transform_bias", default=True, quiet=True,
+        only="head.transform: true")
     tied_head: bool = key("Tie the LM head to the token embedding: one matrix, counted once.", path="head.tied", default=True,
         aliases="tie_word_embeddings tie_embeddings weight_tying tie_weights tied_embeddings tied_head")
     head_bias: bool = key("Bias of the head.", path="head.bias", default=False, aliases="lm_head_bias head_bias")

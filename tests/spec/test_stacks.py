@@ -1,0 +1,34 @@
+"""Encoders: settings that no encoder has, and settings that require one, are refused with the location."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.spec import load_text
+from planner.spec.problems import SpecError
+
+MODEL = "name: x\nmodel: {vocab_size: 97, context_length: 32, d_model: 32, n_layers: 2, n_heads: 4, causal: false}\n"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.positions=alibi", "causal: false is not supported with positions alibi"),
+        ("model.mixer=mamba", "causal: false is not supported with mixer mamba"),
+        ("model.prediction.count=1", "prediction layers require a causal model"),
+        ("serving.output=4", "serving requires a causal model with an LM head"),
+        ("training.implementation=megatron", "model.causal under implementation megatron is not modeled yet"),
+        ("training.kv_cache=true", "model.causal with training.kv_cache is not modeled yet"),
+        ("training.padding=true", "model.causal with training.padding is not modeled yet"),
+        ("model.embedding_projection=embedded", "embedding_projection requires embedding_dim"),
+        ("model.head.pooler=tanh", "head.pooler requires head.type: classes or none, not language"),
+    ],
+)
+def test_what_no_encoder_has_is_refused(override: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        load_text(MODEL, [override])
+
+
+def test_a_loss_of_tokens_requires_logits_of_tokens() -> None:
+    with pytest.raises(SpecError, match=r"loss cross_entropy is that of tokens, and head\.type is classes"):
+        load_text(MODEL, ["model.head.type=classes", "training.loss=cross_entropy"])
