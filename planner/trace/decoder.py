@@ -347,15 +347,15 @@ def _run(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, first: Size
     if t.training.recompute == "full" and t.training.recompute_every > 1:
         return _recomputed_in_part(t, run, positions, x, start=structure(first or 0))
     count = run.count
-    if t.grad and not x.needs_grad and count != 1:  # the first layers may differ from the others, which read what needs a gradient
+    if t.grad and not x.needs_grad and not choose(_is_one, count):  # the others read what needs a gradient, and may differ
         x, count, first = t.repeat(1, partial(stack, 1, first or 0), x), count - 1, (first or 0) + len(run.layers)
     elif first in {None, 0} and (
         t.modules.residual_in_float32 or t.modules.norm_in_first_layer or t.modules.passes_selection or x.dtype == t.precision.autocast
     ):  # autocast makes a projection of the embeddings in 16 bits, and its sum with what layers return in float32
         x = t.repeat(1, partial(stack, 1, 0, of_model=True), x)
-        count, first = count - 1, None if first is None else len(run.layers)
-        if count == 0:
+        if choose(_is_one, count):
             return x
+        count, first = count - 1, None if first is None else len(run.layers)
     body = partial(stack, count, first)
     return body(x) if t.divided and count == 1 else t.repeat(count, body, x)
 
@@ -382,6 +382,10 @@ def _recomputed_in_part(t: Tape, run: Run, positions: PositionTables, x: Tensor,
 
     x = t.repeat(repeats, partial(stack, start, repeats, period), x) if repeats else x
     return t.repeat(1, partial(stack, start + repeats * period, 1, rest), x) if rest else x
+
+
+def _is_one(count: int) -> bool:
+    return count == 1
 
 
 def _label(first: Size, count: Size, step: int) -> str:
