@@ -18,12 +18,13 @@ Settings: TypeAlias = Mapping[str, int | str]  # by key of the model or of train
 
 _OF_THE_MODEL = ("n_layers", "d_model")
 RANK = "adapters.rank"
+WITHOUT_RANK = ("ia3", "prompt")
 
 
 def value_of(spec: Spec, scenario: str, knob: str) -> int | None:
     """Return the value of a setting; None for n_layers if the spec lists layer groups, and for specs that are not from a file.
 
-    None for ``adapters.rank`` without adapters.
+    None for ``adapters.rank`` without adapters that have one.
     """
     if spec.written is None:
         return None
@@ -32,7 +33,7 @@ def value_of(spec: Spec, scenario: str, knob: str) -> int | None:
         return None if knob == "n_layers" and ("model", "layers") in spec.places else value
     training = next(one.training for one in spec.scenarios if one.name == scenario)
     if knob == RANK:
-        return training.adapters.rank if training.adapters else None
+        return training.adapters.rank if training.adapters and training.adapters.type not in WITHOUT_RANK else None
     return training.batch_size if knob == "batch_size" else training.sequence_length
 
 

@@ -12,7 +12,7 @@ from typing import cast
 from planner.spec.records import Attention, Experts, LatentAttention, Layer, Model, Run, Training
 from planner.trace import alternating, blocks, masks, trained
 from planner.trace import primitives as op
-from planner.trace.adapters import check_tuned, trained_copy
+from planner.trace.adapters import check_tuned, prepended, trained_copy
 from planner.trace.collectives import enter, gather_vocabulary
 from planner.trace.context_parallel import token_ids
 from planner.trace.embeddings import look_up, per_layer_inputs, summed, tables, token_rows
@@ -85,7 +85,7 @@ def trace(
     t = new_tape(model, training, context_rank, inference)
     if stage and not (stage.first and stage.last):
         return _trace_of_stage(t, model, stage)
-    B, n = training.batch_size, t.sequence
+    B, n = training.batch_size, cast("Size", t.sequence)
     with t.at("", "inputs"):
         ids, targets = inputs(t)
         mask = masks.of_tokens(t)
@@ -100,6 +100,7 @@ def trace(
             stored, table, project_in = tables(t, model, prompts.rows)
             embed = partial(look_up, t, table, project_in)
             x, alive = embedded(t, ids, prompts, embed) if t.modules.prompts else (embed(ids), [])
+            x, labels, n, prepared = prepended(t, x, targets, n)
         x = t.implementation.drop(t, summed(t, model, x, alive))
         positions = PositionTables(t, model, B, n + prompts.length)
         if t.modules.prompts:
@@ -126,12 +127,11 @@ def trace(
         return _recorded(t, ids.storage.bytes + targets.storage.bytes)
     weights = _head(t, stored, table.shape[1])
     score = partial(_score, t, *weights)
-    loss = _next_tokens(t, inference, *weights, x) if inference else score(x, targets)
+    loss = _next_tokens(t, inference, *weights, x) if inference else score(x, labels)
     t.units.append(Unit(HEAD, last, len(t.parameters), 1))
     if inference:
         return _recorded(t, ids.bytes)
-    if t.modules.prompts:
-        op.keep_alive(t, whole)
+    op.keep_alive(t, *prepared, *([whole] if t.modules.prompts else []))
     if model.prediction and training.count_prediction:
         predict(t, model.prediction, positions, x, (ids, targets), loss, embed, score)
     return _recorded(t, ids.storage.bytes + targets.storage.bytes + (mask.bytes if mask else 0))

@@ -83,6 +83,8 @@ def has_layer(path: str, numbers: range) -> bool:
 
 def targets(kind: Adapters, path: str, name: str) -> bool:
     """Return whether a linear of a layer has an adapter."""
+    if kind.type == "prompt":
+        return False
     chosen = [numbers for word in kind.layers if (numbers := layers_of(word))]
     inside = in_layer(path) and (not chosen or any(has_layer(path, numbers) for numbers in chosen))
     return inside and any(word == ALL or name in linears(word) for word in kind.targets)

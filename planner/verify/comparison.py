@@ -10,7 +10,7 @@ from pathlib import Path
 
 from planner import capacity
 from planner.capacity.activations import OUTPUT_IN_REGION
-from planner.capacity.figures import FlopsCount, Plan
+from planner.capacity.figures import EVERYTHING, FlopsCount, Plan
 from planner.spec.records import Scenario, Spec
 from planner.verify import CannotMeasureError, OptimizerError, from_config, huggingface, modules
 from planner.verify.measured import CHECKPOINT, Check, Compared, Measured, pattern
@@ -34,6 +34,10 @@ def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check] = ("paramete
     wanted = set(checks)
     if scenario.training.count_prediction:
         raise CannotMeasureError("prediction layers cannot be built in PyTorch here; remove training.count_prediction to compare the rest")
+    if scenario.training.adapters or (scenario.training.train != EVERYTHING and wanted - {"parameters", "transformers", "config"}):
+        raise CannotMeasureError(
+            "adapters and frozen weights cannot be built here; remove training.train, adapters and base to compare the rest"
+        )
     # No storage in PyTorch corresponds to a reserve or to an allocator's rounding.
     scenario = replace(scenario, training=replace(scenario.training, reserve_bytes=0, round_allocations=False))
     plan = capacity.plan(spec, scenario)

@@ -36,6 +36,15 @@ def test_the_maximum_fits_and_the_next_value_does_not(name: str, memory: int) ->
         assert problems or peak(path, "base", f"{section}.{one.setting}={beyond}") > memory
 
 
+def test_adapters_without_a_rank_have_no_largest_one(tmp_path: Path) -> None:
+    path = tmp_path / "scaled.yaml"
+    path.write_text(
+        "name: scaled\nextends: catalog/gpt2\ntraining: {implementation: transformers, train: adapters, adapters: {type: ia3}}\n",
+        encoding="utf-8",
+    )
+    assert "adapters.rank" not in {one.setting for one in fit.fits(planner.load(path), "base", 8 * GIB, fit.SETTINGS)}
+
+
 @pytest.mark.parametrize("scenario", ["base", "long"])
 def test_the_largest_rank_of_adapters(tmp_path: Path, scenario: str) -> None:
     path = tmp_path / "adapters.yaml"

@@ -77,6 +77,18 @@ def test_ia3_scales_outputs_and_inputs() -> None:
     assert plan.parameters.trained == 286_720  # huggingface/peft, method_comparison: 28 layers of 1024 + 1024 outputs and 8192 inputs
 
 
+def test_a_learned_prompt() -> None:
+    saved = {
+        "peft_type": "PROMPT_TUNING", "base_model_name_or_path": "meta-llama/Llama-3.2-3B", "num_virtual_tokens": 200, "num_layers": 28,
+        "num_attention_heads": 24, "num_transformer_submodules": 1, "token_dim": 3072, "prompt_tuning_init": "RANDOM",
+        "prompt_tuning_init_text": None, "tokenizer_name_or_path": None, "tokenizer_kwargs": None, "task_type": "CAUSAL_LM",
+    }  # fmt: skip
+    made = read_config(json.dumps(saved), "adapter_config.json")
+    assert not made.not_understood
+    plan = planner.plan(planner.load({"name": "tuned", "extends": f"catalog/{made.extends}", "training": dict(made.further)}))
+    assert plan.parameters.trained == 614_400  # huggingface/peft, method_comparison
+
+
 def test_modules_to_save_are_copies_that_train() -> None:
     assert imported(modules_to_save=["embed_tokens", "lm_head"])["also_train"] == ["embedding", "head"]
 
@@ -84,7 +96,7 @@ def test_modules_to_save_are_copies_that_train() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"peft_type": "VERA"}, "`peft_type: 'VERA'` is not planned yet; LORA and IA3 are"),
+        ({"peft_type": "VERA"}, "`peft_type: 'VERA'` is not planned yet; LORA, IA3, PROMPT_TUNING are"),
         ({"bias": "all"}, "training of biases beside adapters is not planned yet"),
         ({"target_modules": ".*proj"}, "is not a list of names; patterns are not read"),
         ({"target_modules": None}, "is not a list of names"),

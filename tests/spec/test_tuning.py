@@ -84,6 +84,10 @@ def test_packed_weights_have_the_bytes_of_their_blocks() -> None:
         ("adapters.rank requires adapters.type: lora or rslora or dora", {"train": "adapters", "adapters": {"rank": 4, "type": "ia3"}}),
         ("ia3 beside packed weights is not modeled yet", {"train": "adapters", "adapters": {"type": "ia3"}, "base": {"format": "nf4"}}),
         (
+            "padding with a learned prompt is not modeled yet",
+            {"train": "adapters", "adapters": {"type": "prompt"}, "padding": True},
+        ),
+        (
             "adapters of the embedding of type dora are not modeled yet",
             {"train": "adapters", "adapters": {"type": "dora", "targets": "embedding"}},
         ),

@@ -38,6 +38,19 @@ def test_parameters_are_always_compared(tiny: Path, capsys: pytest.CaptureFixtur
     assert out.endswith("2 values compared with PyTorch for 1 model: 2 equal, 0 different.\n")
 
 
+@pytest.mark.parametrize(
+    ("training", "arguments"),
+    [("{train: adapters, adapters: {rank: 4}}", []), ("{train: [head], batch_size: 2}", ["--step"])],
+)
+def test_adapters_and_frozen_weights_are_never_a_pass(
+    tmp_path: Path, training: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "tuned.yaml"
+    path.write_text(SPEC.partition("training:")[0] + f"training: {training}\n", encoding="utf-8")
+    assert cli.main(["verify", str(path), *arguments]) == 2
+    assert "adapters and frozen weights cannot be built here" in capsys.readouterr().err
+
+
 def test_everything_agrees_in_every_scenario(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["verify", str(tiny), "--all", "--format", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)

@@ -11,20 +11,23 @@ from planner.importer.keys import *
 from planner.importer.named import *
 from planner.importer.reader import show
 
+_TYPES = ("LORA", "IA3", "PROMPT_TUNING")
+
 
 def _unstated(c: Reading) -> str:
     c.notes.append(UNSTATED)
     return "bf16"
 
 
-def _scales(c: Reading) -> bool:
-    return bool(c.value("peft_type") == "IA3")
+def of_type(kind: str) -> Source:
+    """Return whether the file is of a type of adapters."""
+    return code(lambda c: c.value("peft_type") == kind, "peft_type")
 
 
 def _problem(c: Reading) -> str:
     kind = c.at("peft_type")
-    if kind not in ("LORA", "IA3"):
-        return f"`peft_type: {show(kind)}` is not planned yet; LORA and IA3 are"
+    if kind not in _TYPES:
+        return f"`peft_type: {show(kind)}` is not planned yet; {', '.join(_TYPES)} are"
     bias = c.at("bias")
     return f"`bias: {show(bias)}`: training of biases beside adapters is not planned yet" if bias not in (None, "none") else ""
 
@@ -35,19 +38,23 @@ PEFT = program(
     {"training.implementation": "transformers", "training.precision": code(_unstated), "training.train": "adapters"},
     {
         "training.adapters": when(
-            code(_scales, "peft_type"),
-            {
-                "type": "ia3",
-                "targets": targets("target_modules"),
-                "feedforward": targets("feedforward_modules", lambda _: ["down_proj"]),
-            },
-            {
-                "rank": size("r", 8),
-                "type": kind("use_dora", "use_rslora"),
-                "targets": targets("target_modules"),
-                "layers": layers_with("layers_to_transform"),
-                "dropout": dropout("lora_dropout"),
-            },
+            of_type("PROMPT_TUNING"),
+            {"type": "prompt", "virtual_tokens": size("num_virtual_tokens")},
+            when(
+                of_type("IA3"),
+                {
+                    "type": "ia3",
+                    "targets": targets("target_modules"),
+                    "feedforward": targets("feedforward_modules", lambda _: ["down_proj"]),
+                },
+                {
+                    "rank": size("r", 8),
+                    "type": kind("use_dora", "use_rslora"),
+                    "targets": targets("target_modules"),
+                    "layers": layers_with("layers_to_transform"),
+                    "dropout": dropout("lora_dropout"),
+                },
+            ),
         ),
         "training.also_train": saved("modules_to_save"),
     },
@@ -62,7 +69,8 @@ PEFT = program(
         "initial values, factors, and how adapters are stored": (
             "bias lora_alpha alpha_pattern fan_in_fan_out init_lora_weights init_ia3_weights layers_pattern loftq_config "
             "eva_config corda_config lora_ga_config qalora_group_size runtime_config megatron_core task_type auto_mapping "
-            "peft_version revision inference_mode ensure_weight_tying"
+            "token_dim num_transformer_submodules num_attention_heads num_layers prompt_tuning_init prompt_tuning_init_text "
+            "tokenizer_name_or_path tokenizer_kwargs peft_version revision inference_mode ensure_weight_tying"
         ),
     },
     problem=_problem,
@@ -70,7 +78,7 @@ PEFT = program(
 
 FORMAT = format_of(
     PEFT,
-    "adapter_config.json of LoRA, rsLoRA, DoRA and IA3",
+    "adapter_config.json of LoRA, rsLoRA, DoRA, IA3 and prompt tuning",
     "peft 0.21.2: config.py, tuners/lora/config.py, tuners/ia3/config.py",
     lambda given: "peft_type" in given.config and isinstance(given.config.get("base_model_name_or_path"), str),
     "`peft_type` and `base_model_name_or_path`",
