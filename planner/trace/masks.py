@@ -46,8 +46,6 @@ def of_tokens(t: Tape) -> Tensor | None:
     mixers = [mixer for run in t.model.runs for layer in run.layers for mixer in layer.mixers]
     if any(not isinstance(mixer, LatentAttention) for mixer in mixers):
         raise UnsupportedError("padding of models with other mixers than attention is not modeled yet")
-    if not t.causal:
-        raise UnsupportedError("padding of encoders is not modeled yet")
     return t.tensor((t.training.batch_size, t.sequence), "int64", needs_grad=False)
 
 

@@ -118,6 +118,13 @@ def test_what_does_not_go_together_is_refused(message: str, training: dict[str, 
     refused(message, **training)
 
 
+def test_a_learned_prompt_of_other_models_is_refused() -> None:
+    training = {"implementation": "transformers", "train": "adapters", "adapters": {"type": "prompt"}}
+    for model, message in (("bert-base-cased", "before an encoder's input"), ("gpt2", "with learned positions")):
+        with pytest.raises(planner.UnsupportedError, match=f"a learned prompt {message} is not modeled yet"):
+            planner.plan(planner.load({"name": "tuned", "extends": f"catalog/{model}", "training": training}))
+
+
 def test_adapters_of_routed_experts_are_refused() -> None:
     experts = {"experts": {"count": 4, "top_k": 2, "d_ff": 64}}
     spec = {"name": "tuned", "model": {**LLAMA, **experts}, "training": {"implementation": "transformers", **ADAPTERS}}
