@@ -337,7 +337,7 @@ class _Any(_Buildable):
     def training(self) -> Section:
         draw, training = self.draw, super().training()
         if self.implementation.startswith("transformers"):
-            training |= draw.some(4, kv_cache=True)
+            training |= draw.some(4, use_cache=True)
         if self.implementation in ("pytorch", "transformers"):
             training |= draw.some(6, attention_kernel="math")
         return training | draw.some(5, round_allocations=True, reserve_bytes=1000, tokens=12_345) | draw.some(2, flops_convention="palm")

@@ -88,7 +88,7 @@ def under_each(spec: Spec) -> Iterator[tuple[str, Plan]]:
     """Yield the spec's plan under every implementation that supports it, with that implementation's defaults."""
     (base,) = spec.scenarios
     for name in get_args(Implementation):
-        plain = replace(base.training, implementation=name, attention_kernel="auto", kv_cache=False, loss="default", device="a100")
+        plain = replace(base.training, implementation=name, attention_kernel="auto", use_cache=False, loss="default", device="a100")
         try:
             yield name, planner.plan(replace(spec, scenarios=(replace(base, training=plain),)))
         except UnsupportedError:

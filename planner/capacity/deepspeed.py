@@ -37,7 +37,7 @@ DOUBLE = 8  # bytes: norms of gradients are computed in float64 (get_norm_dtype)
 BOUNDS = "when DeepSpeed allocates its buffers: the peak, a bound, has all of them in the backward pass"
 _OF_TRAINING = (
     "batch_size", "sequence_length", "gradient_accumulation", "tokens", "precision", "gradient_dtype", "optimizer", "dropout", "recompute",
-    "recompute_every", "implementation", "device", "attention_kernel", "loss", "keep_logits", "kv_cache", "mixer_kernels", "liger",
+    "recompute_every", "implementation", "device", "attention_kernel", "loss", "keep_logits", "use_cache", "mixer_kernels", "liger",
     "optimizer_kernel", "reserve_bytes", "flops_convention", "layout",
 )  # fmt: skip
 

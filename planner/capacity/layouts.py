@@ -115,7 +115,7 @@ _OF_STAGES = (*_OF_MODEL, "embedding_norm", "embedding_scale")
 _ACROSS_STAGES = ("prompts", "residual_in_float32", "norm_in_first_layer", "passes_selection", "stores_keys", "scales_head_input")
 _OF_TRAINING = (
     "batch_size", "sequence_length", "gradient_accumulation", "tokens", "precision", "gradient_dtype", "optimizer", "amsgrad", "dropout",
-    "recompute", "implementation", "device", "attention_kernel", "loss", "keep_logits", "kv_cache", "optimizer_kernel", "ema",
+    "recompute", "implementation", "device", "attention_kernel", "loss", "keep_logits", "use_cache", "optimizer_kernel", "ema",
     "reserve_bytes", "flops_convention", "layout", "experts_kernel",
 )  # fmt: skip
 _OF_LAYER = ("attention", "feed_forward", "norm", "positions")
@@ -173,7 +173,7 @@ def _undivided_training(training: Training, layout: Layout) -> Iterator[str]:
         f"loss {training.loss}": training.loss not in ("cross_entropy", "cross_entropy_float32"),
         "recompute selective": training.recompute == "selective",
         "keep_logits": training.keep_logits,
-        "kv_cache": training.kv_cache,
+        "use_cache": training.use_cache,
         "dropout": training.dropout,
         f"data_parallel {layout.data_parallel}": layout.data_degree > 1 and layout.data_parallel not in ("fsdp", "hsdp"),
         f"optimizer_kernel {training.optimizer_kernel}": in_lists(training),

@@ -121,8 +121,8 @@ def _remedy(figure: str, measure: _Measure, settings: Settings) -> Remedy:
 
 def _changes(training: Training) -> Iterator[Settings]:
     """Yield the changes of settings that may use less memory, in the order of their effects."""
-    if training.kv_cache:
-        yield {"kv_cache": False}
+    if training.use_cache:
+        yield {"use_cache": False}
     if training.keep_logits:
         yield {"keep_logits": False}
     if training.implementation.endswith("-eager"):

@@ -35,7 +35,7 @@ def cached(t: Tape, k: Tensor, v: Tensor, window: Size | None = None) -> tuple[T
     """Return keys and values [B, K, n, h] as the cache returns them: with those of earlier tokens before them."""
     run = t.inference
     if run is None:
-        return (_joined(t, k, 0), _joined(t, v, 0)) if t.training.kv_cache else (k, v)
+        return (_joined(t, k, 0), _joined(t, v, 0)) if t.training.use_cache else (k, v)
     if run.room is not None:
         return _stored(t, run, run.room, (k, v), window)
     if window is not None and not run.decodes:

@@ -51,7 +51,7 @@ def module_of(
     from transformers.initialization import no_init_weights
 
     config._attn_implementation = ATTENTION.get(training.implementation, "sdpa") if sdpa else "eager"  # noqa: SLF001 - no other setting
-    config.use_cache = training.kv_cache
+    config.use_cache = training.use_cache
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

@@ -57,7 +57,7 @@ def training(case: dict[str, Any]) -> dict[str, Any]:
         "optimizer": case.get("opt", "adamw"),
         "gradient_accumulation": case.get("accum", 1),
         "keep_logits": case.get("keep_logits", False),
-        "kv_cache": case.get("use_cache", False),
+        "use_cache": case.get("use_cache", False),
         "dropout": case["hf"].get("attention_dropout", 0) if "hf" in case else case["nano"].get("dropout", 0),
     }
 

@@ -64,7 +64,7 @@ def training(case: dict[str, str]) -> Training:
         # nanoGPT computes the cross entropy in the model's forward function: the default loss.
         loss="default" if (case["family"], case["loss"]) == ("nano", "ce") else LOSSES[case["loss"]],  # type: ignore[arg-type]
         keep_logits=case["keep_logits"] == "True",
-        kv_cache=bool(json.loads(case["cfg"]).get("use_cache")),
+        use_cache=bool(json.loads(case["cfg"]).get("use_cache")),
         optimizer_kernel=KERNELS[case["opt"]],  # type: ignore[arg-type]
     )
 

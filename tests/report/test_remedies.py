@@ -160,7 +160,7 @@ def test_the_number_of_plans_is_bounded(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_remedy_is_one_line(tmp_path: Path) -> None:
     remedy = Remedy("peak_bytes", 3 * GIB, {"batch_size": 1024, "gradient_accumulation": 8})
     assert describe(remedy) == "batch_size: 1,024, gradient_accumulation: 8 → 3.000 GiB"
-    assert describe(Remedy("peak_bytes", GIB, {"kv_cache": False})) == "kv_cache: false → 1.000 GiB"
+    assert describe(Remedy("peak_bytes", GIB, {"use_cache": False})) == "use_cache: false → 1.000 GiB"
     assert all("\n" not in describe(one) for one in found(load(tmp_path), 10**8))
 
 

@@ -295,13 +295,13 @@ def test_settings_of_kernels(small: Small) -> None:
     base, cpu, eager = (
         scenario.training
         for scenario in small("""\
-training: {implementation: transformers, kv_cache: true, device: h100, attention_kernel: cudnn, loss: cross_entropy, keep_logits: true}
+training: {implementation: transformers, use_cache: true, device: h100, attention_kernel: cudnn, loss: cross_entropy, keep_logits: true}
 scenarios:
   - {name: cpu, device: cpu, attention_kernel: math, optimizer_kernel: for-loop, ema: bf16, reserve_bytes: 1e9, round_allocations: true}
   - {name: eager, implementation: transformers-eager, attention_kernel: auto, loss: cross_entropy_shifted}
 """).scenarios
     )
-    assert (base.implementation, base.kv_cache, base.device, base.attention_kernel) == ("transformers", True, "h100", "cudnn")
+    assert (base.implementation, base.use_cache, base.device, base.attention_kernel) == ("transformers", True, "h100", "cudnn")
     assert (base.loss, base.keep_logits, base.optimizer_kernel) == ("cross_entropy", True, "fused")
     assert (cpu.device, cpu.attention_kernel, cpu.optimizer_kernel) == ("cpu", "math", "for-loop")
     assert (cpu.ema, cpu.reserve_bytes, cpu.round_allocations) == ("bf16", 10**9, True)
@@ -496,8 +496,8 @@ remove it; a square projection can be declared under extra
 ssm, experts, shared_experts, router, norm, head, other
   feed_forward: {type: gated}\\n  experts: {count: 2, top_k: 1, d_ff: 3}\\n  extra: [{name: x, shape: [d_ff]}]
     10:29: error[shape]: the size d_ff is not given here; write d_ff, or the number
-training: {kv_cache: true}
-    8:22: error[kv-cache]: kv_cache requires implementation: transformers or transformers-eager, not pytorch; \
+training: {use_cache: true}
+    8:23: error[use-cache]: use_cache requires implementation: transformers or transformers-eager, not pytorch; \
 remove it, or write implementation: transformers
 training: {attention_kernel: flash, implementation: megatron}
     8:30: error[attention-kernel]: attention_kernel requires implementation: pytorch or transformers or megatron-core, not megatron; \

@@ -28,7 +28,7 @@ PARTS_THAT_GPT_2_LACKS = (
     "training.attention_kernel",
     "training.loss",
     "training.keep_logits",
-    "training.kv_cache",
+    "training.use_cache",
     "training.optimizer_kernel",
     "training.ema",
     "training.reserve_bytes",

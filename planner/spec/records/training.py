@@ -182,9 +182,9 @@ class Training:
         "computed in chunks without the full logits (linear_cross_entropy_chunked).", default="default")
     keep_logits: bool = key("The training loop holds a reference to the logits until the step ends.", default=False,
         only="loss: default or cross_entropy or cross_entropy_shifted or cross_entropy_float32")
-    kv_cache: bool = key("use_cache is on in training, which copies the keys and values of each layer.", default=False,
+    use_cache: bool = key("The model's use_cache is on in training, which copies the keys and values of each layer.", default=False,
         only="implementation: transformers or transformers-eager",
-        aliases="use_cache")
+        aliases="kv_cache")
     optimizer_kernel: OptimizerKernel = key("Implementation of the optimizer: one kernel (fused), lists of tensors (foreach), or tensor "
         "by tensor (for-loop).", default="fused", only="optimizer: adamw or adam", aliases="fused foreach fused_optimizer")
     optimizer_in_backward: bool = key("The backward pass updates each weight as soon as it has its gradient, and then frees the gradient, "
