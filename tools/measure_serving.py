@@ -2,11 +2,13 @@
 
 Its first line has the versions, the shape of the requests and the names of the figures; each other line a small config.json of a class as
 in ``tools/measure.py`` and its figures by setting, or the reason why transformers does not run it: ``sdpa`` or ``eager`` attention, with a
-dynamic or a ``static`` cache. Names of types measure these alone.
+dynamic or a ``static`` cache. Names of types measure these alone; ``--compare`` measures nothing. Then
+planner/report/measured_serving.csv is written: the differences between results and these figures.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import logging
 import sys
@@ -19,10 +21,15 @@ from typing import TYPE_CHECKING, Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # the package of this checkout
 
+from planner.capacity.serving import Served, serve  # noqa: E402
+from planner.report.serving_accuracy import COLUMNS, GROUPS, TABLE  # noqa: E402
 from planner.spec.records import Cache, Serving, Training  # noqa: E402
-from tools.measure import EMPTY, configs, make, supports_sdpa, text_part, type_of  # noqa: E402
+from planner.trace.unsupported import UnsupportedError  # noqa: E402
+from tools.measure import EMPTY, configs, make, percent, refusal, spec_of, supports_sdpa, text_part, type_of  # noqa: E402
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import nn
 
 TRUTH = ROOT / "tests" / "data" / "serving_steps.jsonl"
@@ -55,8 +62,48 @@ def measure(config: dict[str, Any], setting: str) -> list[int] | str:
         return " ".join(str(error).split())[:LONGEST]
 
 
+def differences(lines: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of the table of differences: the largest of each class and setting in percent, or why there is none."""
+    found: dict[tuple[str, ...], dict[str, float] | str] = {}
+    for line in lines[1:]:
+        for setting, its in line["figures"].items():
+            key: tuple[str, ...] = (type_of(line["config"]) or "", SETTINGS[setting].attention, SETTINGS[setting].cache.type)
+            off = its if isinstance(its, str) else compared(line["config"], setting, its)
+            before = found.get(key)
+            if isinstance(before, dict) and isinstance(off, dict):
+                off = {group: max(before[group], off[group], key=abs) for group in GROUPS}
+            found[key] = off
+    for key, off in found.items():
+        yield (*key, *[""] * len(GROUPS), off) if isinstance(off, str) else (*key, *(percent(off[group]) for group in GROUPS), "")
+
+
+def compared(config: dict[str, Any], setting: str, right: list[int]) -> dict[str, float] | str:
+    """Return the largest difference of each group of figures in percent, or why the planner refuses the model."""
+    try:
+        made = serve(spec_of(config), SETTINGS[setting], Training(1, 1, device="a100"))
+    except UnsupportedError as error:
+        return f"planner: {refusal(error)}"
+    assert isinstance(made, Served)  # noqa: S101 - passes of transformers
+    passes = made.prefill, made.first, made.last
+    flops = [one.flops for one in passes]
+    peaks = [made.prefill.peak_bytes, max(made.first.peak_bytes, made.last.peak_bytes)]
+    ours = [made.weights_bytes + made.buffers_bytes + made.inputs_bytes, made.cache_bytes, made.cache_after_bytes, *peaks, *flops]
+    off = [(mine - its) / its * 100 for mine, its in zip(ours, right, strict=True)]
+    parts = {"weights": off[:1], "cache": off[1:3], "peak": off[3:5], "flops": off[5:]}
+    return {group: max(parts[group], key=abs) for group in GROUPS}
+
+
+def write_differences(lines: list[dict[str, Any]]) -> None:
+    """Write the table of differences."""
+    with TABLE.open("w", encoding="utf-8", newline="") as out:
+        csv.writer(out, lineterminator="\n").writerows([COLUMNS, *differences(lines)])
+
+
 def main(only: list[str]) -> None:
-    """Measure all classes, or those of the types."""
+    """Measure all classes, or those of the types, and write both files."""
+    if "--compare" in only:
+        write_differences([json.loads(line) for line in TRUTH.read_text().splitlines()])
+        return
     import torch
     import transformers
 
@@ -78,6 +125,7 @@ def main(only: list[str]) -> None:
         lines.append({"config": config, "figures": {one: measure(config, one) for one in settings} if measured else known[text]})
         sys.stderr.write(f"{config['model_type']}\n")
     TRUTH.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8", newline="\n")
+    write_differences(lines)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ def bound(made: Trace, device: Device, weights: ServedWeights, devices: int = 1)
     if rate is None or bandwidth is None:
         return None
     stored = {one.tensor.storage: one for one in made.parameters}
-    cached = {tensor.storage for node, _ in operations(made.nodes) if node.name == "cat" for tensor in node.outputs}
+    joined = [tensor.storage for node, _ in operations(made.nodes) if node.name == "cat" for tensor in node.outputs]
+    cached = {storage for storage in joined if storage.until_forward_ends}
     compute = memory = 0.0
     for node, copies in operations(made.nodes):
         if node.flops.why:

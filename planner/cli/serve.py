@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from planner.capacity import serving
     from planner.report import served, terminal
+    from planner.report.serving_accuracy import accuracy
 
     arguments.scenario = "base"
     read = read_one("serve", arguments)
@@ -36,5 +37,6 @@ def run(arguments: argparse.Namespace) -> int:
     if spec.serving is None:
         return fail(f"serve: {spec.name} has no section serving; write one, or add --set serving.prompt=2048")
     made = serving.serve(spec, spec.serving, scenario.training)
-    sys.stdout.write(served.as_json(made) if arguments.format == "json" else served.text(made, terminal.style(sys.stdout)))
+    known = accuracy(spec.model, spec.serving)
+    sys.stdout.write(served.as_json(made, known) if arguments.format == "json" else served.text(made, known, terminal.style(sys.stdout)))
     return FINE if served.fits(made) else FINDING

@@ -162,12 +162,12 @@ def is_equal(row: Mapping[str, str]) -> bool:
     return not row["reason"] and all(row[group] == "0" for group in GROUPS if group != "peak")
 
 
-def in_words(row: Mapping[str, str]) -> str:
-    """Return the differences of a row in words."""
-    equal = [label for group, label in LABELS.items() if row[group] == "0"]
+def in_words(row: Mapping[str, str], labels: Mapping[str, str] = LABELS) -> str:
+    """Return the differences of a row in words. ``labels``: of its groups of figures."""
+    equal = [label for group, label in labels.items() if row[group] == "0"]
     differing = [
         f"{label} {off.lstrip('+-')} % too {'low' if off.startswith('-') else 'high'}"
-        for group, label in LABELS.items()
+        for group, label in labels.items()
         if (off := row[group]) != "0"
     ]
     return ", ".join([*([f"{' and '.join(filter(None, (', '.join(equal[:-1]), equal[-1])))} equal"] if equal else []), *differing])

@@ -17,20 +17,25 @@ from planner.spec.printable import printable
 _WIDTH = 100
 
 
-def text(served: Served | Pooled, style: Style = PLAIN) -> str:
-    """Return the figures as tables."""
+def text(served: Served | Pooled, accuracy: str, style: Style = PLAIN) -> str:
+    """Return the figures as tables, and what was measured of them."""
     one = served.serving
     requests = f"{units.exact(one.batch_size)} × ({units.exact(one.prompt)} + {units.exact(one.output)}) tokens"
     head = f"{printable(served.name)}, {one.engine}, {one.weights}, {requests}"
     if isinstance(served, Pooled):
-        return _of_engine(served, head, style)
+        return _of_engine(served, head, accuracy, style)
     memory = table(("memory", "bytes", ""), "lrr", _rows(served), style)
     passes = table(("pass", "FLOPs", "", "peak", "", "at"), "lrrrrl", _passes(served), style)
-    notes = [fill(f"Not counted: {'; '.join(served.not_counted)}.", _WIDTH)]
-    return "\n".join([head, "", *memory, "", *passes, "", *_verdict(served), *_least(served.bounds), *notes, ""])
+    return "\n".join([head, "", *memory, "", *passes, "", *_verdict(served), *_least(served.bounds), *_notes(served, accuracy), ""])
 
 
-def _of_engine(served: Pooled, head: str, style: Style) -> str:
+def _notes(served: Served | Pooled, accuracy: str) -> Iterator[str]:
+    """Yield what was measured, and what is not counted."""
+    for sentence in (f"Accuracy: {accuracy}.", f"Not counted: {'; '.join(served.not_counted)}."):
+        yield fill(sentence, _WIDTH)
+
+
+def _of_engine(served: Pooled, head: str, accuracy: str, style: Style) -> str:
     """Return the figures of an engine with a pool."""
     one, pool = served.serving, served.pool
     sizes = {
@@ -50,7 +55,7 @@ def _of_engine(served: Pooled, head: str, style: Style) -> str:
         length = units.exact(one.prompt + one.output)
         lines.append(f"{tokens} hold {float(pool.concurrency):.2f} requests of {length} tokens at once.")
     lines += _least(served.bounds)
-    return "\n".join([*lines, fill(f"Not counted: {'; '.join(served.not_counted)}.", _WIDTH), ""])
+    return "\n".join([*lines, *_notes(served, accuracy), ""])
 
 
 def _rows(served: Served) -> Iterator[tuple[str, str, str]]:
@@ -99,7 +104,7 @@ def _by(one: Bound) -> str:
     return f"{100 * one.compute / one.seconds:.0f} % products, {100 * one.memory / one.seconds:.0f} % reading memory"
 
 
-def as_json(served: Served | Pooled) -> str:
+def as_json(served: Served | Pooled, accuracy: str) -> str:
     """Return the figures as JSON, exact; fractions as text."""
     one = served.serving
     made: dict[str, object] = {"model": served.name, "engine": one.engine, "weights": one.weights}
@@ -108,12 +113,12 @@ def as_json(served: Served | Pooled) -> str:
         made |= {"tensor_parallel": one.tensor_parallel, "weights_bytes": served.weights_bytes}
         made |= {name: str(value) if isinstance(value, Fraction) else value for name, value in asdict(served.pool).items()}
         made |= _bounds(served.bounds)
-        return json.dumps(made | {"not_counted": served.not_counted}, ensure_ascii=False, indent=2) + "\n"
+        return json.dumps(made | {"accuracy": accuracy, "not_counted": served.not_counted}, ensure_ascii=False, indent=2) + "\n"
     made |= {name: getattr(served, name) for name in ("weights_bytes", "buffers_bytes", "inputs_bytes", "cache_bytes", "cache_after_bytes")}
     made |= {"peak_bytes": served.peak_bytes, "memory_bytes": one.memory_bytes}
     made |= {name: asdict(getattr(served, name)) for name in ("prefill", "first", "last")}
     made |= _bounds(served.bounds)
-    return json.dumps(made | {"not_counted": served.not_counted}, ensure_ascii=False, indent=2) + "\n"
+    return json.dumps(made | {"accuracy": accuracy, "not_counted": served.not_counted}, ensure_ascii=False, indent=2) + "\n"
 
 
 def _bounds(bounds: Bounds | None) -> dict[str, object]:

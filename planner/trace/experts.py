@@ -125,10 +125,10 @@ def active_share(kind: Experts, elements: Size) -> Size:
 
 def clamped(t: Tape, gate: Tensor, up: Tensor) -> Tensor:
     """Return (up + 1) · gate · sigmoid(alpha · gate) of clamped gate and up (models/gpt_oss)."""
-    gate, up = op.clamp(t, gate), op.clamp(t, up)
+    of_both, gate, up = gate, op.clamp(t, gate), op.clamp(t, up)
     glu = op.multiply(t, gate, routing.sigmoid(t, op.mul_scalar(t, gate)))
     made = op.multiply(t, op.add_scalar(t, up), glu)
-    op.keep_alive(t, up)
+    op.keep_alive(t, of_both, gate, up, glu)
     return made
 
 

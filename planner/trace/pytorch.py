@@ -43,7 +43,10 @@ def plain_rms_norm(t: Tape, x: Tensor, weight: Tensor | None) -> Tensor:
 def divided_by_rms(t: Tape, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return x [.., d] in float32, and that divided by its root mean square."""
     wide = op.cast(t, x, "float32")
-    return wide, op.multiply(t, wide, op.rsqrt(t, op.mean(t, op.power(t, wide))))
+    mean = op.mean(t, op.power(t, wide))
+    made = op.multiply(t, wide, op.rsqrt(t, mean))
+    op.keep_alive(t, mean)
+    return wide, made
 
 
 def activation(t: Tape, name: Activation, x: Tensor) -> Tensor:

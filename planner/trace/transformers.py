@@ -38,7 +38,9 @@ def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | N
         return op.cast(t, op.multiply(t, normed, op.add_scalar(t, op.cast(t, weight, "float32"))), x.dtype)
     weight = op.cast(t, weight, "float32") if t.modules.casts_norm_weight else weight
     if t.modules.scales_in_float32:
-        return op.cast(t, op.multiply(t, weight, normed), x.dtype)
+        made = op.cast(t, op.multiply(t, weight, normed), x.dtype)
+        op.keep_alive(t, normed)
+        return made
     return op.multiply(t, weight, op.cast(t, normed, x.dtype))
 
 
@@ -108,6 +110,7 @@ def rotate_both(t: Tape, q: Tensor, k: Tensor, tables: tuple[Tensor, Tensor]) ->
         return rotate(t, q, tables), rotate(t, k, tables)
     parts = [rotated_part(t, x, tables) for x in (q, k)]
     turned = [turn(t, x, part, tables) for x, (part, _) in zip((q, k), parts, strict=True)]
+    op.keep_alive(t, *(part for part, _ in parts))
     t.parts += [q, k, *turned] if its.keeps_parts else []
     made_q, made_k = (joined(t, part, rest) for part, (_, rest) in zip(turned, parts, strict=True))
     return made_q, made_k
