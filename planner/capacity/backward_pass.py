@@ -148,7 +148,7 @@ class BackwardPass(Visitor):
 
     def new(self, tensor: Tensor, *, view: bool = False) -> Gradient:
         """Allocate a gradient of the tensor's size."""
-        size = self.timeline.size(tensor.bytes)
+        size = self.timeline.gradient(tensor)
         self.timeline.add(size)
         return Gradient(size, view)
 

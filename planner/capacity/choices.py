@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import NamedTuple, get_args
 
 from planner.capacity.figures import Plan
+from planner.capacity.parts import Parts, Samples, has_parts, throughout, walked
 from planner.capacity.plan import plan, with_optimizers
 from planner.capacity.symbolic import derived_sizes
 from planner.capacity.symbols import SymbolicModel, symbolize
@@ -66,6 +67,8 @@ class Formulas:
     rules: tuple[Rule, ...]
     chosen: Chosen
     presets: Mapping[str, tuple[Chosen, Mapping[str, int]]]  # scenarios that differ in choices and inputs only
+    samples: Mapping[Chosen, Samples]  # of memory by part, by precision and recomputation, if they are known
+    throughout: Mapping[Chosen, tuple[Parts, Size]]  # by part, and the temporary bytes of the update
 
 
 def formulas_by_choice(spec: Spec) -> Formulas | None:
@@ -79,19 +82,24 @@ def formulas_by_choice(spec: Spec) -> Formulas | None:
         return None
     plans: dict[Chosen, Plan] = {}
     noted: dict[Chosen, list[Choice]] = {}
+    samples: dict[Chosen, Samples] = {}
+    around: dict[Chosen, tuple[Parts, Size]] = {}
     for precision in CHOICES["precision"]:
         optimizers = dict(_optimizers(spec, precision))
         for recompute in CHOICES["recompute"]:
-            for optimizer, made, names in _plans(spec, precision, recompute, optimizers):
-                plans[precision, recompute, optimizer] = made
-                noted[precision, recompute] = names.choices
+            if made := _plans(spec, precision, recompute, optimizers):
+                plans |= {(precision, recompute, optimizer): one for optimizer, one in made.plans.items()}
+                noted[precision, recompute] = made.choices
+                if made.samples:
+                    samples[precision, recompute] = made.samples
+                    around |= {(precision, recompute, optimizer): one for optimizer, one in made.throughout.items()}
     chosen = _chosen(training)
     if chosen not in plans:
         return None
     derived = derived_sizes(spec, own.values)
     inputs = {name: key for name, key in INPUTS.items() if name in own.values and _changes_alone(spec, own, derived, name)}
     rules = tuple(_rules(spec.model, own.values, derived))
-    return Formulas(own.values, derived, inputs, plans, noted, rules, chosen, _presets(spec, own, inputs, plans))
+    return Formulas(own.values, derived, inputs, plans, noted, rules, chosen, _presets(spec, own, inputs, plans), samples, around)
 
 
 def _chosen(training: Training) -> Chosen:
@@ -127,24 +135,39 @@ def _one_walk(spec: Spec) -> bool:
     return not (training.layout or training.optimizer_in_backward or spec.model.prediction)
 
 
-def _plans(
-    spec: Spec, precision: str, recompute: str, optimizers: Mapping[str, Mapping[str, object]]
-) -> Iterator[tuple[str, Plan, SymbolicModel]]:
-    """Yield the plan with each optimizer."""
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """The plans of a precision and a recomputation by optimizer, and their memory by part."""
+
+    choices: list[Choice]
+    plans: dict[str, Plan]
+    samples: Samples | None
+    throughout: dict[str, tuple[Parts, Size]]
+
+
+def _plans(spec: Spec, precision: str, recompute: str, optimizers: Mapping[str, Mapping[str, object]]) -> _Made | None:
+    """Return the plan with each optimizer, None for an invalid combination or one that is not modeled."""
     other = _with(spec, {"training.precision": precision, "training.recompute": recompute}) if optimizers else None
     if other is None:
-        return
+        return None
     training = other.scenarios[0].training
     names = symbolize(other.model, training)
     try:
         made = plan(replace(other, model=names.model), Scenario("base", names.training))
     except UnsupportedError:
-        return
-    yield training.optimizer, made, names
-    trainings = [replace(names.training, **fields) for fields in optimizers.values() if fields]  # type: ignore[arg-type]
-    memories = with_optimizers(names.model, trainings) if trainings else ()
-    for one, memory in zip(trainings, memories, strict=True):
-        yield one.optimizer, replace(made, training=one, memory=memory), names  # type: ignore[arg-type]  # a plan of expressions
+        return None
+    if not _one_walk(spec):
+        return _Made(names.choices, {training.optimizer: made}, None, {})
+    plans: dict[str, Plan] = {}
+    around: dict[str, tuple[Parts, Size]] = {}
+    trainings = [replace(names.training, **fields) for fields in optimizers.values()]  # type: ignore[arg-type]  # of its own
+    samples = None
+    for one, (memory, held, a_step) in zip(trainings, with_optimizers(names.model, trainings), strict=True):
+        plans[one.optimizer] = replace(made, training=one, memory=memory)  # type: ignore[arg-type]  # a plan of expressions
+        around[one.optimizer] = throughout(held, a_step), a_step.temporaries[0]
+        if samples is None and has_parts(training):
+            samples = walked(names.model, names.training, preallocated=held.preallocated)
+    return _Made(names.choices, plans, samples, around)
 
 
 def _changes_alone(spec: Spec, own: SymbolicModel, derived: Mapping[str, Size], name: str) -> bool:

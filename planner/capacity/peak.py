@@ -77,6 +77,7 @@ def trace_memory(
     between: tuple[Size, Size, Size] = (0, 0, 0),
     offload: bool = False,
     first_step: bool = False,
+    record: MemoryTimeline | None = None,
 ) -> MemoryTimeline:
     """Return the memory timeline of one forward and one backward pass.
 
@@ -84,9 +85,9 @@ def trace_memory(
     multiple of ``block`` bytes. ``updates`` are those of weights that are updated in the backward pass. ``changes`` are what devices that
     share weights allocate and free at boundaries. ``output`` is that of a stage without the loss. ``between``: bytes that a pipeline
     allocates before the forward pass, after it, and before the backward pass. ``offload``: what the model saves is on the host in between.
-    ``first_step``: modules keep nothing of a previous step.
+    ``first_step``: modules keep nothing of a previous step. ``record`` is the timeline to use, without rounding and changes.
     """
-    timeline, times = MemoryTimeline(block, changes), saved_for_backward(nodes, offload=offload).times
+    timeline, times = record or MemoryTimeline(block, changes), saved_for_backward(nodes, offload=offload).times
     timeline.add(between[0])
     ForwardPass(timeline, nodes, times, "forward", first_step=first_step).run(nodes)
     timeline.add(between[1])

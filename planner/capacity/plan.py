@@ -177,7 +177,7 @@ def plans(spec: Spec) -> tuple[Plan, ...]:
     return tuple(plan(spec, scenario) for scenario in spec.scenarios)
 
 
-def with_optimizers(model: Model, trainings: Sequence[Training]) -> Iterator[Memory[Size]]:
+def with_optimizers(model: Model, trainings: Sequence[Training]) -> Iterator[tuple[Memory[Size], Share, Step]]:
     """Yield the memory of trainings on one device that differ only in the optimizer: from one trace and one walk of it.
 
     The optimizer must not update weights in the backward pass.
@@ -189,7 +189,8 @@ def with_optimizers(model: Model, trainings: Sequence[Training]) -> Iterator[Mem
     kept, walked = _saved(forward, held, first), walks(forward, held, first)
     for training in trainings:
         held = share(forward, weights, training)
-        yield _memory(forward, held, training, kept, step(forward, held, training, walked))
+        a_step = step(forward, held, training, walked)
+        yield _memory(forward, held, training, kept, a_step), held, a_step
 
 
 def memory(forward: Trace, held: Share, training: Training) -> Memory[Size]:

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias, cast
 from planner.capacity.figures import PHASES, Phase
 from planner.trace.dominance import Comparison, largest, weight
 from planner.trace.sizes import Size, ceil_div, evaluate, exceeds_one, total
+from planner.trace.tensor import Tensor
 
 PASSES = tuple(phase for phase in PHASES if phase != "optimizer")
 
@@ -73,6 +74,10 @@ class MemoryTimeline:
     def size(self, tensor_bytes: Size) -> Size:
         """Return the bytes that the allocator uses for a tensor."""
         return tensor_bytes if self.block == 1 else ceil_div(tensor_bytes, self.block) * self.block
+
+    def gradient(self, tensor: Tensor) -> Size:
+        """Return the bytes that the allocator uses for a tensor's gradient."""
+        return self.size(tensor.bytes)
 
     def add(self, size: Size) -> None:
         """Allocate bytes, or free them if the size is negative."""

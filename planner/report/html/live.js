@@ -60,28 +60,43 @@
   const command = () => ['planner run', quoted(model.spec), ...changes().filter(name => name !== 'device')
     .map(name => `--set ${quoted(`${model.inputs[name] || `training.${name}`}=${state[name]}`)}`)].join(' ');
 
-  // Returns why there are no figures for the state; empty if there are.
+  // Returns the values of the symbols with some others, and how to evaluate expressions with them.
+  function valued(others) {
+    const named = Object.fromEntries(Object.entries(model.values).map(([name, value]) => [name, BigInt(others[name] ?? state[name] ?? value)]));
+    const first = evaluate(named);
+    for (const name in model.derived) named[name] = first(model.derived[name]);
+    return [named, evaluate(named)];
+  }
+
+  const HOLDS = { '<': (a, b) => a < b, '>=': (a, b) => a >= b, '<=': (a, b) => a <= b, '==': (a, b) => a === b, '!=': (a, b) => a !== b };
+  const chosen = () => KINDS.map(kind => state[kind]);
+  // Returns why values have no figures; empty if they have.
+  function problem(size) {
+    for (const [left, relation, right, message] of model.rules) if (!HOLDS[relation](size(left), size(right))) return `${message}.`;
+    if (!model.plans[chosen().join(' ')]) return `${chosen().join(', ')} cannot be combined.`;
+    const applies = ([kind, left, right]) => (kind === 'in' ? right[Number(size(left)) - 1] === '1' : HOLDS[kind](size(left), size(right)));
+    return model.guards[chosen().slice(0, 2).join(' ')].every(applies) ? '' :
+      'These sizes call for other kernels or operators than the formulas of this page have. The command below plans them.';
+  }
+
   function refusal() {
     for (const name in model.inputs) if (!controls[name].validity.valid) return `${LABELS[name]} must be a positive integer.`;
-    values = Object.fromEntries(Object.entries(model.values).map(([name, value]) => [name, BigInt(state[name] ?? value)]));
-    of = evaluate(values);
-    for (const name in model.derived) values[name] = of(model.derived[name]);
-    of = evaluate(values);
-    const holds = { '<': (a, b) => a < b, '>=': (a, b) => a >= b, '<=': (a, b) => a <= b, '==': (a, b) => a === b, '!=': (a, b) => a !== b };
-    for (const [left, relation, right, message] of model.rules) if (!holds[relation](of(left), of(right))) return `${message}.`;
-    const chosen = KINDS.map(kind => state[kind]);
-    plan = model.plans[chosen.join(' ')];
-    if (!plan) return `${chosen.join(', ')} cannot be combined.`;
-    const applies = ([kind, left, right]) => (kind === 'in' ? right[Number(of(left)) - 1] === '1' : holds[kind](of(left), of(right)));
-    return model.guards[chosen.slice(0, 2).join(' ')].every(applies) ? '' :
-      'These sizes call for other kernels or operators than the formulas of this page have. The command below plans them.';
+    [values, of] = valued({});
+    plan = model.plans[chosen().join(' ')];
+    return problem(of);
   }
 
   const valueOf = number => of(model.sizes[plan[number]]);
   const figure = name => model.figures.findIndex(([group, own]) => !group && own === name);
 
+  const memory = () => BigInt(devices.get(state.device)) - BigInt(model.reserve);
+  const peakWith = others => {
+    const [, size] = valued(others);
+    return problem(size) ? null : size(model.sizes[plan[figure('peak_bytes')]]);
+  };
+
   function verdict() {
-    const peak = valueOf(figure('peak_bytes')), most = BigInt(devices.get(state.device)) - BigInt(model.reserve), free = most - peak;
+    const peak = valueOf(figure('peak_bytes')), most = memory(), free = most - peak;
     at('.verdict').className = `verdict ${free < 0n ? 'exceeds' : 'fits'}`;
     at('.verdict').textContent = free < 0n
       ? `✕ Exceeds ${state.device} by ${inBytes(-free)}: peak ${inBytes(peak)}, memory ${inBytes(most)}`
@@ -137,6 +152,95 @@
     dialog.showModal();
   }
 
+  const share = (part, whole) => `${Number((part * 1000n) / whole) / 10} %`;
+  const names = model.parts.flat(), FAMILIES = ['model states', 'activations', 'passing'];
+  const note = name => at(`[data-at=${name}]`);
+
+  function ledger(top) {
+    at('.ledger').replaceChildren();
+    let part = 0;
+    model.parts.forEach((members, family) => {
+      const numbers = members.map(() => part++), sum = numbers.reduce((whole, number) => whole + top.parts[number], 0n);
+      if (!sum) return;
+      const table = make('table', '', at('.ledger'));
+      make('caption', `${FAMILIES[family]}: ${inBytes(sum)}`, table);
+      const body = make('tbody', '', table);
+      for (const number of numbers) {
+        if (!top.parts[number]) continue;
+        const row = make('tr', '', body);
+        make('th', names[number], row).className = `a${number}`;
+        make('td', exactly(top.parts[number]), row);
+        make('td', inBytes(top.parts[number]), row);
+        make('td', share(top.parts[number], top.total), row);
+      }
+    });
+  }
+
+  function bar(top) {
+    const whole = top.total > memory() ? top.total : memory();
+    at('.bar').replaceChildren();
+    const segment = (css, size, name) => {
+      const made = make('i', '', at('.bar')), wide = size * 100n >= whole * 6n;
+      made.className = css;
+      made.style.flex = `${Number((size * 100000n) / whole)} 0 0`;
+      made.title = `${name}: ${inBytes(size)}`;
+      if (wide) { make('b', inBytes(size), made); make('span', name, made); }
+    };
+    top.parts.forEach((size, part) => size && segment(`a${part}`, size, names[part]));
+    if (whole > top.total) segment('free', whole - top.total, `free in ${state.device}`);
+    at('.bar').ariaLabel = `${inBytes(top.total)} at the peak, by part; the table below has the values`;
+  }
+
+  function readout(one) {
+    const line = at('.readout'), parts = one.parts.map((size, part) => [size, part]).filter(([size]) => size);
+    line.replaceChildren(make('b', one.operator), ` · ${model.phases[one.phase]} · `, make('b', inBytes(one.total)), ' allocated');
+    make('br', '', line);
+    for (const [size, part] of parts.sort(([a], [b]) => (b > a ? 1 : -1)).slice(0, 5)) {
+      const shown = make('span', '', line);
+      make('i', '', shown).className = `a${part}`;
+      shown.append(`${names[part]} ${inBytes(size)}`);
+    }
+  }
+
+  function pictures() {
+    const moments = momentsOf(model, chosen(), of);
+    at('.memory').hidden = !moments;
+    if (moments) {
+      const top = highest(moments);
+      note('peak').textContent = `The peak comes in the ${model.phases[top.phase]} phase, at ${top.operator}. The parts add up to ${exactly(top.total)} bytes.`;
+      bar(top);
+      ledger(top);
+      at('.step').replaceChildren(timeline(model, moments, state.device, Number(memory()), readout));
+    }
+    for (const name of ['B', 'n']) over(name);
+  }
+
+  // Draws the peak over B or n up to the double of the chosen one or beyond the largest that fits. The peak is assumed to grow with both.
+  function over(name) {
+    const other = name === 'B' ? 'n' : 'B', now = values[name];
+    const fits = size => { const peak = peakWith({ [name]: size }); return peak !== null && peak <= memory(); };
+    const largest = fits(1n) ? largestThat(fits, 1n, 1n << 40n) : null;
+    let last = 2n * now;
+    if (largest && largest < 64n * now && largest * 5n / 4n > last) last = largest * 5n / 4n;
+    const points = [];
+    for (let step = 1n; step <= 24n; step += 1n) {
+      const size = (last * step) / 24n || 1n, peak = peakWith({ [name]: size });
+      if (peak !== null && (!points.length || points.at(-1)[0] < Number(size))) points.push([Number(size), Number(peak)]);
+    }
+    const box = at(`[data-over=${name}]`), ring = largest && [Number(largest), Number(peakWith({ [name]: largest }))];
+    note(name).textContent = largest
+      ? `With ${other} = ${exactly(values[other])}, the largest ${name} that fits ${state.device} is ${exactly(largest)}.`
+      : `With ${other} = ${exactly(values[other])}, not even ${name} = 1 fits ${state.device}.`;
+    box.replaceChildren(curve(name, points, [Number(now), Number(peakWith({}))], ring, state.device, Number(memory())));
+    const details = make('details', '', box), table = make('table', '', details);
+    details.prepend(make('summary', 'As a table'));
+    for (const [size, bytes] of points) {
+      const row = make('tr', '', table);
+      make('th', exactly(size), row);
+      make('td', inBytes(BigInt(bytes)), row);
+    }
+  }
+
   function follow() {
     const changed = changes(), why = refusal();
     section.classList.toggle('stale', why !== '');
@@ -153,6 +257,7 @@
       return;
     }
     verdict();
+    pictures();
     for (const [number, button, below] of cells) {
       const missing = plan[number] === null, value = missing ? 0n : valueOf(number), unit = model.figures[number][2];
       button.textContent = missing ? '–' : rounded(value, unit);

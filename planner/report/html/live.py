@@ -13,7 +13,8 @@ from zlib import compress
 
 from planner import devices
 from planner.capacity.choices import CHOICES, Formulas, formulas_by_choice
-from planner.capacity.figures import Plan
+from planner.capacity.figures import PHASES, Phase, Plan
+from planner.capacity.parts import ACTIVATIONS, PARTS, PASSING, STATES, Parts
 from planner.report.columns import COLUMNS, FINE_TUNED, GROUPS, ON_DEVICES
 from planner.report.html.markup import text
 from planner.report.paths import display_path
@@ -73,7 +74,7 @@ def style() -> str:
 
 def script() -> str:
     """Return the script of live sections."""
-    return "".join(_file(name) for name in ("exact.js", "live.js"))
+    return "".join(_file(name) for name in ("exact.js", "memory.js", "live.js"))
 
 
 def _file(name: str) -> str:
@@ -99,11 +100,38 @@ def _data(model: Planned, found: Formulas) -> dict[str, Any]:
         "plans": {" ".join(chosen): [row[number] for number in shown] for chosen, row in rows.items()},
         "guards": {" ".join(key): list(_guards(noted, movable, sizes)) for key, noted in found.noted.items()},
         "rules": [[sizes.text(rule.left), rule.relation, sizes.text(rule.right), rule.message] for rule in found.rules],
+        **_memory(found, sizes),
         "sizes": list(sizes.sizes),
         "helpers": sizes.written,
         "devices": [[one.name, str(one.memory_bytes)] for one in devices.entries()],
         "device": _device(base),
         "reserve": str(layout.cluster.reserve_bytes) if layout else "0",
+    }
+
+
+def _memory(found: Formulas, sizes: _Sizes) -> dict[str, Any]:
+    """Return memory by part: lists of parts and sizes, each by its number."""
+
+    def listed(parts: Parts) -> list[int]:
+        return [number for part, size in parts.items() for number in (PARTS.index(part), sizes.number(size))]
+
+    operators: dict[str, int] = {}
+
+    def moment(phase: Phase, operator: str, parts: Parts) -> list[int]:
+        return [PHASES.index(phase), operators.setdefault(operator, len(operators)), *listed(parts)]
+
+    moments = {" ".join(key): [moment(*sample) for sample in one.samples] for key, one in found.samples.items()}
+    return {
+        "parts": [*map(list, (STATES, ACTIVATIONS, PASSING))],
+        "phases": PHASES,
+        "operators": list(operators),
+        "moments": moments,
+        "stretches": {
+            " ".join(key): [[each.first, each.samples, sizes.number(each.count), *listed(each.left)] for each in one.stretches]
+            for key, one in found.samples.items()
+        },
+        "after": {" ".join(key): listed(one.after) for key, one in found.samples.items()},
+        "throughout": {" ".join(key): [sizes.number(update), *listed(parts)] for key, (parts, update) in found.throughout.items()},
     }
 
 
