@@ -347,11 +347,10 @@ def _run(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, first: Size
     if t.training.recompute == "full" and t.training.recompute_every > 1:
         return _recomputed_in_part(t, run, positions, x, start=structure(first or 0))
     count = run.count
+    projected = t.model.embedding_dim is not None and x.dtype == t.precision.autocast  # in 16 bits, but layers may return float32
     if t.grad and not x.needs_grad and not choose(_is_one, count):  # the others read what needs a gradient, and may differ
         x, count, first = t.repeat(1, partial(stack, 1, first or 0), x), count - 1, (first or 0) + len(run.layers)
-    elif first in {None, 0} and (
-        t.modules.residual_in_float32 or t.modules.norm_in_first_layer or t.modules.passes_selection or x.dtype == t.precision.autocast
-    ):  # autocast makes a projection of the embeddings in 16 bits, and its sum with what layers return in float32
+    elif first in {None, 0} and (t.modules.residual_in_float32 or t.modules.norm_in_first_layer or t.modules.passes_selection or projected):
         x = t.repeat(1, partial(stack, 1, 0, of_model=True), x)
         if choose(_is_one, count):
             return x
