@@ -210,7 +210,8 @@ def fully_sharded(forward: Trace, weights: tuple[Weight[Size], ...], training: T
     padded, own = (tuple(fully_shard.part(weight, shards, which) for weight in weights) for which in (None, place))
     stored, optimizer = states(padded, training), states(own, training)
     each = ElementBytes.by_recipe(training)
-    gradients = stored.gradients // each.gradient * (each.master or each.gradient)
+    on_host = layout.offload == "weights"  # where gradients are copied without padding
+    gradients = (optimizer if on_host else stored).gradients // each.gradient * (each.master or each.gradient)
     lines = _with_optimizer(stored, optimizer)
     if each.master:
         lines = tuple(fully_shard.gathered_line(line, each, gradients) for line in lines)
@@ -235,7 +236,7 @@ def fully_sharded(forward: Trace, weights: tuple[Weight[Size], ...], training: T
     held = sum(group.accumulated * copies for group, copies in groups.counted) if several else 0
     buffers = (*fully_shard.buffers(groups), *([("gradients of earlier passes, whole", held)] if several else []))
     sent = fully_shard.traffic(groups, training.gradient_accumulation, layout)
-    host = mine if layout.offload == "weights" else None
+    host = mine if on_host else None
     mine = _nothing(mine) if host else mine
     which = f"shard {place} of {shards}: the first ones have the most rows of uneven weights"
     return Share(own, mine, held, several and groups.adds_in_place, False, changes, padded, buffers, (*sent, *inside), which, host=host)

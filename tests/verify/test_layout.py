@@ -27,6 +27,7 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "accumulation": (4, {"shard_group": "titan"}, {"gradient_accumulation": 2}),
     "replicas": (8, {"data_parallel": "hsdp", "shard_degree": 4}, {"precision": "fp32", "loss": "default"}),
     "shifted targets": (2, {}, {"precision": "fp32", "loss": "default", "implementation": "transformers"}),
+    "weights in host memory": (3, {"offload": "weights"}, {}),
     "masks in float32": (2, {}, {"implementation": "pytorch-eager"}),
     "matrices": (2, {"tensor_parallel": 2, "data_parallel": "ddp"}, {"precision": "fp32", "implementation": "transformers"}),
     "loss on parts": (8, {**SHARED, "loss_parallel": True, "shard_group": "none"}, {"recompute": "full"}),
