@@ -104,13 +104,13 @@ def _stored(t: Tape, run: Inference, room: Size, kv: tuple[Tensor, Tensor], wind
 
 
 def is_empty(t: Tape) -> bool:
-    """Whether a static cache has no tokens yet, only room."""
-    return t.inference is not None and t.inference.room is not None and not t.inference.decodes
+    """Whether a static cache has no tokens yet, only room, before a prompt of several tokens."""
+    return t.inference is not None and t.inference.room is not None and not is_compiled(t)
 
 
 def is_compiled(t: Tape) -> bool:
     """Whether a pass over one token could be compiled, for which it always has a mask: that of a static cache."""
-    return t.inference is not None and t.inference.room is not None and t.inference.decodes
+    return t.inference is not None and t.inference.room is not None and t.training.sequence_length == 1
 
 
 def of_prompt(t: Tape, x: Tensor, n: Size) -> Tensor:

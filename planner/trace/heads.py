@@ -42,7 +42,7 @@ def one_operator(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Ten
     if not terms.bias and cache.is_empty(t):
         k, v = cache.of_prompt(t, k, q.shape[2]), cache.of_prompt(t, v, q.shape[2])
     if kind.grouped_heads:
-        if t.inference and t.inference.decodes and k.shape[1] != q.shape[1]:
+        if t.inference and (t.inference.decodes or cache.is_compiled(t)) and k.shape[1] != q.shape[1]:
             return one_query(t, q, k, v, terms)
         k, v = masks.heads_for_fused(t, q, k, v, terms.bias)
     return pytorch.one_operator(t, q, k, v, terms, grouped=kind.grouped_heads)

@@ -65,6 +65,16 @@ def test_published_sizes_equal_what_transformers_allocates(case: dict[str, Any])
     assert made == right
 
 
+def test_a_prompt_of_one_token_reads_all_room_of_a_static_cache() -> None:
+    config = {"model_type": "qwen2", "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "vocab_size": 97}
+    serving = Serving(batch_size=3, prompt=1, output=2, cache=Cache("static", room=40))
+    made = figures(serve(spec_of(config | {"intermediate_size": 80, "num_key_value_heads": 2}), serving, TRAINING))
+    # PyTorch 2.13 and transformers 5.24 on fake tensors of a CUDA device (planner.verify.generation).
+    assert (made["static_bytes"], made["cache_bytes"], made["cache_after_bytes"]) == (125_816, 23_064, 23_064)
+    assert (made["prefill_peak_bytes"], made["decode_peak_bytes"]) == (151_552, 151_576)
+    assert (made["flops_prefill"], made["flops_decode"]) == (415_008, 415_008)
+
+
 # Classes whose peak over prompts differs by more than 1 %: variables of their modules that only passes without gradients show.
 PEAKS_OFF = {
     "apertus", "apertus1p5_text", "biogpt", "bloom", "ctrl", "diffllama", "doge", "exaone4", "exaone_moe", "falcon", "flint",
