@@ -49,7 +49,8 @@ class Column:
 
 _optional = partial(Column, may_be_empty=True)
 _PARAMETERS, _STATES, _SAVED, _PEAK, _FLOPS = "parameters/1", "states/2", "kept/2", "peak/2", "flops/2"
-_TRAFFIC, _TIME = "communicated/1", "time/1"
+_TRAFFIC = "communicated/1"
+TIME = "time/1"  # the method of columns that are estimates, not integers of formulas
 
 
 def _text(name: str, description: str, read: Callable[[Plan], str], *, may_be_empty: bool = False) -> Column:
@@ -84,11 +85,11 @@ def _on_devices(name: str, unit: str, method: str, description: str, read: Calla
 
 
 def _timed(name: str, unit: str, description: str, read: Callable[[Estimate], float]) -> Column:
-    return _optional(name, unit, _TIME, description, lambda plan: time.estimated(plan, read))
+    return _optional(name, unit, TIME, description, lambda plan: time.estimated(plan, read))
 
 
 def _whole(name: str, unit: str, description: str, read: Callable[[WholeTraining], Fraction | None]) -> Column:
-    return _optional(name, unit, _TIME, description, lambda plan: time.trained(plan, read))
+    return _optional(name, unit, TIME, description, lambda plan: time.trained(plan, read))
 
 
 def _tuned(name: str, description: str, read: Callable[[Parameters], int]) -> Column:

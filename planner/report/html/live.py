@@ -15,7 +15,7 @@ from planner import devices
 from planner.capacity.choices import CHOICES, Formulas, formulas_by_choice
 from planner.capacity.figures import PHASES, Phase, Plan
 from planner.capacity.parts import ACTIVATIONS, PARTS, PASSING, STATES, Parts
-from planner.report.columns import COLUMNS, FINE_TUNED, GROUPS, ON_DEVICES
+from planner.report.columns import COLUMNS, FINE_TUNED, GROUPS, ON_DEVICES, TIME
 from planner.report.html.markup import text
 from planner.report.paths import display_path
 from planner.report.planned import Planned
@@ -152,7 +152,7 @@ def _device(plan: Plan) -> list[str]:
 def _figures(plan: Plan) -> Iterator[tuple[str, str, str, str, Size | None]]:
     """Yield each figure: its group, name, unit and meaning, and its expression."""
     for column in (*COLUMNS, *(ON_DEVICES if plan.fleet else ()), *(FINE_TUNED if plan.fine_tuned else ())):
-        if column.kind == "integer" and column.name not in _GIVEN:
+        if column.kind == "integer" and column.name not in _GIVEN and column.method != TIME:
             value = column.read(plan)
             assert not isinstance(value, str)  # noqa: S101 - of integers
             yield "", column.name, column.unit, column.description, value
