@@ -20,25 +20,27 @@ from typing import Any
 
 from planner.importer.formats.composite import STATES, TABLE
 from planner.importer.keys import uses_of
-from planner.importer.types import FAMILIES
+from planner.importer.types import FAMILIES, encoders
 
 FILE = Path(__file__).parent.parent / "planner" / "importer" / "formats" / TABLE
 TWINS = Path(__file__).parent.parent / "tests" / "data" / "twins.jsonl"
 TIE = "tie_word_embeddings"
 
 Json = dict[str, Any]
+TEXTS = {name: row for name, row in FAMILIES.items() if name not in encoders.ROWS}
+"""Types of text parts. An encoder in a composite is a decoder with cross-attention, or feeds one."""
 
 
 def required(text_type: str) -> list[str]:
     """Return the names of the keys without which a configuration of a type cannot be read."""
-    return sorted({name for name, absent in uses_of(FAMILIES[text_type].settings) if absent.startswith("required")})
+    return sorted({name for name, absent in uses_of(TEXTS[text_type].settings) if absent.startswith("required")})
 
 
 def texts() -> Iterator[tuple[str, Json]]:
     """Yield the defaults of the required keys of each type with a class."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    for name in sorted(FAMILIES):
+    for name in sorted(TEXTS):
         if name in CONFIG_MAPPING:
             made = CONFIG_MAPPING[name]()
             values = {key: getattr(made, key, None) for key in (*required(name), TIE)}
@@ -50,7 +52,7 @@ def types() -> Iterator[tuple[str, Json]]:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     for name in sorted(CONFIG_MAPPING.keys()):
-        if name in FAMILIES or not _class(name):
+        if name in TEXTS or not _class(name):
             continue
         try:
             made = described(name)
@@ -71,7 +73,7 @@ def described(name: str) -> Json | None:
     except Exception:  # noqa: BLE001 - a class without defaults is no composite that can be described
         return None
     part = next((key for key in getattr(default, "sub_configs", {}) if getattr(default, key, None) is text), None)
-    if part is None or text.model_type not in FAMILIES:
+    if part is None or text.model_type not in TEXTS:
         return None
     made: Json = {"part": part, "type": text.model_type, "others": [key for key in default.sub_configs if key != part]}
     specified = type(default).sub_configs_defaults.get(part)
@@ -87,7 +89,7 @@ def _differences(name: str, part: str, given: Json) -> Json:
 
     made = getattr(AutoConfig.for_model(name, **{part: dict(given)}), part).to_dict()  # some classes change the mapping
     alone = AutoConfig.for_model(**given).to_dict()
-    read = (key for key in FAMILIES[given["model_type"]].single if "." not in key and key != TIE)
+    read = (key for key in TEXTS[given["model_type"]].single if "." not in key and key != TIE)
     return {key: made[key] for key in read if isinstance(made.get(key), (int, str)) and made[key] != alone.get(key)}
 
 

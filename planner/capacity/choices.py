@@ -13,7 +13,7 @@ from planner.capacity.figures import Plan
 from planner.capacity.parts import Parts, Samples, has_parts, throughout, walked
 from planner.capacity.plan import plan, with_optimizers
 from planner.capacity.symbolic import derived_sizes
-from planner.capacity.symbols import SymbolicModel, symbolize
+from planner.capacity.symbols import SymbolicModel, different_devices, symbolize
 from planner.spec.edits import changed
 from planner.spec.problems import SpecError
 from planner.spec.records import Model, Optimizer, Precision, Recompute, Scenario, Spec, Training
@@ -193,6 +193,8 @@ def _presets(
     """Return the scenarios whose plan is that of other choices and inputs."""
     found: dict[str, tuple[Chosen, Mapping[str, int]]] = {}
     for scenario in spec.scenarios[1:]:
+        if any(different_devices(scenario.training)):
+            continue  # which have no formulas
         names, chosen = symbolize(spec.model, scenario.training), _chosen(scenario.training)
         different = {name: value for name, value in names.values.items() if value != own.values.get(name)}
         if chosen in plans and different.keys() <= inputs.keys() and names.training == plans[chosen].training:

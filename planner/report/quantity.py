@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 from planner import devices
 from planner.report import units
@@ -20,6 +21,8 @@ _FORMATS: Mapping[str, Callable[[int], str]] = {
     "bytes": units.memory,
     "FLOP": units.flops,
     "10⁹ FLOP": units.count,
+    "µs": lambda value: units.seconds(value / 10**6),
+    **{unit: partial(units.measured, unit=unit) for unit in ("tokens/s", "‰", "hours", "days", "kWh", "kg", "currency units")},
 }
 _FLOP = {"FLOP": 1} | {f"{letter}FLOP": 1000**power for power, letter in enumerate(SI, 1)}
 _COUNT = {"k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}

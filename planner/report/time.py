@@ -6,6 +6,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from planner.capacity.figures import Plan
+from planner.report import units
 from planner.report.breakdown import Section
 from planner.spec.records import Cluster
 from planner.time.estimate import Estimate, of_plan
@@ -31,18 +32,13 @@ def trained(plan: Plan, read: Callable[[WholeTraining], Fraction | None]) -> int
     return None if value is None else round(value)
 
 
-def seconds(value: float) -> str:
-    """Format seconds with four digits, or whole ones if they have more."""
-    return f"{value:.4g} s" if value < 9999.5 else f"{value:,.0f} s"  # noqa: PLR2004 - where four digits end
-
-
 def summary(plan: Plan) -> str:
     """Return the time of a step with its range and rates, or why there is none."""
     found = of_plan(plan)
     if isinstance(found, str):
         return f"not counted: {found}"
     return (
-        f"{seconds(found.seconds)} per step ({seconds(found.low)} to {seconds(found.high)}), "
+        f"{units.seconds(found.seconds)} per step ({units.seconds(found.low)} to {units.seconds(found.high)}), "
         f"{found.tokens_per_second_per_device:,.0f} tokens/s per device, MFU {100 * found.mfu:.1f} %"
     )
 
@@ -56,7 +52,9 @@ def section(plan: Plan) -> Section:
     if isinstance(found, str):
         return Section(name, notes=(f"not counted: {found}",))
     rows = tuple(
-        (NAMES[term], seconds(share * found.seconds), f"{100 * share:.1f} %") for term, share in found.shares.items() if share >= SMALL
+        (NAMES[term], units.seconds(share * found.seconds), f"{100 * share:.1f} %")
+        for term, share in found.shares.items()
+        if share >= SMALL
     )
     notes = (
         f"{summary(plan)}, HFU {100 * found.hfu:.1f} %. {MFU}",

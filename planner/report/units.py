@@ -46,6 +46,16 @@ def giga(value: int) -> int:
     return _nearest(value, 10**9)
 
 
+def measured(value: int, unit: str) -> str:
+    """Format a number with its unit: ``1,200 kWh``."""
+    return f"{exact(value)} {unit}"
+
+
+def seconds(value: float) -> str:
+    """Format seconds with four digits, or whole ones if they have more."""
+    return f"{value:.4g} s" if value < 9999.5 else f"{value:,.0f} s"  # noqa: PLR2004 - where four digits end
+
+
 def share(part: int, whole: int) -> str:
     """``31.0 %``; two decimals below a tenth of a percent, and never ``0.00 %`` for a part that is not zero."""
     if part == 0 or whole == 0:

@@ -40,7 +40,8 @@ def test_muon_updates_the_linear_modules_and_routers_of_the_layers(model_type: s
         if model_type in NOT_AUTOMATIC:
             model = getattr(transformers, NOT_AUTOMATIC[model_type])(config)
         else:
-            model = transformers.AutoModelForCausalLM.from_config(config)
+            masked = type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING
+            model = (transformers.AutoModelForMaskedLM if masked else transformers.AutoModelForCausalLM).from_config(config)
     stacks = [name for name, module in model.named_modules() if isinstance(module, torch.nn.ModuleList) and "projections" not in name]
     matrices = {}
     for name, module in model.named_modules():

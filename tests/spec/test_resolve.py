@@ -23,7 +23,7 @@ PARTS_THAT_GPT_2_LACKS = (
         for path, key in stated(Model)
         if key.quiet and path.partition(".")[0] not in {"experts", "mamba2", "lightning_attention"}
     ),
-    *(f"training.{path}" for path, key in stated(Training) if key.quiet and not path.startswith("base.")),
+    *(f"training.{path}" for path, key in stated(Training) if key.quiet and not path.startswith(("adapters.", "base."))),
     "training.device",
     "training.attention_kernel",
     "training.loss",
