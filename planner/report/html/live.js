@@ -234,6 +234,7 @@
     box.replaceChildren(curve(name, points, [Number(now), Number(peakWith({}))], ring, state.device, Number(memory())));
     const details = make('details', '', box), table = make('table', '', details);
     details.prepend(make('summary', 'As a table'));
+    make('caption', `Peak memory over ${name}`, table);
     for (const [size, bytes] of points) {
       const row = make('tr', '', table);
       make('th', exactly(size), row);
