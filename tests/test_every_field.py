@@ -21,6 +21,7 @@ LAYER = "model.runs.Run.layers.Layer"
 # These change no metric.
 WITHOUT_FIGURE: Mapping[str, str] = {
     "model.positions.rotary_dim": "rope belongs to layers; the embedding adds learned and sinusoidal positions only",
+    "model.patches.image": "it sets context_length and the length of sequences, which a plan reads",
     "model.vocab_multiple": "only tensor-parallel devices of Megatron-Core round up to it once more",
     f"{LAYER}.positions.offset": "the table of learned positions belongs to the model",
 }
@@ -141,6 +142,18 @@ BASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "head": {"transform": True, "bias": True},
         },
         {},
+    ),
+    "images": (
+        {
+            "d_model": 32,
+            "n_heads": 4,
+            "d_ff": 48,
+            "n_layers": 2,
+            "causal": False,
+            "patches": {"image": 12, "size": 4},
+            "head": {"type": "classes"},
+        },
+        {"sequence_length": 10},
     ),
     "classes": (DENSE | {"n_layers": 2, "head": {"type": "classes", "classes": 3, "pooler": "tanh"}}, {}),
     "liger, GeGLU": (

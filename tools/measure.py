@@ -88,7 +88,7 @@ def _configs() -> Iterator[Config]:
     known = set[str]()
     for config in map(json.loads, (line for file in (TWINS, COMPOSITES) for line in file.read_text(encoding="utf-8").splitlines())):
         kind = type_of(config)
-        if kind is None or kind in known:
+        if kind is None or kind in known or "patch_size" in config:  # of images
             continue
         known.add(kind)
         part = text_part(config)

@@ -138,6 +138,12 @@ def of_model(whole: Schema) -> Schema:
         ordered[key] = part
     return {
         **whole,
+        "allOf": [
+            {
+                "if": {"not": {"required": ["patches"]}},
+                "then": {"required": ["vocab_size", "context_length"], "properties": referred("model", ["vocab_size", "context_length"])},
+            }
+        ],
         "if": {"not": {"anyOf": [{"required": ["mixer"]}, {"required": ["layers"]}]}},
         "then": {"required": ["n_heads"], "properties": referred("model", ["n_heads"])},
         "anyOf": [{"required": ["n_layers"]}, {"required": ["layers"]}],

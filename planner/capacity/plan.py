@@ -84,7 +84,7 @@ def _planned(spec: Spec, scenario: Scenario, forward: Trace, rank: Rank, ranks: 
         memory=used,
         flops=flops(forward.nodes, counted, model, training),
         shapes=tuple(ShapeLine(line.path, line.what, line.tensor.shape, line.tensor.dtype, line.copies) for line in forward.shapes),
-        initial_loss=log(hinted(model.vocab_size)),
+        initial_loss=log(hinted(model.classes if model.head_type == "classes" else model.vocab_size)),
         train_tokens=training.tokens,
         not_counted=(*spec.omits, *mine.not_counted, *not_counted(training), *several, PADDED_TOKENS),
         omits=spec.omits,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import Any
 
 from planner.importer.keys import Source, alike, sources_of, uses_of
@@ -211,7 +212,7 @@ def read(row: Row, config: Config, model_type: str) -> Imported:
     training = {setting.removeprefix("training."): value for setting, value in values.items() if setting.startswith("training.")}
     model = nested({setting: value for setting, value in values.items() if not setting.startswith(("training.", "layers.", "_"))})
     _check_experts(c, model)
-    model = without_unused_mixers(with_layers(without_idle_window(model, model["context_length"]), _layers(values, model)))
+    model = without_unused_mixers(with_layers(without_idle_window(model, model.get("context_length", inf)), _layers(values, model)))
     return Imported(
         model, model_type, _origins(c, model), frozenset(c.defaults), c.unknown(), tuple(c.notes), training, tuple(dict.fromkeys(c.omits))
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from planner.importer.reader import SpecModel
 
 _LONGEST_GROUP = 16  # layers that repeat as one group
@@ -12,7 +14,7 @@ _MIXERS = (
 
 def with_layers(model: SpecModel, layers: list[SpecModel]) -> SpecModel:
     """Return the model with the settings of each layer, except windows as long as the context."""
-    layers = [without_idle_window(layer, model["context_length"]) for layer in layers]
+    layers = [without_idle_window(layer, model.get("context_length", inf)) for layer in layers]
     if not any(layers):
         return model
     if any(layer != layers[0] for layer in layers):
@@ -22,7 +24,7 @@ def with_layers(model: SpecModel, layers: list[SpecModel]) -> SpecModel:
     return merged(model, common, own)
 
 
-def without_idle_window(layer: SpecModel, context: int) -> SpecModel:
+def without_idle_window(layer: SpecModel, context: float) -> SpecModel:
     """Return a layer, or a model, without a window that is as long as the context."""
     attention = layer.get("attention", {})
     if attention.get("window", 0) < context:

@@ -30,7 +30,7 @@ def parameters(plan: Plan) -> Section:
     figures = plan.parameters
     by_component = [(component, figures.by_component[component]) for component in COMPONENTS if figures.by_component.get(component)]
     notes = []
-    if plan.model.tied_head:
+    if plan.model.tied_head and plan.model.head_type == "language":
         notes.append("Tied embeddings: the LM head shares the token embedding and is counted once.")
     if figures.padding_params:
         notes.append(
@@ -182,7 +182,8 @@ def conventions(plan: Plan) -> Section:
 
 def expectations(plan: Plan) -> Section:
     """Show values to check a first run against: the initial loss, training tokens and tokens per parameter."""
-    rows = [("initial loss", units.loss(plan.initial_loss), f"ln V for V = {units.exact(plan.model.vocab_size)}, in nats")]
+    values = plan.model.classes if plan.model.head_type == "classes" else plan.model.vocab_size
+    rows = [("initial loss", units.loss(plan.initial_loss), f"ln V for V = {units.exact(values)}, in nats")]
     if plan.train_tokens is not None:
         rows.append(("training tokens", units.count(plan.train_tokens), units.exact(plan.train_tokens)))
         rows.append(("tokens per parameter", units.ratio(plan.train_tokens, plan.parameters.total), ""))

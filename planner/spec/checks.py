@@ -18,6 +18,7 @@ from planner.spec.problems import Problem, quote
 from planner.spec.records import Base, Layer, Model, Norm, RecomputeModules, Training
 from planner.spec.records.training import CHOOSES_KERNEL
 from planner.spec.resolve import (
+    context_length,
     data_degree,
     gradient_dtype_of,
     has_feed_forward,
@@ -224,7 +225,7 @@ def rotary_dim(settings: Settings) -> Problems:
 
 def sequence_in_context(settings: Settings, model: Settings) -> Problems:
     """Learned positions end at context_length."""
-    n, longest = sequence_length(settings, model), model.get("context_length")
+    n, longest = sequence_length(settings, model), context_length(model)
     if model.get("positions.type") == "learned" and n > longest:
         message = f"sequence_length {n} exceeds context_length {longest}, the size of the learned position embedding"
         yield settings.problem("sequence_length", "context-length", message, f"write at most {longest}, or raise context_length")

@@ -30,6 +30,7 @@ from planner.spec.records import (
     Liger,
     Model,
     Norm,
+    Patches,
     Positions,
     Run,
     Serving,
@@ -118,7 +119,7 @@ def _value(settings: Settings, path: str, type_: object, key: Key) -> object:
 def model(document: Document) -> Model:
     """Return the model."""
     settings = document.model
-    V, multiple = settings.size("vocab_size"), settings.size("pad_vocab_to_multiple_of")
+    V, multiple = vocab_size(settings), settings.size("pad_vocab_to_multiple_of")
     return made(
         Model,
         settings,
@@ -132,6 +133,16 @@ def model(document: Document) -> Model:
     )
 
 
+def vocab_size(settings: Settings) -> int:
+    """Return the rows of the token embedding, of which there are none if patches replace tokens: then the classes."""
+    return settings.size("vocab_size", settings.size("head.classes") if settings.on("patches") else None)
+
+
+def context_length(settings: Settings) -> int:
+    """Return the longest sequence, that of an image unless written."""
+    return settings.size("context_length", made(Patches, settings, "patches.").length if settings.on("patches") else None)
+
+
 def n_layers(document: Document) -> int:
     """Return the layers of all runs."""
     return sum(group.count * len(group.layers) for group in document.groups)
@@ -140,10 +151,10 @@ def n_layers(document: Document) -> int:
 def sizes(document: Document, settings: Settings) -> Sizes:
     """Return the sizes that the shapes of extra tensors may name, of a layer or of the model."""
     return {
-        "V": lambda: settings.get("vocab_size"),
+        "V": lambda: vocab_size(settings),
         "d_model": lambda: settings.get("d_model"),
         "n_layers": lambda: n_layers(document),
-        "context_length": lambda: settings.get("context_length"),
+        "context_length": lambda: context_length(settings),
         **{name: partial(rule, settings) for name, rule in OF_LAYER.items()},
     }
 
@@ -272,7 +283,7 @@ def serving(settings: Settings | None, model: Settings, cluster: Settings | None
 
 def prompt_length(settings: Settings, model: Settings) -> int:
     """Return the tokens of a prompt: what outputs leave of the context unless written."""
-    return settings.size("prompt", model.size("context_length") - settings.size("output"))
+    return settings.size("prompt", context_length(model) - settings.size("output"))
 
 
 def served_on(settings: Settings, cluster: Settings | None) -> tuple[str | None, int | None]:
@@ -341,7 +352,7 @@ KERNELS: dict[Device, tuple[str, ...]] = {"a100": ("A100", "A800"), "h100": ("H1
 
 def sequence_length(settings: Settings, model: Settings) -> int:
     """Return n, context_length unless written."""
-    return settings.size("sequence_length", model.size("context_length"))
+    return settings.size("sequence_length", context_length(model))
 
 
 def tokens(settings: Settings, model: Settings, degree: int) -> int | None:
@@ -398,6 +409,7 @@ OF_LAYER: dict[str, Callable[[Settings], int]] = {
     "d_ff": d_ff,
 }
 RULES: dict[type[Any], dict[str, Callable[[Settings], object]]] = {
+    Model: {"vocab_size": vocab_size, "context_length": context_length},
     Norm: {"bias": lambda settings: settings.get("norm.bias", settings.get("norm.type") == "layernorm" and settings.get("norm.weight"))},
     Experts: {"gated": lambda settings: settings.get("experts.type") == "gated"},
     Mamba: {"dt_rank": lambda settings: settings.get("mamba.dt_rank", -(-settings.get("d_model") // 16))},  # modules/mamba_simple.py

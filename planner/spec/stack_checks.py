@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from planner.spec.mixers import names
 from planner.spec.problems import Problem
+from planner.spec.resolve import context_length
 from planner.spec.settings import Document, Settings
 
 Problems = Iterator[Problem]
@@ -44,6 +45,24 @@ def heads(document: Document) -> Problems:
         yield model.problem("embedding_projection", "embedding-projection", message, "write embedding_dim, or remove it")
 
 
+def images(document: Document) -> Problems:
+    """Tokens have a vocabulary and a length; the patches of an image have neither, and require an encoder with classes or without head."""
+    model = document.model
+    if not model.on("patches"):
+        if model.written("patches") and not (model.written("vocab_size") and model.written("context_length")):
+            yield model.problem("patches", "patches", "a model without patches requires vocab_size and context_length", "write them")
+        return
+    for key in ("vocab_size", "context_length", "segments", "embedding_dim", "embedding_scale"):
+        if written := model.written(key):
+            yield written.mark.problem("patches", f"{key} is not supported with patches, which have no token ids", "remove it")
+    for key, value in (("causal", False), ("head.type", "classes"), ("positions.type", "learned")):
+        if model.get(key) not in (value, "none"):
+            yield model.problem("patches", "patches", f"patches require {key}: {str(value).lower()}", f"write {key}: {str(value).lower()}")
+    if model.size("patches.image") % model.size("patches.size"):
+        message = f"patches.size {model.get('patches.size')} does not divide patches.image {model.get('patches.image')}"
+        yield model.problem("patches.size", "divides", message, "make image a multiple of size")
+
+
 def implementation(settings: Settings, document: Document) -> Problems:
     """Find implementations and losses that no encoder has: it runs in plain modules of PyTorch or in classes of transformers."""
     model, chosen = document.model, settings.get("implementation")
@@ -55,10 +74,13 @@ def implementation(settings: Settings, document: Document) -> Problems:
         written = settings.written(key)
         if changed and written and written.value is not usual:
             yield settings.problem(key, "causal", f"model.{changed} with training.{key} is not modeled yet", "remove it")
+    if model.on("patches") and (n := settings.written("sequence_length")) and n.value != context_length(model):
+        message = f"sequence_length {n.value} is not the {context_length(model)} tokens of an image"
+        yield settings.problem("sequence_length", "patches", message, "remove it")
     if model.get("head.type") != "language" and settings.get("loss") != "default":
         message = f"loss {settings.get('loss')} is that of tokens, and head.type is {model.get('head.type')}"
         yield settings.problem("loss", "head-type", message, "remove it")
 
 
-DOCUMENT = (encoder, heads)
+DOCUMENT = (encoder, heads, images)
 WITH_MODEL = (implementation,)

@@ -381,6 +381,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     ),
     "qwen3_next": ModelClass(gate_in_queries=True, normalizes_each=True, shared_first=True),
     "recurrent_gemma": ModelClass(scale_dtype="bfloat16", masks_mixers=True, tables_in_attention=True, keeps_ends="input"),
+    "vit": ModelClass(residual_dropout=True, position_ids=False, embeds_apart="kept"),
     "xlstm": ModelClass(position_ids=False, softcaps_in_float32=True),
     "rwkv": ModelClass(position_ids=False, norm_in_first_layer=True),
 }
@@ -389,14 +390,14 @@ CLASSES: dict[ModelType, ModelClass] = {
 def modeled_class(model: Model) -> ModelType:
     """Return the class whose modules run under the implementations of transformers.
 
-    That is the spec's ``model.model_type``, if its differences from Llama are known. Else bert without a causal mask, gpt2 for learned
-    positions and a fused QKV projection, gpt_neox for LayerNorm with one that is fused per head, starcoder2 for other LayerNorm, and llama
-    for RMSNorm.
+    That is the spec's ``model.model_type``, if its differences from Llama are known. Else, without a causal mask, vit for images and bert
+    for text; gpt2 for learned positions and a fused QKV projection, gpt_neox for LayerNorm with one that is fused per head, starcoder2 for
+    other LayerNorm, and llama for RMSNorm.
     """
     if model.model_type in CLASSES:
         return model.model_type
     if not model.causal:
-        return "bert"
+        return "vit" if model.patches else "bert"
     first = model.runs[0].layers[0].attention
     if model.positions.type == "learned" and first is not None and first.qkv == "fused":
         return "gpt2"

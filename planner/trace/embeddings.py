@@ -5,19 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from planner.spec.records import Model, PerLayerEmbedding
+from planner.spec.records import Model, Patches, PerLayerEmbedding
 from planner.trace import blocks
 from planner.trace import primitives as op
 from planner.trace.adapters import embedded as tuned_embedding
 from planner.trace.adapters import requiring_gradient, trained_copy
 from planner.trace.collectives import leave, own_part, whole_table
-from planner.trace.sizes import Size
+from planner.trace.nodes import Saved
+from planner.trace.sizes import Size, product
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 
 def tables(t: Tape, model: Model, more_rows: Size) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the token embedding as stored and as read, and the projection to the residual stream if their widths differ."""
+    if model.patches:
+        nothing = op.constant(t, (), t.precision.weights)
+        return nothing, nothing, None
     width = model.d_model if model.embedding_dim is None else model.embedding_dim
     new = t.read("wte.new_embedding", 2) if t.modules.joins_new_rows else None
     with t.at("embed_tokens", "embedding"):
@@ -32,7 +36,9 @@ def tables(t: Tape, model: Model, more_rows: Size) -> tuple[Tensor, Tensor, Tens
 
 
 def look_up(t: Tape, table: Tensor, project_in: Tensor | None, ids: Tensor) -> Tensor:
-    """Return the token embeddings [B, n, d_model]."""
+    """Return the embeddings [B, n, d_model] of tokens, or of learned tokens and patches of images."""
+    if t.model.patches:
+        return patches(t, t.model.patches, ids)
     with t.at("embed_tokens", "embedding"):
         x = tuned_embedding(t, ids, table, leave(t, op.embedding(t, ids, whole_table(t, table))))
         if t.modules.scale_dtype:
@@ -44,6 +50,28 @@ def look_up(t: Tape, table: Tensor, project_in: Tensor | None, ids: Tensor) -> T
         with t.at("project_in", "other"):
             x = op.linear(t, x, project_in)
     return x
+
+
+def patches(t: Tape, kind: Patches, pixels: Tensor) -> Tensor:
+    """Return learned tokens and the patches of pixels [B, patches, channels · size²], each multiplied by one matrix: [B, n, d_model]."""
+    B, d = pixels.shape[0], t.model.d_model
+    with t.at("embed_patches", "embedding"):
+        weight = t.weight("weight", (d, pixels.shape[-1]), "patch embedding: d_model · channels · size²")
+        x = convolution(t, pixels, weight, t.weight("bias", (d,), "bias: out"))
+        if not kind.tokens:
+            return x
+        tokens = t.weight("tokens", (1, kind.tokens, d), "learned tokens: tokens · d_model")
+        made = t.tensor((B, kind.tokens + pixels.shape[1], d), op.promote(tokens, x))
+        expanded = op.expand(t, tokens, (B, kind.tokens, d), 0)
+        return t.record("cat", [expanded, x], [made], passes_gradient=True, views_gradient=True, by=patches)[0]
+
+
+def convolution(t: Tape, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    """Convolve patches x [B, patches, i] that do not overlap with w [d, i]. 2·B·patches·i·d FLOPs; saves both (convolution_backward)."""
+    b, w, x = (op.cast_lower_precision(t, one) for one in (b, w, x))
+    made = t.tensor((*x.shape[:-1], w.shape[0]), x.dtype)
+    flops = op.products(x, w, 2 * product(x.shape) * w.shape[0], "2 · patches · in · out")
+    return t.record("convolution", [x, w, b], [made], [Saved(x, "input"), Saved(w, "weight")], flops, added=b, by=convolution)[0]
 
 
 def summed(t: Tape, model: Model, x: Tensor, alive: list[Tensor]) -> Tensor:
@@ -58,11 +86,14 @@ def summed(t: Tape, model: Model, x: Tensor, alive: list[Tensor]) -> Tensor:
             x = op.add(t, x, kept[-1])
     with t.at("embed_positions", "position"):
         if model.positions.type == "learned":
-            rows = model.context_length + model.positions.offset
+            rows = n if model.patches else model.context_length + model.positions.offset
             table = t.weight("weight", (rows, width), "learned position embedding: rows · d_model")
-            places = t.implementation.positions(t, n)
-            kept += [places, own_part(t, op.embedding(t, places, table))]
-            x = op.add(t, x, kept[-1])
+            if model.patches:
+                x = op.add(t, x, table.view(1, n, width))
+            else:
+                places = t.implementation.positions(t, n)
+                kept += [places, own_part(t, op.embedding(t, places, table))]
+                x = op.add(t, x, kept[-1])
         if model.positions.type == "sinusoidal":
             dtype = t.precision.weights
             if t.implementation.constant_buffers:

@@ -13,8 +13,14 @@ NO_HEAD = "the loss, which other code computes from the last hidden states"
 
 
 def inputs(t: Tape) -> tuple[Tensor, Tensor]:
-    """Return token ids, and the targets of the loss: those of tokens, a class [B, 1] for each sequence, or none."""
+    """Return token ids, or pixels [B, patches, channels · size²], and the targets of the loss.
+
+    These are those of tokens, a class [B, 1] for each sequence, or none.
+    """
     ids, targets = token_ids(t)
+    if kind := t.model.patches:
+        shape = (t.training.batch_size, t.sequence - kind.tokens, kind.channels * kind.size * kind.size)
+        ids = t.tensor(shape, t.precision.weights, needs_grad=False)
     shapes = {"classes": (t.training.batch_size, 1), "none": (0,)}
     return ids, t.tensor(shapes[t.model.head_type], "int64", needs_grad=False) if t.model.head_type in shapes else targets
 

@@ -48,23 +48,16 @@ def _architecture(config: Any) -> Any:  # noqa: ANN401 - a configuration and a c
 
     if config.model_type in CLASSES:
         return getattr(transformers, CLASSES[config.model_type])
-    if not is_composite(config) and type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING:
-        return _encoder(config)
+    encoders = (transformers.MODEL_FOR_MASKED_LM_MAPPING, transformers.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING)
+    for mapping in encoders if not is_composite(config) else ():
+        if type(config) in mapping:
+            return getattr(transformers, (config.architectures or [""])[0], None) or mapping[type(config)]
     names = ("IMAGE_TEXT_TO_TEXT", "MULTIMODAL_LM", "CAUSAL_LM") if is_composite(config) else ("CAUSAL_LM",)
     mappings: Any = [getattr(transformers, f"MODEL_FOR_{name}_MAPPING") for name in names]
     found = next((mapping[type(config)] for mapping in mappings if type(config) in mapping), None)
     if found is None:
         raise CannotMeasureError(f"it has no language model for a config.json of type {config.model_type}")
     return found
-
-
-def _encoder(config: Any) -> Any:  # noqa: ANN401 - a configuration and a class
-    """Return the class of an encoder that its configuration names, or that with a masked-language head."""
-    import transformers
-
-    named = (config.architectures or [""])[0]
-    mapping: Any = transformers.MODEL_FOR_MASKED_LM_MAPPING
-    return getattr(transformers, named, None) or mapping[type(config)]
 
 
 def parameters(path: Path) -> tuple[str, int]:

@@ -1,15 +1,14 @@
 """Training steps of encoders, measured with PyTorch 2.13 and transformers 5.24 on fake CUDA tensors: every figure is equal.
 
-``tests/data/encoder_steps.csv``: L layers instead of the published number, B sequences of n tokens, dtype of the weights, bf16 autocast,
-``freeze`` fragments of names that do not train; bytes saved by autograd, bytes allocated after the passes of the second step, its peak, and
-FLOPs including operators that PyTorch's counter omits. Dropout 0, no padding, AdamW.
+``tests/data/encoder_steps.csv``: L layers instead of the published number, B sequences of n tokens or images of 224 × 224 pixels, dtype of
+the weights, bf16 autocast, ``freeze`` fragments of names that do not train; bytes saved by autograd, bytes allocated after the passes of
+the second step, its peak, and FLOPs including operators that PyTorch's counter omits. Dropout 0, no padding, AdamW.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ def sizes(hidden_size: int, layers: int, heads: int, intermediate_size: int, voc
 
 # The published config.json of each: its model_type, class and sizes.
 BASE = sizes(768, 12, 12, 3072, 30522)
-CONFIGS: Mapping[str, dict[str, Any]] = {
+CONFIGS: dict[str, dict[str, Any]] = {
     "bert-base": {"model_type": "bert", "architectures": ["BertForMaskedLM"], **BASE},
     "bert-base-cls": {"model_type": "bert", "architectures": ["BertForSequenceClassification"], **BASE},
     "bert-large": {"model_type": "bert", "architectures": ["BertForMaskedLM"], **sizes(1024, 24, 16, 4096, 30522)},
@@ -58,8 +57,15 @@ CONFIGS: Mapping[str, dict[str, Any]] = {
     },
     "modernbert-base": {"model_type": "modernbert", "architectures": ["ModernBertForMaskedLM"], **sizes(768, 22, 12, 1152, 50368)},
 }
+CONFIGS |= {
+    name: {"model_type": "vit", "architectures": ["ViTForImageClassification"], "num_labels": 1000, **of_vit}
+    for name, of_vit in (("vit-base", sizes(768, 12, 12, 3072, 0)), ("vit-large", sizes(1024, 24, 16, 4096, 0)))
+}
 PRECISIONS = {("fp32", "False"): "fp32", ("fp32", "True"): "bf16-autocast", ("bf16", "False"): "bf16"}
-TRAINED = {'["embeddings", "layer.0.", "layer.1."]': ["layers.2-3", "head"]}
+TRAINED = {
+    '["embeddings", "layer.0.", "layer.1."]': ["layers.2-3", "head"],
+    '["embeddings", "layers.0.", "layer.0."]': ["layers.1-3", "final_norm", "head"],
+}
 
 
 @pytest.mark.parametrize(
@@ -69,7 +75,7 @@ def test_a_step_equals_the_measured_one(case: dict[str, str]) -> None:
     config = CONFIGS[case["model"]] | ({"num_hidden_layers": int(case["L"])} if case["L"] else {})
     training: dict[str, Any] = {
         "batch_size": int(case["B"]),
-        "sequence_length": int(case["n"]),
+        **({"sequence_length": int(case["n"])} if case["n"] else {}),
         "precision": PRECISIONS[case["weights"], case["autocast"]],
         "implementation": "transformers-eager" if case["attn"] == "eager" else "transformers",
         "recompute": "full" if case["ckpt"] == "True" else "none",
@@ -95,7 +101,8 @@ def test_an_encoder_alone_has_the_parameters_of_its_class() -> None:
     # BertModel of transformers 5.24 on the meta device: the encoder with its pooler; ElectraModel has none.
     bert = CONFIGS["bert-base"] | {"architectures": ["BertModel"]}
     electra = {"model_type": "electra", "embedding_size": 768, **BASE}
-    for config, right in ((bert, 109_482_240), (electra, 108_891_648)):
+    vit = CONFIGS["vit-base"]  # with its classes, as published
+    for config, right in ((bert, 109_482_240), (electra, 108_891_648), (vit, 86_567_656)):
         spec = load_text(spec_text(read_huggingface(config), "encoder", comments=False))
         assert capacity.plan(spec, spec.scenarios[0]).parameters.total == right
 

@@ -29,6 +29,31 @@ def test_what_no_encoder_has_is_refused(override: str, message: str) -> None:
         load_text(MODEL, [override])
 
 
+IMAGES = "name: x\nmodel: {d_model: 32, n_layers: 2, n_heads: 4, causal: false, patches: {image: 12, size: 4}, head: {type: classes}}\n"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.patches.size=5", "patches.size 5 does not divide patches.image 12"),
+        ("model.vocab_size=97", "vocab_size is not supported with patches"),
+        ("model.head.type=language", "patches require head.type: classes"),
+        ("model.causal=true", "patches require causal: false"),
+        ("training.sequence_length=9", "sequence_length 9 is not the 10 tokens of an image"),
+        ("model.patches=none", "a model without patches requires vocab_size and context_length"),
+    ],
+)
+def test_what_images_do_not_have_is_refused(override: str, message: str) -> None:
+    assert load_text(IMAGES).model.context_length == 10  # 3 · 3 patches and the class token
+    with pytest.raises(SpecError, match=message):
+        load_text(IMAGES, [override])
+
+
+def test_text_requires_a_vocabulary() -> None:
+    with pytest.raises(SpecError, match="missing required key 'vocab_size' in model"):
+        load_text("name: x\nmodel: {context_length: 32, d_model: 32, n_layers: 2, n_heads: 4}\n")
+
+
 def test_a_loss_of_tokens_requires_logits_of_tokens() -> None:
     with pytest.raises(SpecError, match=r"loss cross_entropy is that of tokens, and head\.type is classes"):
         load_text(MODEL, ["model.head.type=classes", "training.loss=cross_entropy"])

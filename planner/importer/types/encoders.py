@@ -15,7 +15,12 @@ from planner.importer.parts import *
 from planner.importer.reader import show
 
 Kind = Literal["masked", "classes", "none"]
-ENDINGS: Mapping[str, Kind] = {"ForMaskedLM": "masked", "ForSequenceClassification": "classes", "Model": "none"}
+ENDINGS: Mapping[str, Kind] = {
+    "ForMaskedLM": "masked",
+    "ForSequenceClassification": "classes",
+    "ForImageClassification": "classes",
+    "Model": "none",
+}
 
 
 def kind_of(c: Reading, default: Kind, allowed: tuple[Kind, ...]) -> Kind:
@@ -98,6 +103,8 @@ ROBERTA = encoder(
 NARROW = apply(lambda width, d_model: None if width == d_model else width, size("embedding_size", 128), same("d_model"))
 LOCAL = size("local_attention", 128)
 
+IMAGE, PATCH = size("image_size", 224), size("patch_size", 16)
+
 ROWS: Mapping[str, Row] = {
     "bert": encoder(512, heads(), TIED),
     "camembert": ROBERTA,
@@ -146,5 +153,21 @@ ROWS: Mapping[str, Row] = {
         TIED,
     ),
     "roberta": ROBERTA,
+    "vit": row(
+        {
+            "causal": False,
+            "d_model": size("hidden_size", 768),
+            "n_layers": layers("num_hidden_layers", 12),
+            "n_heads": size("num_attention_heads", 12),
+            "d_ff": size("intermediate_size", 3072),
+            "attention.qkv": "separate",
+            "attention.bias": bias(flag("qkv_bias", True), True),
+            "feed_forward.activation": activation("hidden_act", "gelu"),
+            "patches": {"image": IMAGE, "size": PATCH, "channels": size("num_channels", 3)},
+        },
+        heads(default="classes", pooler="none", allowed=("classes", "none")),
+        only={"pooler_output_size": same("d_model"), "pooler_act": "tanh"},
+        ignored={RUNS: "encoder_stride"},
+    ),
     "xlm-roberta": ROBERTA,
 }

@@ -100,6 +100,8 @@ class Facts:
     @cached_property
     def other_head(self) -> int | None:
         """The parameters with the other kind of LM head, tied or untied; None if they hardly differ."""
+        if self.plan.model.head_type != "language":
+            return None
         total = self.plan.parameters.total
         matrix = next(weight.params for weight in self.plan.parameters.weights if weight.name == _TABLE)  # an untied head is as large
         return total + (matrix if self.plan.model.tied_head else -matrix) if matrix * _MATTERS >= total else None
@@ -176,6 +178,8 @@ def components(one: Subject) -> str:
 
 
 def _head(plan: Plan, *, other: bool = False) -> str:
+    if plan.model.head_type != "language":
+        return "classes" if plan.model.head_type == "classes" else "no head"
     return "untied head" if plan.model.tied_head == other else "tied head"
 
 

@@ -112,15 +112,32 @@ class MultiTokenPrediction:
 
 
 @record
+class Patches:
+    """Images in place of tokens: each patch is a token, as in ViT."""
+
+    image: int = key("Side of an image.", "pixels", example=224, aliases="image_size img_size")
+    size: int = key("Side of a patch, which divides that of the image.", "pixels", example=16, aliases="patch_size")
+    channels: int = key("Channels of a pixel.", "channels", default=3, aliases="num_channels in_chans")
+    tokens: int = key("Learned tokens before the patches; the first one is that of the class.", "tokens", default=1, least=0)
+
+    @property
+    def length(self) -> int:
+        """Tokens of an image."""
+        return self.tokens + (self.image // self.size) ** 2
+
+
+@record
 class Model:
     """A language model: one stack of layers, a decoder unless ``causal`` is false."""
 
     vocab_size: int = key("Vocabulary size V: rows of the token embedding before padding.", "tokens", example=50257,
+        derived="required, unless patches replace tokens",
         aliases="n_vocab vocabulary_size num_embeddings vocab")
     pad_vocab_to_multiple_of: ClassVar[int] = key("The token embedding and the head are padded to a multiple of this many rows.", "rows",
         default=1, example=64, aliases="padding_multiple padded_vocab_size make_vocab_size_divisible_by")
     padded_vocab_size: int  # rows of the token table and of the head
     context_length: int = key("Maximum sequence length; learned positions have one row per token of it.", "tokens", example=1024,
+        derived="the tokens of an image; required without patches",
         aliases="max_position_embeddings block_size n_positions n_ctx max_seq_len max_seq_length max_sequence_length")
     d_model: int = key("Width of the residual stream.", "channels", example=768, aliases="hidden_size n_embd embed_dim embedding_size "
         "emb_dim model_dim dim d_embed width")
@@ -135,6 +152,7 @@ class Model:
     norm: Norm = Norm()  # of the final norm and the embedding norm
     causal: bool = key("Each token attends to itself and earlier tokens. false: to all tokens, as in BERT; a window then has as many "
         "later tokens as earlier ones.", default=True, quiet=True, aliases="is_causal bidirectional is_decoder")
+    patches: Patches | None = group(kind=Patches, form="none", default=None, aliases="image vision patch_embedding")
     embedding_norm: bool = key("Norm of the embeddings before the first layer, as in BLOOM.", default=False)
     embedding_scale: bool = key("Multiply token embeddings by the square root of d_model, as in Gemma.", default=False, quiet=True,
         aliases="scale_embedding scale_embeddings")

@@ -19,6 +19,6 @@ ModelType = Literal[
     "nemotron_h", "nomic_bert", "olmo", "olmo2", "olmo3", "olmo_hybrid", "olmoe", "openai-gpt", "opt", "persimmon", "phi", "phi3",
     "phi4_multimodal", "phimoe", "qwen2", "qwen2_5_omni_text", "qwen2_5_vl_text", "qwen2_moe", "qwen2_vl_text", "qwen3", "qwen3_5_moe_text",
     "qwen3_5_text", "qwen3_moe", "qwen3_next", "qwen3_omni_moe_text", "qwen3_vl_moe_text", "qwen3_vl_text", "recurrent_gemma", "roberta",
-    "rwkv", "sarvam_mla", "sarvam_moe", "seed_oss", "smollm3", "solar_open", "stablelm", "starcoder2", "step3p5", "vaultgemma", "xglm",
-    "xlm-roberta", "xlstm", "youtu",
+    "rwkv", "sarvam_mla", "sarvam_moe", "seed_oss", "smollm3", "solar_open", "stablelm", "starcoder2", "step3p5", "vaultgemma", "vit",
+    "xglm", "xlm-roberta", "xlstm", "youtu",
 ]  # fmt: skip
