@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WORKFLOW := $(VENV)/init/.github/workflows/model-capacity.yml
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint unit sweep measure verify bench hostile readme docs time catalogue composites pins format clean
+.PHONY: help run test lint unit sweep measure verify bench hostile readme docs site time catalogue composites pins format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -23,8 +23,8 @@ lint: $(VENV)/dev ## run ruff and mypy, and check the action and the files that 
 	$(BIN)/mypy
 	rm -rf $(VENV)/init && mkdir $(VENV)/init
 	cd $(VENV)/init && ../bin/planner init --ci github --action owner/modelplan@0123456789abcdef0123456789abcdef01234567
-	$(BIN)/zizmor --offline --quiet --no-progress --persona auditor action.yml .pre-commit-hooks.yaml $(VENV)/init/.pre-commit-config.yaml $(WORKFLOW)
-	if command -v actionlint; then actionlint $(WORKFLOW); else echo 'actionlint is not installed: skipped'; fi
+	$(BIN)/zizmor --offline --quiet --no-progress --persona auditor action.yml .github/workflows/site.yml .pre-commit-hooks.yaml $(VENV)/init/.pre-commit-config.yaml $(WORKFLOW)
+	if command -v actionlint; then actionlint $(WORKFLOW) .github/workflows/site.yml; else echo 'actionlint is not installed: skipped'; fi
 
 unit: $(VENV)/dev ## run only the tests
 	$(BIN)/pytest
@@ -54,6 +54,9 @@ readme: $(VENV)/dev ## update the output shown in README.md, docs/ and the noteb
 docs: $(VENV)/dev ## regenerate the schema, the reference pages and the numbers in the other pages
 	$(BIN)/python tools/schema.py
 	$(BIN)/python tools/docs.py
+
+site: $(VENV)/dev ## build the documentation and a live page of every model into build/site; takes minutes
+	$(BIN)/python tools/site.py
 
 catalogue: $(VENV)/package ## regenerate specs/catalog and its table in docs/models.md
 	$(BIN)/python tools/catalogue.py
