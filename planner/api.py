@@ -189,11 +189,13 @@ def size(
     params: int | str | None = None,
     *,
     flops: int | str | None = None,
+    memory: int | str | None = None,
     like: str | Spec = "llama",
     tokens: int | str | None = None,
 ) -> tuple[Configuration, ...]:
     """Return configurations like a reference model's, closest to a number of parameters or of training FLOPs, the closest first.
 
+    With ``memory``, as ``planner.fit`` takes it, they are the largest whose training step fits, the largest first.
     Numbers may be text as in the command. Without ``tokens``, FLOPs are for 20 per parameter.
 
     >>> first, *others = planner.size("7B", like="llama")
@@ -202,13 +204,14 @@ def size(
     """
     from planner.explore.size import path_of, shapes
 
-    if (params is None) == (flops is None):
-        raise TypeError("size() takes either params or flops")
+    targets = {"params": (params, "parameters"), "flops": (flops, "FLOP"), "memory": (memory, "bytes")}
+    given = [(of, amount, unit) for of, (amount, unit) in targets.items() if amount is not None]
+    if len(given) != 1:
+        raise TypeError("size() takes one of params, flops and memory")
+    ((of, amount, unit),) = given
     reference = like if isinstance(like, Spec) else load(path_of(like))
     trained = None if tokens is None else _amount(tokens, "tokens")
-    if params is not None:
-        return shapes(reference, _amount(params, "parameters"), of="params", tokens=trained)
-    return shapes(reference, _amount(flops or 0, "FLOP"), of="flops", tokens=trained)
+    return shapes(reference, _amount(amount, unit), of=of, tokens=trained)
 
 
 def diff(

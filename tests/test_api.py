@@ -103,7 +103,7 @@ def test_a_keyword_holds_in_the_scenario_that_is_planned() -> None:
         (lambda: planner.load(cast("Any", None)), TypeError, "a spec must be a Spec, a path or a mapping, not NoneType"),
         (planner.compare, TypeError, "at least one spec"),
         (lambda: planner.compare(planner.plan(MAPPING), set={"training.batch_size": 4}), TypeError, "set changes specs, not plans"),
-        (planner.size, TypeError, "either params or flops"),
+        (planner.size, TypeError, "one of params, flops and memory"),
         (lambda: planner.size("7B", like="gpt5"), ValueError, "no spec file or catalog model named 'gpt5'"),
         (lambda: planner.diff(base="nowhere"), ValueError, "nowhere"),
         (lambda: planner.lod, AttributeError, "module 'planner' has no attribute 'lod'; did you mean 'load'?"),

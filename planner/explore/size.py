@@ -1,4 +1,4 @@
-"""``planner size``: configurations like a reference model's, closest to a target parameter count or training FLOPs."""
+"""``planner size``: configurations like a reference model's, closest to a parameter count or training FLOPs, or the largest in a memory."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ class Configuration:
     params_total: int
     train_flops: int  # for train_tokens
     train_tokens: int
+    peak_bytes: int  # of a training step with the reference's settings
     off: int  # from the target, with its sign
 
 
@@ -59,14 +60,16 @@ def path_of(like: str) -> str:
 def shapes(spec: Spec, target: int, *, of: str, tokens: int | None = None, most: int = 8) -> tuple[Configuration, ...]:
     """Return the configurations closest to a target ``of`` parameters ("params") or training FLOPs ("flops"), the closest first.
 
-    Without ``tokens``, FLOPs are for 20 tokens per parameter. Raises SizeError.
+    For a target ``of`` "memory", they are those whose step fits in so many bytes, the largest first. Without ``tokens``, FLOPs are for 20
+    tokens per parameter. Raises SizeError.
     """
     made = formulas(spec, spec.scenarios[0])
     missing = [name for name in _NEEDED if name not in made.values]
     if missing or "layers.count" in made.values or any(f"{name}_2" in made.values for name in _NEEDED):
         raise SizeError(f"{spec.name} cannot be used as a reference: its layers differ in {', '.join(_NEEDED)}, or lack one of them")
     candidates = (shape for values in _widths(made.values) if (shape := _closest(made, values, target, of, tokens)) is not None)
-    found = sorted(candidates, key=lambda shape: (abs(shape.off), shape.d_model))[:most]
+    order = (lambda shape: (-shape.params_total, shape.d_model)) if of == "memory" else (lambda shape: (abs(shape.off), shape.d_model))
+    found = sorted(candidates, key=order)[:most]
     if not found:
         raise SizeError(f"no configuration with d_model / n_layers between {FLATTEST} and {STEEPEST} is close to the target")
     return tuple(found)
@@ -94,32 +97,49 @@ def _closest(made: SymbolicPlan, values: dict[str, int], target: int, of: str, t
     while above - below > 1:
         middle = (below + above) // 2
         below, above = (middle, above) if shape(middle).off <= 0 else (below, middle)
-    best = min((shape(below), shape(above)), key=lambda one: abs(one.off))
-    return best if abs(best.off) * 10 <= target else None
+    ends = shape(below), shape(above)
+    best = min((one for one in ends if of != "memory" or one.off <= 0), key=lambda one: abs(one.off), default=None)
+    return best if best and abs(best.off) * 10 <= target else None
 
 
 def _shape(made: SymbolicPlan, values: dict[str, int], target: int, of: str, tokens: int | None) -> Configuration:
     params = evaluate(made.plan.parameters.total, values)
     trained = optimal.by_rule(params) if tokens is None else tokens
     train_flops = evaluate(made.plan.flops.chosen.train_per_token, values) * trained
-    off = (params if of == "params" else train_flops) - target
+    peak = evaluate(made.plan.memory.peak_bytes, values)
+    reached = {"params": params, "flops": train_flops, "memory": peak}
     sizes = {"n_kv_heads": values["n_heads"]} | {name: size for name, size in values.items() if name in _SIZES}
-    return Configuration(**sizes, params_total=params, train_flops=train_flops, train_tokens=trained, off=off)
+    return Configuration(
+        **sizes, params_total=params, train_flops=train_flops, train_tokens=trained, peak_bytes=peak, off=reached[of] - target
+    )
 
 
-def text(spec: Spec, found: Sequence[Configuration], target: int, style: Style = PLAIN) -> str:
+def text(spec: Spec, found: Sequence[Configuration], target: int, style: Style = PLAIN, *, of: str = "params") -> str:
     """Return the suggestions for a terminal."""
-    heads = ("d_model", "layers", "heads", "kv", "head_dim", "d_ff", "params", "vs target", "train FLOPs")
+    memory = of == "memory"
+    heads = ("d_model", "layers", "heads", "kv", "head_dim", "d_ff", "params", *(("peak",) if memory else ("vs target", "train FLOPs")))
     rows = [
         (
             *map(units.exact, (shape.d_model, shape.n_layers, shape.n_heads, shape.n_kv_heads, shape.head_dim, shape.d_ff)),
             units.count(shape.params_total),
-            units.relative(target, target + shape.off),
-            units.flops(shape.train_flops),
+            *(
+                (units.memory(shape.peak_bytes),)
+                if memory
+                else (units.relative(target, target + shape.off), units.flops(shape.train_flops))
+            ),
         )
         for shape in found
     ]
-    return "\n".join([*table(heads, "r" * len(heads), rows, style), *map(printable, omitted.lines([(spec.name, spec.omits)])), ""])
+    notes = [f"Peak of a step: {step(spec)}.", omitted.UNPADDED] if memory else []
+    left_out = map(printable, omitted.lines([(spec.name, spec.omits)]))
+    return "\n".join([*table(heads, "r" * len(heads), rows, style), *notes, *left_out, ""])
+
+
+def step(spec: Spec) -> str:
+    """Return what a step's memory depends on most, besides sizes."""
+    training = spec.scenarios[0].training
+    batch = f"B = {training.batch_size}, n = {training.sequence_length}"
+    return f"{batch}, {training.precision}, {training.optimizer}, recomputation {training.recompute}"
 
 
 def as_json(spec: Spec, found: Sequence[Configuration]) -> str:

@@ -53,6 +53,22 @@ def test_tokens_can_be_given() -> None:
     assert 1.3e9 < best.params_total < 1.75e9
 
 
+def test_the_largest_configurations_whose_step_fits() -> None:
+    memory = 24 * 2**30
+    path, settings = size.path_of("llama"), ["training.sequence_length=2048", "training.precision=bf16"]
+    (reference,), _ = spec_package.read([path], settings)
+    found = size.shapes(reference, memory, of="memory")
+    assert [shape.params_total for shape in found] == sorted((shape.params_total for shape in found), reverse=True)
+    keys = ("d_model", "n_heads", "n_kv_heads", "head_dim", "d_ff")
+    for shape in found:
+        plans = []
+        for layers in (shape.n_layers, shape.n_layers + 1):
+            sizes = [f"model.{key}={getattr(shape, key)}" for key in keys]
+            (spec,), _ = spec_package.read([path], [*settings, *sizes, f"model.n_layers={layers}"])
+            plans.append(planner.plan(spec).memory.peak_bytes)
+        assert plans[0] == shape.peak_bytes == memory + shape.off <= memory < plans[1]
+
+
 def test_an_unknown_name_is_reported_with_the_known_ones() -> None:
     with pytest.raises(size.SizeError, match="gpt2, llama"):
         size.path_of("lama-2-7")
