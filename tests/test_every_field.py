@@ -122,6 +122,7 @@ BASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         LIGER | {"train": "adapters", "adapters": {"type": "ia3", "targets": ["o", "down"], "feedforward": ["down"]}, "precision": "bf16"},
     ),
     "prompt": (DENSE | ROPE | {"n_layers": 2}, LIGER | {"train": "adapters", "adapters": {"type": "prompt"}, "precision": "bf16"}),
+    "prefix": (DENSE | ROPE | {"n_layers": 2}, LIGER | {"train": "adapters", "adapters": {"type": "prefix"}, "precision": "bf16"}),
     "paged": (DENSE | {"n_layers": 1, "extra": [{"name": "a", "shape": [100_000]}]}, {"optimizer": "ademamix"}),
     "liger": (
         DENSE | ROPE | GATED | {"n_layers": 1, "model_type": "llama"},

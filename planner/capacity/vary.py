@@ -18,7 +18,7 @@ Settings: TypeAlias = Mapping[str, int | str]  # by key of the model or of train
 
 _OF_THE_MODEL = ("n_layers", "d_model")
 RANK = "adapters.rank"
-WITHOUT_RANK = ("ia3", "prompt")
+WITHOUT_RANK = ("ia3", "prompt", "prefix")
 
 
 def value_of(spec: Spec, scenario: str, knob: str) -> int | None:

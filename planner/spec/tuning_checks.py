@@ -32,12 +32,16 @@ def adapters(settings: Settings, _: Document) -> Problems:
         message = "packed weights cannot train, and base.format requires train: adapters"
         yield settings.problem("base.format", "base", message, "write train: adapters, or remove base.format")
     kind = settings.get("adapters.type") if chosen else ""
-    if kind in ("dora", "ia3", "prompt") and settings.written("base") and settings.get("base.format") != "none":
+    if kind in ("dora", "ia3", "prompt", "prefix") and settings.written("base") and settings.get("base.format") != "none":
         message = f"{kind} beside packed weights is not modeled yet"
         yield settings.problem("adapters.type", "packed-adapters", message, "write type: lora, or base.format: none")
-    if kind == "prompt" and (settings.get("padding") or settings.written("also_train")):
-        key = "padding" if settings.get("padding") else "also_train"
-        yield settings.problem(key, "prompt", f"{key} with a learned prompt is not modeled yet", f"remove {key}")
+    if kind in ("prompt", "prefix") and settings.written("also_train"):
+        yield settings.problem("also_train", "prompt", f"also_train with a learned {kind} is not modeled yet", "remove also_train")
+    if kind == "prefix" and settings.get("recompute") != "none":
+        yield settings.problem("recompute", "prefix", "prefix tuning does not support recomputation", "write recompute: none")
+    if kind == "prefix" and not settings.get("implementation").startswith("transformers"):
+        message = f"prefix tuning under implementation {settings.get('implementation')} is not modeled yet"
+        yield settings.problem("implementation", "prefix", message, "write implementation: transformers")
 
 
 def tuned_implementation(settings: Settings, _: Document) -> Problems:

@@ -14,7 +14,7 @@ from planner.trace import primitives as op
 from planner.trace.sizes import Size, product
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
-from planner.trace.trained import ADAPTERS
+from planner.trace.trained import ADAPTERS, PROMPTS
 from planner.trace.unsupported import UnsupportedError
 
 
@@ -71,7 +71,7 @@ def scaled(t: Tape, kind: Adapters, x: Tensor, outputs: Size, project: Callable[
 def embedded(t: Tape, ids: Tensor, table: Tensor, made: Tensor) -> Tensor:
     """Return the embedded ids [B, n, d], which are ``made``, plus B · A of the ids if the embedding has an adapter."""
     kind = t.training.adapters
-    if not kind or kind.type == "prompt" or not trained.of_embedding(kind):
+    if not kind or kind.type in PROMPTS or not trained.of_embedding(kind):
         return made
     rows, width = table.shape
     dtype: Dtype = "float32" if kind.dtype == "fp32" else table.dtype
@@ -83,32 +83,6 @@ def embedded(t: Tape, ids: Tensor, table: Tensor, made: Tensor) -> Tensor:
         both = op.cast(t, op.add(t, made, added), made.dtype)
         op.keep_alive(t, narrow, added, made)
     return both
-
-
-def prepended(t: Tape, x: Tensor, targets: Tensor, n: Size) -> tuple[Tensor, Tensor, Size, list[Tensor]]:
-    """Return embedded tokens [B, n, d] and targets [B, n] after a learned prompt, if there is one, their length, and what stays alive.
-
-    Prompt tuning (Lester et al. 2021, arXiv:2104.08691; peft_model.py): the prompt of one sequence is looked up, and repeated.
-    """
-    kind = t.training.adapters
-    if not kind or kind.type != "prompt":
-        return x, targets, n, []
-    if t.model.head_type != "language" or not t.causal:
-        raise UnsupportedError("a learned prompt before an encoder's input is not modeled yet")
-    if t.model.positions.type in ("learned", "sinusoidal"):
-        raise UnsupportedError(f"a learned prompt with {t.model.positions.type} positions is not modeled yet")
-    (B, _, d), v = x.shape, kind.virtual_tokens
-    dtype: Dtype = "float32" if kind.dtype == "fp32" else x.dtype
-    with t.at("prompt_encoder", ADAPTERS):
-        table = t.weight("embedding.weight", (v, d), "prompt: tokens · d", dtype=dtype)
-        (ids,) = t.record("arange", [], [t.tensor((v,), "int64", needs_grad=False)], by=prepended)
-        one = op.embedding(t, ids, table)
-        (repeated,) = t.record("repeat", [one], [t.tensor((B, v, d), dtype)], by=prepended)
-        prompts = op.cast(t, repeated, x.dtype)
-        (joined,) = t.record("cat", [prompts, x], [t.tensor((B, v + n, d), x.dtype)], views_gradient=True, by=prepended)
-        (ignored,) = t.record("full", [], [t.tensor((B, v), "int64", needs_grad=False)], by=prepended)
-        (ahead,) = t.record("cat", [ignored, targets], [t.tensor((B, v + n), "int64", needs_grad=False)], by=prepended)
-    return joined, ahead, v + n, [prompts, joined, ignored, ahead]
 
 
 def decomposed(t: Tape, x: Tensor, w: Tensor, made: Tensor | None, pair: tuple[Tensor, Tensor]) -> Tensor:
@@ -168,9 +142,9 @@ def check_tuned(t: Tape) -> None:
         raise UnsupportedError("base.format packs linears, and packed experts are not modeled yet")
     if kind is None:
         return
-    if routed and trained.ALL in kind.targets and kind.type != "prompt":
+    if routed and trained.ALL in kind.targets and kind.type not in PROMPTS:
         raise UnsupportedError("adapters of routed experts (targets: all-linear) are not modeled yet; name the linears, such as q and v")
-    if kind.type == "prompt":
+    if kind.type in PROMPTS:
         return
     if kind.type in ("dora", "ia3") and trained.of_embedding(kind):
         raise UnsupportedError(f"adapters of the embedding of type {kind.type} are not modeled yet; write type: lora")

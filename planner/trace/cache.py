@@ -20,7 +20,7 @@ def length(t: Tape, n: Size, window: Size | None) -> Size:
     """Return how many keys the scores of ``n`` new tokens have in a layer with this window."""
     run = t.inference
     if run is None:
-        return n
+        return t.ahead + n
     if run.room is not None:
         return _static_length(run.past, n, run.room if window is None else minimum(run.room, window), windowed=window is not None)
     return run.past + n if window is None else minimum(run.past, window - 1) + n
@@ -34,6 +34,9 @@ def _static_length(past: Size, n: Size, room: Size, *, windowed: bool) -> Size:
 def cached(t: Tape, k: Tensor, v: Tensor, window: Size | None = None) -> tuple[Tensor, Tensor]:
     """Return keys and values [B, K, n, h] as the cache returns them: with those of earlier tokens before them."""
     run = t.inference
+    if run is None and t.prefixes:
+        before_k, before_v = t.prefixes.pop(0)
+        return _after(t, k, before_k), _after(t, v, before_v)
     if run is None:
         return (_joined(t, k, 0), _joined(t, v, 0)) if t.training.use_cache else (k, v)
     if run.room is not None:
@@ -72,6 +75,14 @@ def cached_alone(t: Tape, x: Tensor) -> Tensor:
     if run.decodes:
         t.record("free", [t.tensor((B, run.past, heads, h), x.dtype)], [], stored_in="cache", by=cached_alone)
     return made
+
+
+def _after(t: Tape, x: Tensor, prefix: Tensor) -> Tensor:
+    """Return a learned prefix [B, K, v, h] and x [B, K, n, h] in a new tensor."""
+    B, K, n, h = x.shape
+    made = t.tensor((B, K, t.ahead + n, h), op.promote(prefix, x))
+    made.by_head = made.storage.until_forward_ends = True
+    return t.record("cat", [prefix, x], [made], passes_gradient=True, views_gradient=True, by=cached)[0]
 
 
 def _joined(t: Tape, x: Tensor, kept: Size) -> Tensor:

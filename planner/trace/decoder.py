@@ -10,7 +10,7 @@ from typing import cast
 from planner.spec.records import Model, Training
 from planner.trace import alternating, blocks, masks
 from planner.trace import primitives as op
-from planner.trace.adapters import check_tuned, prepended, trained_copy
+from planner.trace.adapters import check_tuned, trained_copy
 from planner.trace.collectives import enter, gather_vocabulary
 from planner.trace.context_parallel import token_ids
 from planner.trace.embeddings import look_up, per_layer_inputs, summed, tables, token_rows
@@ -30,6 +30,7 @@ from planner.trace.stages import Stage, received, sent
 from planner.trace.tape import Buffer, Parameter, Shape, Tape
 from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
+from planner.trace.virtual_tokens import prefixes, prepended
 
 WHOLE, EMBEDDING, HEAD = "model", "embed_tokens", "norm and lm_head"
 LOSS = "loss"
@@ -91,7 +92,7 @@ def trace(
         t.declared = declared = {f"{t.path}.{item.name}": item for item in model.extra}
         if t.stores_keys and training.recompute == "full":
             model = replace(model, runs=last_apart(model.runs))
-        prompts = prompts_of(t)
+        (model, masks_of_prefix), prompts = prefixes(t, model), prompts_of(t)
         with t.unit(EMBEDDING):
             stored, table, project_in = tables(t, model, prompts.rows)
             embed = partial(look_up, t, table, project_in)
@@ -127,7 +128,7 @@ def trace(
     t.units.append(Unit(HEAD, last, len(t.parameters), 1))
     if inference:
         return _recorded(t, ids.bytes)
-    op.keep_alive(t, *prepared, *([whole] if t.modules.prompts else []))
+    op.keep_alive(t, *prepared, *masks_of_prefix, *([whole] if t.modules.prompts else []))
     if model.prediction and training.count_prediction:
         predict(t, model.prediction, positions, x, (ids, targets), loss, embed, score)
     return _recorded(t, ids.storage.bytes + targets.storage.bytes + (mask.bytes if mask else 0))

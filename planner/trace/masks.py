@@ -20,7 +20,7 @@ WIDEST_GROUPED_HEAD = 256  # use_gqa_in_sdpa
 
 
 def for_fused(t: Tape, B: Size, n: Size, window: Size | None) -> Tensor | None:
-    """Return the Boolean mask [B, 1, n, n], if the class or an indexer requires it or the sequence is at least as long as the window.
+    """Return the Boolean mask [B, 1, n, n], if the class, an indexer or a prefix requires it, or the sequence is as long as the window.
 
     Otherwise a flag says that attention is causal (_ignore_causal_mask_sdpa). Classes without fused attention get the mask for products.
     """
@@ -32,7 +32,7 @@ def for_fused(t: Tape, B: Size, n: Size, window: Size | None) -> Tensor | None:
         return padded(t, B, n, keys)
     if not t.causal and (window is None or choose(lt, keys, window - 1)):  # _ignore_bidirectional_mask_sdpa
         return None
-    explicit = kind.explicit_mask or selects_keys(t.model) or cache.is_compiled(t)
+    explicit = kind.explicit_mask or selects_keys(t.model) or cache.is_compiled(t) or bool(t.prefixes)
     if not explicit and (window is None or choose(lt, keys, window)):
         return None
     (mask,) = t.record("causal mask", [], [t.tensor((1, 1, n, keys), "bool", needs_grad=False)], by=for_fused)

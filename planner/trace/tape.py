@@ -98,6 +98,8 @@ class Tape:
     trains: bool = True  # whether the weights of the current module are trained
     context_rank: int = 0  # the device's number in context parallelism
     returned: list[Tensor] = field(default_factory=list)  # tensors that the current layer keeps alive until it ends
+    prefixes: list[list[Tensor]] = field(default_factory=list)  # learned keys and values before those of the layers to come
+    ahead: Size = 0  # tokens of such a prefix
     parts: list[Tensor] = field(default_factory=list)  # of heads, that the current attention keeps alive until it ends
     ends: tuple[bool, bool] = (True, True)  # whether a pipeline's stage has the token embedding, and the loss
     declared: dict[str, Extra] = field(default_factory=dict)  # by path: tensors that the spec declares and no operator has read yet

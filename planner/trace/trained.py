@@ -11,6 +11,8 @@ from planner.spec.records import Adapters, Run, Training
 from planner.trace.sizes import structure
 
 EVERYTHING, ADAPTERS, ALL = "everything", "adapters", "all-linear"
+PROMPTS = ("prompt", "prefix")
+"""Adapters that are tokens, not parts of linears."""
 LINEARS = {
     name.removesuffix("_proj"): name
     for name in ("q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj", "gate_proj", "up_proj", "gate_up_proj", "down_proj")
@@ -83,7 +85,7 @@ def has_layer(path: str, numbers: range) -> bool:
 
 def targets(kind: Adapters, path: str, name: str) -> bool:
     """Return whether a linear of a layer has an adapter."""
-    if kind.type == "prompt":
+    if kind.type in PROMPTS:
         return False
     chosen = [numbers for word in kind.layers if (numbers := layers_of(word))]
     inside = in_layer(path) and (not chosen or any(has_layer(path, numbers) for numbers in chosen))

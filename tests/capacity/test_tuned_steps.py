@@ -48,6 +48,7 @@ MODELS: dict[str, dict[str, Any]] = {
     | PYTHIA,
 }
 PARTS = {"norm.weight": "norm", "lm_head": "head", "embed_tokens": "embedding", "mlp": "feed_forward", "down_proj": "down"}
+VIRTUAL = ("prompt", "prefix")
 TARGETS = {"c_attn": ["qkv"], "query_key_value": ["qkv"], "c_fc": ["up"], "c_proj": ["o", "down"]}
 
 
@@ -80,9 +81,9 @@ def spec(row: dict[str, str]) -> dict[str, Any]:
 
 
 def adapters(row: dict[str, str]) -> dict[str, Any]:
-    """Return the adapters of a row, whose ``r`` are the tokens of a prompt."""
-    if row["method"] == "prompt":
-        return {"type": "prompt", "virtual_tokens": int(row["r"])}
+    """Return the adapters of a row, whose ``r`` are the tokens of a prompt or prefix."""
+    if row["method"] in VIRTUAL:
+        return {"type": row["method"], "virtual_tokens": int(row["r"])}
     names = [row["targets"]] if row["targets"] == "all-linear" else json.loads(row["targets"])
     targets = [target for name in names for target in TARGETS.get(name, [name])]
     kind = "dora" if row["dora"] == "True" else "rslora" if row["rslora"] == "True" else "lora"
@@ -143,7 +144,7 @@ def test_a_step_equals_the_measured_one(row: dict[str, str]) -> None:
     plan = planner.plan(planner.load(spec(row)))
     memory, more, fewer = plan.memory, what_only_fake_tensors_hold(row), converted_biases(row)
     # peft makes the ids of a prompt on the default device, which is the measured one, but the CPU in a real run.
-    ids = 8 * int(row["r"]) if row["method"] == "prompt" else 0
+    ids = 8 * int(row["r"]) if row["method"] in VIRTUAL else 0
     peaks = {phase.phase: phase.peak_bytes for phase in memory.phases}
     hardware = next(count for count in plan.flops.by_convention if count.convention == "hardware")
     assert plan.parameters.trained == int(row["trainable_params"])

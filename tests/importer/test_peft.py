@@ -77,16 +77,17 @@ def test_ia3_scales_outputs_and_inputs() -> None:
     assert plan.parameters.trained == 286_720  # huggingface/peft, method_comparison: 28 layers of 1024 + 1024 outputs and 8192 inputs
 
 
-def test_a_learned_prompt() -> None:
+@pytest.mark.parametrize(("kind", "params"), [("PROMPT_TUNING", 614_400), ("PREFIX_TUNING", 11_468_800)])
+def test_a_learned_prompt_or_prefix(kind: str, params: int) -> None:
     saved = {
-        "peft_type": "PROMPT_TUNING", "base_model_name_or_path": "meta-llama/Llama-3.2-3B", "num_virtual_tokens": 200, "num_layers": 28,
+        "peft_type": kind, "base_model_name_or_path": "meta-llama/Llama-3.2-3B", "num_virtual_tokens": 200, "num_layers": 28,
         "num_attention_heads": 24, "num_transformer_submodules": 1, "token_dim": 3072, "prompt_tuning_init": "RANDOM",
         "prompt_tuning_init_text": None, "tokenizer_name_or_path": None, "tokenizer_kwargs": None, "task_type": "CAUSAL_LM",
     }  # fmt: skip
     made = read_config(json.dumps(saved), "adapter_config.json")
     assert not made.not_understood
     plan = planner.plan(planner.load({"name": "tuned", "extends": f"catalog/{made.extends}", "training": dict(made.further)}))
-    assert plan.parameters.trained == 614_400  # huggingface/peft, method_comparison
+    assert plan.parameters.trained == params  # huggingface/peft, method_comparison
 
 
 def test_modules_to_save_are_copies_that_train() -> None:
@@ -96,7 +97,8 @@ def test_modules_to_save_are_copies_that_train() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"peft_type": "VERA"}, "`peft_type: 'VERA'` is not planned yet; LORA, IA3, PROMPT_TUNING are"),
+        ({"peft_type": "VERA"}, "`peft_type: 'VERA'` is not planned yet; LORA, IA3, PROMPT_TUNING, PREFIX_TUNING are"),
+        ({"peft_type": "PREFIX_TUNING", "prefix_projection": True}, "a prefix that two linears compute is not planned yet"),
         ({"bias": "all"}, "training of biases beside adapters is not planned yet"),
         ({"target_modules": ".*proj"}, "is not a list of names; patterns are not read"),
         ({"target_modules": None}, "is not a list of names"),

@@ -84,8 +84,16 @@ def test_packed_weights_have_the_bytes_of_their_blocks() -> None:
         ("adapters.rank requires adapters.type: lora or rslora or dora", {"train": "adapters", "adapters": {"rank": 4, "type": "ia3"}}),
         ("ia3 beside packed weights is not modeled yet", {"train": "adapters", "adapters": {"type": "ia3"}, "base": {"format": "nf4"}}),
         (
-            "padding with a learned prompt is not modeled yet",
-            {"train": "adapters", "adapters": {"type": "prompt"}, "padding": True},
+            "also_train with a learned prompt is not modeled yet",
+            {"train": "adapters", "adapters": {"type": "prompt"}, "also_train": "embedding"},
+        ),
+        (
+            "prefix tuning does not support recomputation",
+            {"train": "adapters", "adapters": {"type": "prefix"}, "recompute": "full"},
+        ),
+        (
+            "prefix tuning under implementation pytorch is not modeled yet",
+            {"train": "adapters", "adapters": {"type": "prefix"}, "implementation": "pytorch"},
         ),
         (
             "adapters of the embedding of type dora are not modeled yet",
@@ -123,6 +131,12 @@ def test_a_learned_prompt_of_other_models_is_refused() -> None:
     for model, message in (("bert-base-cased", "before an encoder's input"), ("gpt2", "with learned positions")):
         with pytest.raises(planner.UnsupportedError, match=f"a learned prompt {message} is not modeled yet"):
             planner.plan(planner.load({"name": "tuned", "extends": f"catalog/{model}", "training": training}))
+
+
+def test_a_learned_prefix_before_windows_is_refused() -> None:
+    training = {"implementation": "transformers-eager", "train": "adapters", "adapters": {"type": "prefix"}}
+    with pytest.raises(planner.UnsupportedError, match="prefix tuning of models with other layers than causal attention to all tokens"):
+        planner.plan(planner.load({"name": "tuned", "extends": "catalog/gemma-2-2b", "training": training}))
 
 
 def test_adapters_of_routed_experts_are_refused() -> None:

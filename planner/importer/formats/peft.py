@@ -11,7 +11,8 @@ from planner.importer.keys import *
 from planner.importer.named import *
 from planner.importer.reader import show
 
-_TYPES = ("LORA", "IA3", "PROMPT_TUNING")
+_VIRTUAL = {"PROMPT_TUNING": "prompt", "PREFIX_TUNING": "prefix"}
+_TYPES = ("LORA", "IA3", *_VIRTUAL)
 
 
 def _unstated(c: Reading) -> str:
@@ -19,15 +20,17 @@ def _unstated(c: Reading) -> str:
     return "bf16"
 
 
-def of_type(kind: str) -> Source:
-    """Return whether the file is of a type of adapters."""
-    return code(lambda c: c.value("peft_type") == kind, "peft_type")
+def of_type(*kinds: str) -> Source:
+    """Return whether the file is of one of these types of adapters."""
+    return code(lambda c: c.value("peft_type") in kinds, "peft_type")
 
 
 def _problem(c: Reading) -> str:
     kind = c.at("peft_type")
     if kind not in _TYPES:
         return f"`peft_type: {show(kind)}` is not planned yet; {', '.join(_TYPES)} are"
+    if c.at("prefix_projection"):
+        return "`prefix_projection: true`: a prefix that two linears compute is not planned yet"
     bias = c.at("bias")
     return f"`bias: {show(bias)}`: training of biases beside adapters is not planned yet" if bias not in (None, "none") else ""
 
@@ -38,8 +41,8 @@ PEFT = program(
     {"training.implementation": "transformers", "training.precision": code(_unstated), "training.train": "adapters"},
     {
         "training.adapters": when(
-            of_type("PROMPT_TUNING"),
-            {"type": "prompt", "virtual_tokens": size("num_virtual_tokens")},
+            of_type(*_VIRTUAL),
+            {"type": code(lambda c: _VIRTUAL[c.value("peft_type")], "peft_type"), "virtual_tokens": size("num_virtual_tokens")},
             when(
                 of_type("IA3"),
                 {
@@ -69,8 +72,9 @@ PEFT = program(
         "initial values, factors, and how adapters are stored": (
             "bias lora_alpha alpha_pattern fan_in_fan_out init_lora_weights init_ia3_weights layers_pattern loftq_config "
             "eva_config corda_config lora_ga_config qalora_group_size runtime_config megatron_core task_type auto_mapping "
-            "token_dim num_transformer_submodules num_attention_heads num_layers prompt_tuning_init prompt_tuning_init_text "
-            "tokenizer_name_or_path tokenizer_kwargs peft_version revision inference_mode ensure_weight_tying"
+            "token_dim encoder_hidden_size prefix_projection init_weights num_transformer_submodules num_attention_heads num_layers "
+            "prompt_tuning_init prompt_tuning_init_text tokenizer_name_or_path tokenizer_kwargs peft_version revision inference_mode "
+            "ensure_weight_tying"
         ),
     },
     problem=_problem,
@@ -78,7 +82,7 @@ PEFT = program(
 
 FORMAT = format_of(
     PEFT,
-    "adapter_config.json of LoRA, rsLoRA, DoRA, IA3 and prompt tuning",
+    "adapter_config.json of LoRA, rsLoRA, DoRA, IA3, prompt and prefix tuning",
     "peft 0.21.2: config.py, tuners/lora/config.py, tuners/ia3/config.py",
     lambda given: "peft_type" in given.config and isinstance(given.config.get("base_model_name_or_path"), str),
     "`peft_type` and `base_model_name_or_path`",

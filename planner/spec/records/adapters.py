@@ -7,7 +7,7 @@ from typing import Literal
 
 from planner.spec.key import key, record
 
-AdapterType = Literal["lora", "rslora", "dora", "ia3", "prompt"]
+AdapterType = Literal["lora", "rslora", "dora", "ia3", "prompt", "prefix"]
 AdapterDtype = Literal["fp32", "base"]
 BaseDtype = Literal["fp32", "bf16", "fp16"]
 PackedFormat = Literal["none", "nf4", "fp4"]
@@ -23,10 +23,11 @@ class Adapters:
     rank: int = key("Width of an adapter.", "channels", default=8, only="adapters.type: lora or rslora or dora", example=16,
         aliases="r lora_r lora_rank")
     type: AdapterType = key("lora; rslora, which scales by another factor and has the same sizes; dora, which also trains the norms of "
-        "the sums' rows; ia3, which trains a scale per output; or prompt, which trains embeddings of tokens before each sequence.",
+        "the sums' rows; ia3, which trains a scale per output; prompt, which trains embeddings of tokens before each sequence; or prefix, "
+        "which trains keys and values before those of each layer.",
         default="lora", aliases="peft_type")
-    virtual_tokens: int = key("Tokens of a learned prompt.", "tokens", default=20, only="adapters.type: prompt", example=20,
-        aliases="num_virtual_tokens")
+    virtual_tokens: int = key("Tokens of a learned prompt or prefix.", "tokens", default=20, only="adapters.type: prompt or prefix",
+        example=20, aliases="num_virtual_tokens")
     targets: tuple[str, ...] = key("Linears with an adapter, by short or full names, such as q or q_proj; all-linear: all of "
         "the layers; embedding: the token embedding.", default=("all-linear",), example=["q", "v"],
         aliases="target_modules lora_target_modules lora_attn_modules")
