@@ -32,7 +32,7 @@ from planner.trace.unsupported import UnsupportedError
 if TYPE_CHECKING:
     from datetime import date
 
-    from planner.capacity.serving import Pooled, Served
+    from planner.capacity.served import Pooled, Served
     from planner.explore.compare import Comparison
     from planner.explore.fit import Fit
     from planner.explore.size import Configuration

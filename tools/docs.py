@@ -21,7 +21,7 @@ from planner.capacity.symbols import symbolize  # noqa: E402
 from planner.importer.layouts import TABLE  # noqa: E402
 from planner.importer.types import SUPPORTED  # noqa: E402
 from planner.report import units  # noqa: E402
-from planner.report.columns import COLUMNS, FINE_TUNED, GROUPS, METHODS, ON_DEVICES, ComponentRow  # noqa: E402
+from planner.report.columns import COLUMNS, FINE_TUNED, GROUPS, METHODS, ON_DEVICES, SERVED, ComponentRow  # noqa: E402
 from planner.spec.language import inlined  # noqa: E402
 from planner.spec.records import Scenario, Spec  # noqa: E402
 from planner.trace.decoder import trace  # noqa: E402
@@ -52,6 +52,9 @@ If a spec in the file has a `cluster`, these columns follow; they are empty for 
 largest peak. `planner diff` compares them, and budgets, `expect` and `planner sweep --figure` accept them."""
 ABOUT_TUNED = """\
 If a spec in the file freezes weights (`training.train`), these columns follow."""
+ABOUT_SERVING = """\
+It also has the model, its spec, and the settings of the section. Cells of figures that an engine's result lacks are empty. The
+figures are also in capacity.json, and budgets, `expect` and `planner diff` use them."""
 ABOUT_OPERATORS = """\
 A model is one forward pass of these operators. Parameters, activations, FLOPs and peaks are sums and maxima over them. Totals are never
 computed by a separate formula. Sources are named below: PyTorch 2.13's `derivatives.yaml` and `autocast_mode.h`, and the modules of
@@ -187,6 +190,9 @@ def column_reference() -> Iterator[str]:
         rows = ((f"`{one.name}`", one.kind, one.unit, one.description, METHODS.get(one.name, "")) for one in columns)
         yield from (*table(("column", "type", "unit", "meaning", "method"), rows), "")
         yield from (*about.splitlines(), "") if about else ()
+    yield from ("## serving.csv: one row per model with a section serving", "", *ABOUT_SERVING.splitlines(), "")
+    figures = ((f"`{one.name}`", one.unit, one.description, METHODS.get(one.name, "")) for one in SERVED)
+    yield from (*table(("column", "unit", "meaning", "method"), figures), "")
     yield from ("## components.csv: one row per model, scenario, group and component", "")
     yield f"Columns: {', '.join(f'`{name}`' for name in ComponentRow._fields)}. Groups:"
     yield ""

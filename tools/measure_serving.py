@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # the package of this checkout
 
-from planner.capacity.serving import Served, serve  # noqa: E402
+from planner.capacity.served import Served  # noqa: E402
+from planner.capacity.serving import serve  # noqa: E402
 from planner.report.serving_accuracy import COLUMNS, GROUPS, TABLE  # noqa: E402
 from planner.spec.records import Cache, Serving, Training  # noqa: E402
 from planner.trace.unsupported import UnsupportedError  # noqa: E402

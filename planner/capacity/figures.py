@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from typing_extensions import TypeVar
 
+    from planner.capacity.served import Pooled, Served
+
     Number = TypeVar("Number", bound=Size, default=int)  # an integer, or a size in a symbolic plan
 else:
     from typing import TypeVar
@@ -274,6 +276,7 @@ class Plan(Generic[Number]):
     prediction: Prediction[Number] | None = None
     fleet: Fleet[Number] | None = None  # if the spec has a cluster; then memory is that of the fullest device
     omits: tuple[str, ...] = ()  # parts of the source model that the spec does not count; also in not_counted
+    served: Served | Pooled | None = None  # of a section ``serving``, in the base scenario
 
     @property
     def fine_tuned(self) -> bool:

@@ -16,6 +16,7 @@ from planner.capacity.layouts import fleet, left_out, refuse_mixed, refuse_unmod
 from planner.capacity.parameters import parameters
 from planner.capacity.pipeline import saved
 from planner.capacity.schedules import stages_of
+from planner.capacity.serving import of_section
 from planner.capacity.shares import Share, share
 from planner.capacity.step import Step, not_counted, peaks, step, walks
 from planner.spec.records import Layout, Model, MultiTokenPrediction, Scenario, Spec, Training
@@ -38,6 +39,8 @@ def plan(spec: Spec, scenario: Scenario) -> Plan:
     if kind:
         other = _figures(spec, replace(scenario, training=replace(scenario.training, count_prediction=not counted)))
         made = replace(made, prediction=prediction(kind, *((made, other) if counted else (other, made)), counted=counted))
+    if scenario.name == spec.scenarios[0].name:
+        made = replace(made, served=of_section(spec))
     return cast("Plan", made)  # figures of a model of integers are integers
 
 

@@ -6,15 +6,15 @@ and the cache of earlier tokens are allocated besides.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import cast
 
 from planner import devices
 from planner.capacity.flops import total
 from planner.capacity.forward_pass import ForwardPass
 from planner.capacity.parameters import parameters
-from planner.capacity.pool import Pool, of_device, pool
-from planner.capacity.roofline import Bound, bound
+from planner.capacity.pool import of_device, pool
+from planner.capacity.roofline import bound
+from planner.capacity.served import Bounds, Pass, Pooled, Served
 from planner.capacity.timeline import MemoryTimeline
 from planner.spec.mixers import RECORDS
 from planner.spec.records import (
@@ -50,73 +50,6 @@ NOT_COUNTED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """One pass over the model: its FLOPs as PyTorch counts them, all bytes at its peak, and the operator there."""
-
-    flops: int
-    peak_bytes: int
-    operator: str
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The least time of a pass over the prompts and of one over the last token."""
-
-    prefill: Bound
-    last: Bound
-    batch_size: int
-
-    @property
-    def tokens_per_second(self) -> float:
-        """The most tokens that one sequence can decode in a second."""
-        return 1 / self.last.seconds
-
-    @property
-    def all_tokens_per_second(self) -> float:
-        """The same of all sequences."""
-        return self.batch_size / self.last.seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """The figures of a model that answers ``batch_size`` requests at once. Bytes are those of one device."""
-
-    name: str
-    spec_path: str
-    serving: Serving
-    params: int
-    weights_bytes: int
-    buffers_bytes: int
-    inputs_bytes: int
-    cache_bytes: int  # after the prompts
-    cache_after_bytes: int  # after the outputs
-    prefill: Pass  # over all prompts
-    first: Pass  # over the first token of each output
-    last: Pass  # over the last one
-    bounds: Bounds | None
-    not_counted: tuple[str, ...]
-
-    @property
-    def peak_bytes(self) -> int:
-        """The largest of all passes: that of the first or of the last token, since windows leave the prompt's storage with the first."""
-        return max(one.peak_bytes for one in (self.prefill, self.first, self.last))
-
-
-@dataclass(frozen=True, slots=True)
-class Pooled:
-    """The figures of a model that an engine with a pool of memory for the cache serves. Bytes are those of one device."""
-
-    name: str
-    spec_path: str
-    serving: Serving
-    params: int
-    weights_bytes: int
-    pool: Pool
-    bounds: Bounds | None
-    not_counted: tuple[str, ...]
-
-
 def serve(spec: Spec, serving: Serving, training: Training) -> Served | Pooled:
     """Return the figures of a spec's model as its engine serves it; transformers with the kernels of the training's device.
 
@@ -129,6 +62,11 @@ def serve(spec: Spec, serving: Serving, training: Training) -> Served | Pooled:
         return _figures(spec, serving, training)
     except UnsupportedError as error:
         raise UnsupportedError(f"{spec.path}: error[not-modelled]: serving of {spec.name}: {error}") from None
+
+
+def of_section(spec: Spec) -> Served | Pooled | None:
+    """Return the figures of a spec's section ``serving``, if it has one, with the kernels of its base scenario."""
+    return serve(spec, spec.serving, spec.scenarios[0].training) if spec.serving else None
 
 
 def _pooled(spec: Spec, serving: Serving, training: Training) -> Pooled:

@@ -41,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FORMATS",
         type=_formats,
         default=("csv", "md"),
-        help="comma-separated report formats: csv (capacity.csv, components.csv, datapackage.json), md (capacity.md), json "
-        "(capacity.json), xlsx (capacity.xlsx), html (capacity.html) (default: csv,md)",
+        help="comma-separated report formats: csv (capacity.csv, components.csv, datapackage.json, and serving.csv of specs with a section "
+        "serving), md (capacity.md), json (capacity.json), xlsx (capacity.xlsx), html (capacity.html) (default: csv,md)",
     )
     parser.add_argument(
         "--check", action="store_true", help="do not write; list missing or outdated reports, in any format, and exit 1 if there are any"

@@ -26,6 +26,11 @@ def failed(model: Planned) -> tuple[Problem, ...]:
 def _message(name: str, figure: object, claimed: int) -> str:
     expects = f"expected {units.exact(claimed)}"
     if not isinstance(figure, int):
-        return f"{name} has no value because the spec gives no {'tokens' if name.startswith('train_') else 'cluster'}, {expects}"
+        return f"{name} has no value because the spec gives no {_needed(name)}, {expects}"
     side = "less" if claimed > figure else "more"
     return f"{name} is {units.exact(figure)}, {expects} ({units.exact(abs(claimed - figure))} {side})"
+
+
+def _needed(name: str) -> str:
+    """Return the setting without which a figure has no value."""
+    return "tokens" if name.startswith("train_") else "such serving" if name.startswith("serving_") else "cluster"

@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from math import ceil, floor
 from typing import Literal, NamedTuple
 
 from planner.capacity.figures import COMPONENTS, Component, Fleet, FlopsCount, Parameters, Plan, Prediction
+from planner.capacity.pool import Pool
+from planner.capacity.served import Bounds, Pooled, Served
 from planner.report import time, units
 from planner.report.paths import display_path
 from planner.time.estimate import Estimate
@@ -50,6 +53,7 @@ class Column:
 _optional = partial(Column, may_be_empty=True)
 _PARAMETERS, _STATES, _SAVED, _PEAK, _FLOPS = "parameters/1", "states/2", "kept/2", "peak/2", "flops/2"
 _TRAFFIC = "communicated/1"
+_SERVED, _BOUND = "serving/1", "roofline/1"
 TIME = "time/1"  # the method of columns that are estimates, not integers of formulas
 
 
@@ -95,6 +99,28 @@ def _whole(name: str, unit: str, description: str, read: Callable[[WholeTraining
 def _tuned(name: str, description: str, read: Callable[[Parameters], int]) -> Column:
     counted = _params(name, description, read)
     return replace(counted, read=lambda plan: read(plan.parameters) if plan.fine_tuned else None, may_be_empty=True)
+
+
+def _served(name: str, unit: str, description: str, read: Callable[[Served | Pooled], int | None]) -> Column:
+    return _optional(f"serving_{name}", unit, _SERVED, description, lambda plan: read(plan.served) if plan.served else None)
+
+
+def _of_passes(name: str, unit: str, description: str, read: Callable[[Served], int | None]) -> Column:
+    """Return the column of a figure of transformers, whose passes are modeled."""
+    return _served(name, unit, description, lambda one: read(one) if isinstance(one, Served) else None)
+
+
+def _of_pool(name: str, unit: str, description: str, read: Callable[[Pool], int | None]) -> Column:
+    """Return the column of a figure of an engine with a pool of memory for the cache."""
+    return _served(name, unit, description, lambda one: read(one.pool) if isinstance(one, Pooled) else None)
+
+
+def _bound(name: str, unit: str, description: str, read: Callable[[Bounds], int]) -> Column:
+    return replace(_served(name, unit, description, lambda one: read(one.bounds) if one.bounds else None), method=_BOUND)
+
+
+def _free(one: Served) -> int | None:
+    return None if one.serving.memory_bytes is None else one.serving.memory_bytes - one.peak_bytes
 
 
 def communicated(fleet: Fleet) -> int:
@@ -211,6 +237,31 @@ FINE_TUNED: tuple[Column, ...] = (
 """Columns of specs that freeze weights. A file has them, after all others, if a plan does so."""
 
 
+SERVED: tuple[Column, ...] = (
+    _served("weights_bytes", "bytes", "weights on each device", lambda one: one.weights_bytes),
+    _of_passes("cache_bytes", "bytes", "cache after the prompts", lambda one: one.cache_bytes),
+    _of_passes("cache_after_bytes", "bytes", "cache after the outputs", lambda one: one.cache_after_bytes),
+    _of_passes("prefill_peak_bytes", "bytes", "peak of the pass over the prompts", lambda one: one.prefill.peak_bytes),
+    _of_passes("peak_bytes", "bytes", "largest peak of all passes", lambda one: one.peak_bytes),
+    _of_passes("free_bytes", "bytes", "memory of the device less the largest peak; negative: too large", _free),
+    _of_passes("prefill_flops", "FLOP", "pass over the prompts, as PyTorch counts FLOPs", lambda one: one.prefill.flops),
+    _of_passes("first_token_flops", "FLOP", "pass over the first decoded token of each sequence", lambda one: one.first.flops),
+    _of_passes("last_token_flops", "FLOP", "pass over the last decoded token of each sequence", lambda one: one.last.flops),
+    _of_pool("request_bytes", "bytes", "cache of one request on each device", lambda one: one.request_bytes),
+    _of_pool("requests_bytes", "bytes", "cache of all requests on each device", lambda one: one.all_bytes),
+    _of_pool("pool_bytes", "bytes", "memory for the cache on each device", lambda one: one.pool_bytes),
+    _of_pool("pool_tokens", "tokens", "tokens for which the pool has room", lambda one: one.tokens),
+    _of_pool(
+        "requests", "requests", "whole requests that fit at once", lambda one: None if one.concurrency is None else floor(one.concurrency)
+    ),
+    _bound("first_token_us", "µs", "least time of the pass over the prompts: a bound", lambda one: floor(one.prefill.seconds * 1e6)),
+    _bound(
+        "tokens_per_s", "tokens/s", "most tokens decoded per second, of all sequences: a bound", lambda one: ceil(one.all_tokens_per_second)
+    ),
+)
+"""Columns of specs with a section ``serving``, in a file of their own: figures of the base scenario."""
+
+
 def columns_of(plans: Iterable[Plan]) -> tuple[Column, ...]:
     """Return the columns of a file with these plans."""
     every = tuple(plans)
@@ -218,7 +269,10 @@ def columns_of(plans: Iterable[Plan]) -> tuple[Column, ...]:
     return (*COLUMNS, *(ON_DEVICES if on_devices else ()), *(FINE_TUNED if tuned else ()))
 
 
-CLAIMABLE: Mapping[str, Column] = {column.name: column for column in (*COLUMNS, *ON_DEVICES, *FINE_TUNED) if column.kind == "integer"}
+CLAIMABLE: Mapping[str, Column] = {
+    column.name: column for column in (*COLUMNS, *ON_DEVICES, *FINE_TUNED, *SERVED) if column.kind == "integer"
+}
+SERVING_FIGURES = frozenset(column.name for column in SERVED)
 METHODS: Mapping[str, str] = {name: column.method for name, column in CLAIMABLE.items() if column.method}
 FIGURES: Mapping[str, Column] = {name: column for name, column in CLAIMABLE.items() if column.tier != "file"}
 OVERVIEW: Mapping[str, Column] = {name: column for name, column in FIGURES.items() if column.tier != "figure"}

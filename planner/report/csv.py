@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from planner.capacity.figures import Plan
+from planner.report import serving_table
 from planner.report.columns import COMPONENT_COLUMNS, Cell, columns_of, component_rows, row
 
 # Where a spreadsheet may start a cell (in some locales also after a semicolon), and what it would run as a formula or drop.
@@ -26,6 +27,11 @@ def capacity(plans: Sequence[Plan]) -> str:
 def components(plans: Iterable[Plan]) -> str:
     """Return tidy rows under ``COMPONENT_COLUMNS``."""
     return _write(COMPONENT_COLUMNS, (line for plan in plans for line in component_rows(plan)))
+
+
+def serving(plans: Iterable[Plan]) -> str:
+    """Return one row per plan of a spec with a section ``serving``."""
+    return _write([column.name for column in serving_table.COLUMNS], (row(plan, serving_table.COLUMNS) for plan in plans))
 
 
 @lru_cache(maxsize=1024)  # the same few words fill most cells

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 from planner.capacity.figures import Plan
+from planner.report import serving_table
 from planner.report.columns import COMPONENT_COLUMNS, GROUPS, columns_of
 
 Descriptor: TypeAlias = "dict[str, str | bool | list[str] | Descriptor | list[Descriptor]]"
@@ -25,21 +26,25 @@ _COMPONENT_MEANINGS = {
 _KEY = ["model", "scenario"]
 
 
-def datapackage(plans: Iterable[Plan] = ()) -> str:
-    """Return the descriptor, which is the same for all models without a cluster."""
+def datapackage(plans: Iterable[Plan] = (), *, serves: bool = False) -> str:
+    """Return the descriptor, which is the same for all models without a cluster. ``serves``: with that of serving.csv."""
     capacity = [_field(one.name, one.kind, one.unit, one.description, required=not one.may_be_empty) for one in columns_of(plans)]
     components = [
         _field(name, "integer" if name == "quantity" else "text", "", _COMPONENT_MEANINGS[name], required=True)
         for name in COMPONENT_COLUMNS
     ]
+    resources = [
+        _resource("capacity", "one row per model and scenario", capacity, _KEY),
+        _resource("components", "one row per model, scenario, group and component", components, [*_KEY, "group", "component"]),
+    ]
+    if serves:
+        fields = [_field(one.name, one.kind, one.unit, one.description, required=not one.may_be_empty) for one in serving_table.COLUMNS]
+        resources.append(_resource("serving", "one row per model with a section serving", fields, ["model"]))
     package: Descriptor = {
         "profile": "tabular-data-package",
         "name": "capacity",
         "title": "Parameters, memory and FLOPs of transformer language models",
-        "resources": [
-            _resource("capacity", "one row per model and scenario", capacity, _KEY),
-            _resource("components", "one row per model, scenario, group and component", components, [*_KEY, "group", "component"]),
-        ],
+        "resources": resources,
     }
     return json.dumps(package, ensure_ascii=False, indent=2) + "\n"
 

@@ -26,7 +26,8 @@ FORMATS: Mapping[str, Mapping[str, Callable[[Sequence[Planned]], str | bytes]]] 
     "csv": {
         "capacity.csv": lambda models: csv.capacity(_plans(models)),
         "components.csv": lambda models: csv.components(_plans(models)),
-        "datapackage.json": lambda models: datapackage.datapackage(_plans(models)),
+        "serving.csv": lambda models: csv.serving(_served(models)),
+        "datapackage.json": lambda models: datapackage.datapackage(_plans(models), serves=bool(_served(models))),
     },
     "md": {"capacity.md": markdown.report},
     "json": {"capacity.json": lambda models: json.report(_plans(models), [model.spec for model in models])},
@@ -50,10 +51,16 @@ def files(models: Sequence[Planned], formats: Iterable[str], announce: Callable[
     """Return the files of the formats, by name; text as UTF-8. Each name is announced before its file is made."""
     made: dict[str, bytes] = {}
     for name, write in (item for form in formats for item in FORMATS[form].items()):
+        if name == "serving.csv" and not _served(models):
+            continue
         announce(name)
         content = write(models)
         made[name] = content.encode() if isinstance(content, str) else content
     return made
+
+
+def _served(models: Sequence[Planned]) -> list[Plan]:
+    return [plan for plan in _plans(models) if plan.served]
 
 
 def _plans(models: Sequence[Planned]) -> list[Plan]:

@@ -13,7 +13,7 @@ from planner.capacity.explain import Explanation
 from planner.capacity.figures import Plan
 from planner.report import units
 from planner.report.accuracy import accuracy
-from planner.report.columns import GROUPS, columns_of
+from planner.report.columns import GROUPS, SERVED, columns_of
 from planner.spec.edits import MODEL
 from planner.spec.language import Schema, inlined, properties
 from planner.spec.nodes import Node
@@ -34,9 +34,10 @@ def report(plans: Iterable[Plan], specs: Iterable[Spec] = (), explained: Iterabl
 
 def _plan(plan: Plan, spec: Json) -> dict[str, Json]:
     tokens = plan.train_tokens
+    columns = (*columns_of([plan]), *(SERVED if plan.served else ()))
     return {
-        "figures": {column.name: column.read(plan) for column in columns_of([plan])},
-        "methods": {column.name: column.method for column in columns_of([plan]) if column.method},
+        "figures": {column.name: column.read(plan) for column in columns},
+        "methods": {column.name: column.method for column in columns if column.method},
         "initial_loss": units.number(plan.initial_loss),
         "tokens_per_parameter": None if tokens is None else units.number(tokens / plan.parameters.total),
         "components": {group.name: dict(group.read(plan)) for group in GROUPS},

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from planner.capacity.figures import Plan
-from planner.report import breakdown, devices, omitted, overview, time, units
+from planner.report import breakdown, devices, omitted, overview, served, time, units
 from planner.report.breakdown import Section
 from planner.report.columns import GROUPS, OVERVIEW, columns_of
 from planner.report.paths import display_path
@@ -117,7 +117,7 @@ def _details(model: Planned) -> Iterator[str]:
         yield from ("", f"### Scenario {escape(plan.scenario)}")
         for section in (breakdown.training_settings(spec, plan), *breakdown.layout_settings(spec, plan)):
             yield from _section(section, "####")
-        for make in (*breakdown.TRAINING, *devices.SECTIONS, time.section, breakdown.accuracy, breakdown.not_counted):
+        for make in (*breakdown.TRAINING, *devices.SECTIONS, time.section, served.section, breakdown.accuracy, breakdown.not_counted):
             yield from _section(make(plan), "####")
 
 

@@ -8,34 +8,53 @@ from dataclasses import asdict
 from fractions import Fraction
 from textwrap import fill
 
+from planner.capacity.figures import Plan
 from planner.capacity.roofline import Bound
-from planner.capacity.serving import Bounds, Pooled, Served
-from planner.report import units
+from planner.capacity.served import Bounds, Pooled, Served
+from planner.report import quantity, units
+from planner.report.breakdown import Section
+from planner.report.columns import SERVED
+from planner.report.serving_accuracy import accuracy
 from planner.report.terminal import PLAIN, Style, table
 from planner.spec.printable import printable
+from planner.spec.records import Serving
 
 _WIDTH = 100
 
 
-def text(served: Served | Pooled, accuracy: str, style: Style = PLAIN) -> str:
+def text(served: Served | Pooled, measured: str, style: Style = PLAIN) -> str:
     """Return the figures as tables, and what was measured of them."""
-    one = served.serving
-    requests = f"{units.exact(one.batch_size)} × ({units.exact(one.prompt)} + {units.exact(one.output)}) tokens"
-    head = f"{printable(served.name)}, {one.engine}, {one.weights}, {requests}"
+    head = f"{printable(served.name)}, {setting(served.serving)}"
     if isinstance(served, Pooled):
-        return _of_engine(served, head, accuracy, style)
+        return _of_engine(served, head, measured, style)
     memory = table(("memory", "bytes", ""), "lrr", _rows(served), style)
     passes = table(("pass", "FLOPs", "", "peak", "", "at"), "lrrrrl", _passes(served), style)
-    return "\n".join([head, "", *memory, "", *passes, "", *_verdict(served), *_least(served.bounds), *_notes(served, accuracy), ""])
+    return "\n".join([head, "", *memory, "", *passes, "", *_verdict(served), *_least(served.bounds), *_notes(served, measured), ""])
 
 
-def _notes(served: Served | Pooled, accuracy: str) -> Iterator[str]:
+def setting(one: Serving) -> str:
+    """Describe how a model is served in a phrase."""
+    requests = f"{units.exact(one.batch_size)} × ({units.exact(one.prompt)} + {units.exact(one.output)}) tokens"
+    return f"{one.engine}, {one.weights}, {requests}"
+
+
+def section(plan: Plan) -> Section:
+    """Show the figures of a spec's section ``serving``."""
+    if plan.served is None:
+        return Section("Serving")
+    found = ((column, column.value(plan)) for column in SERVED)
+    rows = [(one.description, units.exact(value), quantity.rounded(one, value)) for one, value in found if value is not None]
+    notes = (f"Accuracy: {accuracy(plan.model, plan.served.serving)}.", f"Not counted: {'; '.join(plan.served.not_counted)}.")
+    return Section(f"Serving: {setting(plan.served.serving)}", ("figure", "exact", "rounded"), "lrr", tuple(rows), notes=notes)
+
+
+def _notes(served: Served | Pooled, measured: str) -> Iterator[str]:
     """Yield what was measured, and what is not counted."""
-    for sentence in (f"Accuracy: {accuracy}.", f"Not counted: {'; '.join(served.not_counted)}."):
+    for sentence in (f"Accuracy: {measured}.", f"Not counted: {'; '.join(served.not_counted)}."):
         yield fill(sentence, _WIDTH)
 
 
-def _of_engine(served: Pooled, head: str, accuracy: str, style: Style) -> str:
+def _of_engine(served: Pooled, head: str, measured: str, style: Style) -> str:
     """Return the figures of an engine with a pool."""
     one, pool = served.serving, served.pool
     sizes = {
@@ -55,7 +74,7 @@ def _of_engine(served: Pooled, head: str, accuracy: str, style: Style) -> str:
         length = units.exact(one.prompt + one.output)
         lines.append(f"{tokens} hold {float(pool.concurrency):.2f} requests of {length} tokens at once.")
     lines += _least(served.bounds)
-    return "\n".join([*lines, *_notes(served, accuracy), ""])
+    return "\n".join([*lines, *_notes(served, measured), ""])
 
 
 def _rows(served: Served) -> Iterator[tuple[str, str, str]]:
@@ -104,7 +123,7 @@ def _by(one: Bound) -> str:
     return f"{100 * one.compute / one.seconds:.0f} % products, {100 * one.memory / one.seconds:.0f} % reading memory"
 
 
-def as_json(served: Served | Pooled, accuracy: str) -> str:
+def as_json(served: Served | Pooled, measured: str) -> str:
     """Return the figures as JSON, exact; fractions as text."""
     one = served.serving
     made: dict[str, object] = {"model": served.name, "engine": one.engine, "weights": one.weights}
@@ -113,12 +132,12 @@ def as_json(served: Served | Pooled, accuracy: str) -> str:
         made |= {"tensor_parallel": one.tensor_parallel, "weights_bytes": served.weights_bytes}
         made |= {name: str(value) if isinstance(value, Fraction) else value for name, value in asdict(served.pool).items()}
         made |= _bounds(served.bounds)
-        return json.dumps(made | {"accuracy": accuracy, "not_counted": served.not_counted}, ensure_ascii=False, indent=2) + "\n"
+        return json.dumps(made | {"accuracy": measured, "not_counted": served.not_counted}, ensure_ascii=False, indent=2) + "\n"
     made |= {name: getattr(served, name) for name in ("weights_bytes", "buffers_bytes", "inputs_bytes", "cache_bytes", "cache_after_bytes")}
     made |= {"peak_bytes": served.peak_bytes, "memory_bytes": one.memory_bytes}
     made |= {name: asdict(getattr(served, name)) for name in ("prefill", "first", "last")}
     made |= _bounds(served.bounds)
-    return json.dumps(made | {"accuracy": accuracy, "not_counted": served.not_counted}, ensure_ascii=False, indent=2) + "\n"
+    return json.dumps(made | {"accuracy": measured, "not_counted": served.not_counted}, ensure_ascii=False, indent=2) + "\n"
 
 
 def _bounds(bounds: Bounds | None) -> dict[str, object]:

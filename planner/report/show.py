@@ -8,7 +8,7 @@ from textwrap import wrap
 
 from planner.capacity.explain import Explanation
 from planner.capacity.figures import Plan
-from planner.report import breakdown, devices, time, units
+from planner.report import breakdown, devices, served, time, units
 from planner.report.breakdown import Section
 from planner.report.paths import display_path
 from planner.report.terminal import GAP, PLAIN, Style, cells_of, table
@@ -31,6 +31,7 @@ def tree(spec: Spec, plan: Plan, extra: Sequence[Section] = (), style: Style = P
         *(make(plan) for make in devices.SECTIONS),
         devices.remedies(spec, plan),
         time.section(plan),
+        served.section(plan),
         breakdown.flops(plan),
         breakdown.prediction(plan),
         breakdown.conventions(plan),

@@ -38,8 +38,8 @@ def figures(spec: Spec, scenarios: Iterable[str] | None = None) -> dict[str, Fig
 
 
 def same(one: Spec, other: Spec) -> bool:
-    """Whether two specs have the same model and scenarios, in any order and notation."""
-    return one.model == other.model and set(one.scenarios) == set(other.scenarios)
+    """Whether two specs have the same model, scenarios and serving, in any order and notation."""
+    return one.model == other.model and set(one.scenarios) == set(other.scenarios) and one.serving == other.serving
 
 
 def attribute(base: Spec, head: Spec, scenarios: Iterable[str], from_root: Callable[[str], str]) -> Attribution:

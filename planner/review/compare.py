@@ -17,9 +17,11 @@ from planner.review.findings import CheckedModel
 from planner.review.policy import Policy
 from planner.review.review import Figures, FormulaChange, Review, ReviewedModel, ReviewedScenario, Status
 from planner.review.snapshot import Snapshot
+from planner.spec.edits import MODEL
 from planner.spec.problems import Problem
 from planner.spec.records import Place, Spec
 
+_SECTIONS = tuple((section,) for section in MODEL if section != "scenarios")
 LIKE = 0.5  # least share of equal settings in the shorter of two specs that are nearly equal
 
 
@@ -104,9 +106,9 @@ def _renamed(base: Snapshot, head: Snapshot) -> dict[str, str]:
 
 
 def _written(spec: Spec) -> set[tuple[object, object]]:
-    """Return the settings of the model and its training, with their values as written."""
+    """Return the settings of the model, its training and serving, with their values as written."""
     nodes = spec.written.walk() if spec.written else ()
-    return {(path, node.text) for path, node in nodes if path[:1] in (("model",), ("training",), ("cluster",), ("layout",)) and node.text}
+    return {(path, node.text) for path, node in nodes if path[:1] in _SECTIONS and node.text}
 
 
 def _model(name: str, old: Spec | None, new: Spec | None, base: Snapshot, terms: Terms) -> ReviewedModel:
@@ -131,6 +133,7 @@ def _model(name: str, old: Spec | None, new: Spec | None, base: Snapshot, terms:
 def _changed(name: str, old: Spec, new: Spec, moved: str, terms: Terms) -> ReviewedModel:
     was = {one.name: one.training for one in old.scenarios}
     touched = {one.name for one in new.scenarios if new.model != old.model or was.get(one.name) != one.training}
+    touched |= {new.scenarios[0].name} if new.serving != old.serving else set()
     gone = [one.name for one in old.scenarios if one.name not in {other.name for other in new.scenarios}]
     before, after = figures(old, {*touched, *gone}), figures(new, touched)
     shared = [scenario for scenario in after if scenario in before]

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from planner.capacity.figures import Plan
 from planner.report import claims, quantity, units
-from planner.report.columns import CLAIMABLE
+from planner.report.columns import CLAIMABLE, SERVING_FIGURES
 from planner.report.planned import Planned
 from planner.report.remedies import find_remedies
 from planner.review.policy import POLICY_CHANGE, SIZE_LABEL, Budget, Limit, Policy
@@ -180,7 +180,12 @@ def _exceeded(model: CheckedModel, plan: Plan, budget: Budget, *, remedies: bool
 
 
 def _reduced(figure: str, limit: Limit, worth: Fraction, plan: Plan) -> tuple[str, Fraction] | None:
-    """Return the metric that remedies reduce, and its largest value; None for a least value, except of what a peak leaves free."""
+    """Return the metric that remedies reduce, and its largest value; None for a least value, except of what a peak leaves free.
+
+    Settings of training, which remedies change, do not change metrics of serving.
+    """
+    if figure in SERVING_FIGURES:
+        return None
     if limit.kind != "min":
         return figure, worth
     return ("peak_bytes", plan.fleet.free_bytes + plan.memory.peak_bytes - worth) if figure == "free_bytes" and plan.fleet else None

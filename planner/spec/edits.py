@@ -15,7 +15,7 @@ from planner.spec.resolve import resolve
 from planner.spec.settings import Document
 from planner.spec.validate import validate
 
-MODEL = ("model", "training", "cluster", "layout", "scenarios")  # what moves figures; the rest of a spec is words about it
+MODEL = ("model", "training", "cluster", "layout", "scenarios", "serving")  # what moves figures; the rest of a spec is words about it
 REQUIREMENTS = ("tags", "waivers", "expect", "omits")  # what is checked, by which budgets, and what is not counted
 _NAMED = (("scenarios",), ("budgets",))  # lists whose elements have names
 

@@ -13,7 +13,8 @@ import pytest
 
 import planner
 from planner.capacity.pool import pool
-from planner.capacity.serving import Pooled, Served, serve
+from planner.capacity.served import Pooled, Served
+from planner.capacity.serving import serve
 from planner.report.serving_accuracy import COLUMNS, TABLE
 from planner.spec.records import Cache, Serving, Training
 from planner.trace.unsupported import UnsupportedError

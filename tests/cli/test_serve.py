@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import planner as api
-from planner.capacity.serving import Served
+from planner.capacity.served import Served
 
 Planner = Callable[..., tuple[int, str, str]]
 

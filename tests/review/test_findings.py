@@ -350,3 +350,18 @@ def test_run_reports_exceeded_budgets_and_writes_its_reports(repo: Repo) -> None
     assert repo.run("run", "specs", "--check")[0] == 1
     repo.write(budget("params_total", max="1M"), "planner.yaml")
     assert repo.run("run", "specs", "--check")[0] == 0
+
+
+SERVING = "serving: {batch_size: 2, prompt: 16, output: 2}\n"
+
+
+def test_budgets_limit_figures_of_serving(repo: Repo) -> None:
+    repo.write(spec() + SERVING)
+    repo.commit()
+    # 2 layers of 64 keys and values of 4 bytes: 1,024 bytes a token; the cache of 3 sequences of 16 tokens is 48 KiB, of 2 it is 32 KiB
+    repo.write("budgets: [{name: cache, figure: serving_cache_bytes, max: 40KiB}]\n", "planner.yaml")
+    repo.write(spec() + SERVING.replace("batch_size: 2", "weights: fp32, batch_size: 3"))
+    code, out, _ = repo.run("diff", "--base", "HEAD")
+    assert code == 1
+    assert "serving.batch_size 2 → 3" in out
+    assert "serving_cache_bytes 48.00 KiB exceeds budget cache (40KiB) by 8.000 KiB" in out

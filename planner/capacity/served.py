@@ -1,0 +1,76 @@
+"""The figures of a model that answers requests, as frozen records of exact integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.capacity.pool import Pool
+from planner.capacity.roofline import Bound
+from planner.spec.records import Serving
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass over the model: its FLOPs as PyTorch counts them, all bytes at its peak, and the operator there."""
+
+    flops: int
+    peak_bytes: int
+    operator: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The least time of a pass over the prompts and of one over the last token."""
+
+    prefill: Bound
+    last: Bound
+    batch_size: int
+
+    @property
+    def tokens_per_second(self) -> float:
+        """The most tokens that one sequence can decode in a second."""
+        return 1 / self.last.seconds
+
+    @property
+    def all_tokens_per_second(self) -> float:
+        """The same of all sequences."""
+        return self.batch_size / self.last.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The figures of a model that answers ``batch_size`` requests at once. Bytes are those of one device."""
+
+    name: str
+    spec_path: str
+    serving: Serving
+    params: int
+    weights_bytes: int
+    buffers_bytes: int
+    inputs_bytes: int
+    cache_bytes: int  # after the prompts
+    cache_after_bytes: int  # after the outputs
+    prefill: Pass  # over all prompts
+    first: Pass  # over the first token of each output
+    last: Pass  # over the last one
+    bounds: Bounds | None
+    not_counted: tuple[str, ...]
+
+    @property
+    def peak_bytes(self) -> int:
+        """The largest of all passes: that of the first or of the last token, since windows leave the prompt's storage with the first."""
+        return max(one.peak_bytes for one in (self.prefill, self.first, self.last))
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """The figures of a model that an engine with a pool of memory for the cache serves. Bytes are those of one device."""
+
+    name: str
+    spec_path: str
+    serving: Serving
+    params: int
+    weights_bytes: int
+    pool: Pool
+    bounds: Bounds | None
+    not_counted: tuple[str, ...]
