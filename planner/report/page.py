@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
+from planner import devices
 from planner.capacity.figures import Plan
 from planner.capacity.symbols import ByStructure
 from planner.report import breakdown, omitted, overview, units
@@ -19,7 +20,8 @@ from planner.report.html.sections import Facts, Formulas
 from planner.report.paths import display_path
 from planner.report.planned import Planned
 
-_BYTES_EACH, _AT_LEAST = 4000, 50  # a page of up to fifty models stays under 200 KB
+_BYTES_EACH, _AT_LEAST = 5000, 50  # a page of up to fifty models stays under 250 KB
+_UNFOLDED = 8  # models of a page whose sections are open
 _HTML = Path(__file__).parent / "html"
 
 
@@ -50,7 +52,7 @@ def sheet() -> str:
 
 
 def _page(models: Sequence[Planned], body: str, shapes: Mapping[str, int], formulas: str, detail: Detail, changes: str) -> Iterator[str]:
-    style, script = sheet(), (_HTML / "table.js").read_text(encoding="utf-8")
+    style, script = sheet(), "".join((_HTML / name).read_text(encoding="utf-8") for name in ("units.js", "table.js"))
     if changes:
         style, script = style + live.style(), script + live.script()
     policy = f"default-src 'none';style-src {_hash(style)};script-src {_hash(script)};base-uri 'none';form-action 'none'"
@@ -62,7 +64,8 @@ def _page(models: Sequence[Planned], body: str, shapes: Mapping[str, int], formu
     plans = [plan for model in models for plan in model.plans]
     fullest = " With a cluster, it is for the device with the largest peak." if any(plan.fleet for plan in plans) else ""
     yield f"batch size B and sequence length n.{fullest} Names with a dotted underline link to their formula.\n"
-    yield models_table(plans, [f"#m{number}" for number, model in enumerate(models, 1) for _ in model.plans])
+    addresses = [f"#m{number}" for number, model in enumerate(models, 1) for _ in model.plans]
+    yield models_table(plans, addresses, compared=not changes)
     yield changes
     left_out = omitted.of_plans(plans)
     yield from (f"<p>{text(note)}\n" for note in (*left_out, omitted.UNPADDED))
@@ -86,36 +89,44 @@ def _page(models: Sequence[Planned], body: str, shapes: Mapping[str, int], formu
     yield f"{formulas}</ol><script>{script}</script>\n"
 
 
-def models_table(plans: Sequence[Plan], addresses: Sequence[str] = ()) -> str:
-    """Return the table of plans, whose names link to the addresses if given."""
+def models_table(plans: Sequence[Plan], addresses: Sequence[str] = (), *, compared: bool = False) -> str:
+    """Return the table of plans, whose names link to the addresses if given, with what the script compares with devices if ``compared``."""
     names = [text(overview.title(plan)) for plan in plans]
     if addresses:
         names = [f"<a href={address}>{name}</a>" for name, address in zip(names, addresses, strict=True)]
     first, *headings = (column.heading for column in OVERVIEW.values())
-    rows = map(_row, names, plans)
-    return f"<div class=n>{table('Models', '', ('model', first, 'B', 'n', *headings), rows)}</div>\n"
+    rows = "".join(_row(name, plan, compared=compared) for name, plan in zip(names, plans, strict=True))
+    listed = " ".join(f"{one.name}:{one.memory_bytes}" for one in devices.entries())
+    modeled = devices.find(plans[0].training.device) or devices.entries()[0]
+    data = f' data-device="{text(modeled.name)}" data-devices="{text(listed)}"' if compared else ""
+    return f"<div class=n{data}>{table('Models', '', ('model', first, 'B', 'n', *headings), [rows])}</div>\n"
 
 
-def _row(name: str, plan: Plan) -> str:
+def _row(name: str, plan: Plan, *, compared: bool) -> str:
     parameters, *figures = overview.cells(plan)
+    layout = plan.training.layout
+    needed = plan.memory.peak_bytes + (layout.cluster.reserve_bytes if layout else 0)  # of a device's memory
     sizes = (units.exact(plan.training.batch_size), units.exact(plan.training.sequence_length))
-    return row(name, (parameters, *sizes, *figures)) + "\n"
+    made = row(name, (parameters, *sizes, *figures)) + "\n"
+    return made.replace("<tr>", f"<tr data-b={needed}>", 1) if compared else made
 
 
 def _models(models: Sequence[Planned], facts: Sequence[Sequence[Facts]], known: FormulaList) -> Iterator[str]:
     for number, (model, of_model) in enumerate(zip(models, facts, strict=True), 1):
-        yield from _model(number, model, of_model, known)
+        yield from _model(number, model, of_model, known, folded=len(models) > _UNFOLDED)
 
 
-def _model(number: int, model: Planned, facts: Sequence[Facts], known: FormulaList) -> Iterator[str]:
+def _model(number: int, model: Planned, facts: Sequence[Facts], known: FormulaList, *, folded: bool) -> Iterator[str]:
     spec = model.spec
-    yield f"<h2 id=m{number}>{text(spec.name)}</h2>"
+    heading = f"<h2>{text(spec.name)}</h2>"
+    yield f"<details><summary>{heading}</summary><div id=m{number}>" if folded else f"<div id=m{number}>{heading}"
     if spec.description:
         yield f"<p>{text(spec.description)}"
     from_where = ", ".join((text(display_path(spec.path)), *map(link, spec.sources[:1])))
     yield f"<p class=q>{from_where}<br>{sections.sizes(facts[0])}\n"
     yield from (f"<p>Waiver: {text(note)}" for note in breakdown.waivers(spec).notes)
     yield from sections.model(facts, known)
+    yield "</div></details>" if folded else "</div>"
 
 
 def _hash(inline: str) -> str:

@@ -207,7 +207,7 @@ def test_the_page_allows_only_its_own_style_and_script_and_requests_nothing() ->
     assert not re.search(r"\b(src|srcset|action|data)=|url\(|@import|fetch\(|XMLHttp", text)
 
 
-def test_fifty_models_stay_under_200_kilobytes_with_all_but_the_longest_formulas() -> None:
+def test_fifty_models_stay_under_250_kilobytes_and_a_smaller_page_omits_the_longest_formulas(monkeypatch: pytest.MonkeyPatch) -> None:
     paths = sorted((ROOT / "specs").glob("*.yaml"))
     paths += [
         path
@@ -217,9 +217,14 @@ def test_fifty_models_stay_under_200_kilobytes_with_all_but_the_longest_formulas
     models = [Planned(spec, planner.plans(spec)[:1]) for spec in map(planner.load, paths[:50])]
     assert len(models) == 50
     text = page.report(models)
-    assert len(text.encode()) < 200_000
-    assert re.findall("Formulas of more.*", text) == ["Formulas of more than 300 characters are omitted to keep the page small."]
+    assert len(text.encode()) < 250_000
+    assert "Formulas of more" not in text
     assert text.count("Shapes from token ids to logits</a>") == 50
+    assert text.count("<summary><h2>") == 50
+    monkeypatch.setattr(page, "_BYTES_EACH", 4000)
+    smaller = page.report(models)
+    assert len(smaller.encode()) < 200_000
+    assert re.search(r"Formulas of more than \d+ characters are omitted to keep the page small", smaller)
 
 
 def test_the_page_is_reproducible_and_only_written_on_request() -> None:

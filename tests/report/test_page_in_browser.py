@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import planner
-from planner.report import page
+from planner import devices
+from planner.report import overview, page, units
 from planner.report.csv import capacity, components
 from planner.report.planned import Planned
 
@@ -147,3 +148,44 @@ def test_folded_sections_are_printed(browser: Any) -> None:  # noqa: ANN401
 def test_a_name_links_to_its_formula(browser: Any) -> None:  # noqa: ANN401
     browser.execute_script("document.querySelector('th.p0 a').click()")
     assert "params_embedding = V·d_model" in browser.execute_script("return document.querySelector(':target').textContent")
+
+
+VERDICTS = """
+    const rows = [...document.querySelectorAll('.n tbody tr')].slice(1).filter(row => !row.hidden);
+    return rows.map(row => [row.cells[0].textContent, row.cells[row.cells.length - 1].textContent]);
+"""
+
+
+def test_models_are_compared_with_a_device_that_the_fragment_holds(browser: Any, models: list[Planned]) -> None:  # noqa: ANN401
+    before, device = browser.current_url, devices.find("B200-180GB-SXM")
+    assert device is not None
+    script = "const select = document.querySelector('select'); select.value = arguments[0]; select.oninput()"
+    browser.execute_script(script, device.name)
+    assert "device=B200-180GB-SXM" in browser.current_url
+    peaks = {overview.title(plan): plan.memory.peak_bytes for model in models for plan in model.plans}
+    free = {name: device.memory_bytes - peak for name, peak in peaks.items()}
+    texts = {name: f"✓ {units.memory(size)} free" if size >= 0 else f"✕ {units.memory(-size)} over" for name, size in free.items()}
+    assert dict(browser.execute_script(VERDICTS)) == texts
+    fitting = sum(size >= 0 for size in free.values())
+    said = browser.execute_script("return document.querySelector('[role=status]').textContent")
+    assert said == f"{fitting} of {len(peaks)} fit B200-180GB-SXM, {units.memory(device.memory_bytes)}."
+    browser.get("about:blank")
+    browser.get(before.partition("#")[0] + "#device=B200-180GB-SXM&filter=llama&sort=-verdict")
+    right = sorted((name for name in peaks if "llama" in name), key=lambda name: -peaks[name])
+    assert browser.execute_script(VERDICTS) == [[name, texts[name]] for name in right]
+    browser.get("about:blank")
+    browser.get(before.partition("#")[0])
+
+
+def test_bars_of_peaks_end_where_the_peak_does_on_the_scale_of_the_devices_line(browser: Any, models: list[Planned]) -> None:  # noqa: ANN401
+    script = """
+        const share = (one, name) => parseFloat(getComputedStyle(one).getPropertyValue(name));
+        const cells = [...document.querySelectorAll('td.w:not(.cut)')];
+        return cells.map(cell => [cell.parentElement.cells[0].textContent, share(cell, '--w') / share(cell, '--d')]);
+    """
+    peaks = {overview.title(plan): plan.memory.peak_bytes for model in models for plan in model.plans}
+    shown = dict(browser.execute_script(script))
+    device = devices.find("A100-80GB-SXM")
+    assert device is not None
+    assert shown.keys() == {name for name, peak in peaks.items() if peak <= 2.5 * device.memory_bytes}
+    assert shown == {name: pytest.approx(peaks[name] / device.memory_bytes, rel=1e-6) for name in shown}

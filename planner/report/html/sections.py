@@ -288,18 +288,23 @@ def _point(point: tuple[int, int] | None) -> str:
 
 
 def conventions(one: Subject) -> str:
-    """Show training FLOPs by convention."""
-    counts, chosen = one.plan.flops.by_convention, one.plan.flops.chosen.convention
+    """Show training FLOPs by the chosen convention, and those by others folded."""
+    counts, chosen = one.plan.flops.by_convention, one.plan.flops.chosen
     classes = [f"c{number}" if one.formulas.full else "" for number in range(len(counts))]
     rows = [
-        row(f"{count.convention}{' (chosen)' if count.convention == chosen else ''}", (units.exact(count.train_per_token),), css=css)
+        row(
+            f"{count.convention}{' (chosen)' if count.convention == chosen.convention else ''}",
+            (units.exact(count.train_per_token),),
+            css=css,
+        )
         for css, count in zip(classes, counts, strict=True)
     ]
     drawn = ""
     if one.formulas.full:
         bars = [(css, count.train_per_token) for css, count in zip(classes, counts, strict=True)]
         drawn = picture.bars("FLOPs by convention", "Bars appear in table order", bars)
-    return table("Training FLOPs per token", drawn, (), rows)
+    folded = f"Training FLOPs per token: {units.flops(chosen.train_per_token)} by {chosen.convention}, and other conventions"
+    return f"<details><summary>{folded}</summary>{table('Training FLOPs per token', drawn, (), rows)}</details>"
 
 
 def shapes(one: Subject) -> str:

@@ -1,36 +1,96 @@
+// The table of models: sorted by its headings, filtered, each peak on one scale beside a device's memory. The fragment holds what is chosen.
 (() => {
-  const table = document.querySelector('.n table'), body = table.tBodies[0], [top, ...rows] = body.rows;
+  const box = document.querySelector('.n'), table = box.querySelector('table'), body = table.tBodies[0], [top, ...rows] = body.rows;
+  const add = (tag, content, into) => { const made = document.createElement(tag); made.textContent = content; into.append(made); return made; };
   const sizes = {'': 1, k: 1e3, M: 1e6, B: 1e9, T: 1e12, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30};
   'kMGTPEZYRQ'.split('').forEach((letter, power) => { sizes[letter + 'FLOP'] = 1000 ** (power + 1); });
   const value = (row, column) => {
-    const text = row.cells[column].textContent.trim();
+    const cell = row.cells[column], text = cell.textContent.trim();
+    if (cell.className.startsWith('v')) return Number(row.dataset.b);
     const found = column && /^([\d,.]+) ?([A-Za-z]*)$/.exec(text);
     const unit = found && (column > 1 && found[2] === 'B' ? '' : found[2]); // B is a byte but for parameters
     return found ? found[1].replaceAll(',', '') * sizes[unit] : text;
   };
-  [...top.cells].forEach((head, column) => {
-    const button = document.createElement('button');
-    button.textContent = head.textContent;
-    head.replaceChildren(button);
-    button.onclick = () => {
-      const up = head.getAttribute('aria-sort') !== 'ascending';
-      table.querySelectorAll('[aria-sort]').forEach(other => other.removeAttribute('aria-sort'));
-      head.setAttribute('aria-sort', up ? 'ascending' : 'descending');
-      const order = (a, b) => {
-        const x = value(a, column), y = value(b, column);
-        if (x === '' || y === '') return (x === '') - (y === '');
-        const by = column ? x - y : x.localeCompare(y);
-        return up ? by : -by;
-      };
-      body.append(...rows.sort(order));
-    };
-  });
-  const label = document.createElement('label'), input = document.createElement('input');
-  label.append('Filter ', input);
+  const state = { device: box.dataset.device, filter: '', sort: '' };
+  function keep() {
+    const query = new URLSearchParams(Object.entries(state).filter(([name, value]) => value !== (name === 'device' ? box.dataset.device : '')));
+    if (`${query}` || location.hash.includes('=')) history.replaceState(null, '', `${query}` ? `#${query}` : location.pathname + location.search);
+  }
+
+  function sort() {
+    const up = state.sort[0] !== '-', column = [...top.cells].findIndex(head => head.textContent === state.sort.replace('-', ''));
+    for (const head of top.cells) head.removeAttribute('aria-sort');
+    if (column < 0) return;
+    top.cells[column].setAttribute('aria-sort', up ? 'ascending' : 'descending');
+    const keyed = rows.map(row => [value(row, column), row]);
+    keyed.sort(([x], [y]) => {
+      if (x === '' || y === '') return (x === '') - (y === '');
+      const by = column ? x - y : x.localeCompare(y);
+      return up ? by : -by;
+    });
+    body.append(...keyed.map(([, row]) => row));
+  }
+
+  function headings() {
+    for (const head of top.cells) {
+      if (head.className) continue;
+      const name = head.textContent, button = add('button', name, head);
+      head.replaceChildren(button);
+      button.onclick = () => { state.sort = state.sort === name ? `-${name}` : name; sort(); keep(); };
+    }
+  }
+
+  if (!box.dataset.devices) { headings(); return; }
+  const devices = new Map(box.dataset.devices.split(' ').map(one => one.split(':')));
+  const texts = rows.map(row => row.textContent.toLowerCase());
+  const most = rows.reduce((most, row) => Math.max(most, row.dataset.b), 0);
+  const scale = add('th', '', top), drawn = rows.map(row => row.insertCell()), verdicts = rows.map(row => row.insertCell());
+  scale.className = 'w';
+  add('th', 'verdict', top);
+  headings();
+
+  const form = document.createElement('div'), said = document.createElement('p');
+  const field = (name, tag) => { const label = add('label', `${name} `, form); return add(tag, '', label); };
+  const select = field('Device', 'select'), input = field('Filter', 'input');
+  form.className = 'first';
+  said.setAttribute('role', 'status');
   input.type = 'search';
-  input.oninput = () => {
-    const words = input.value.toLowerCase().split(/\s+/);
-    for (const row of rows) row.hidden = !words.every(word => row.textContent.toLowerCase().includes(word));
-  };
-  table.parentElement.before(label);
+  for (const name of devices.keys()) select.add(new Option(name, name));
+
+  function compare() {
+    const memory = Number(devices.get(state.device)), end = Math.min(Math.max(most, memory), 2.5 * memory);
+    let fitting = 0, shown = 0;
+    scale.textContent = `peak; line: ${state.device}`;
+    box.style.setProperty('--d', `${(100 * memory) / end}%`);
+    rows.forEach((row, number) => {
+      const needed = Number(row.dataset.b), over = needed - memory;
+      drawn[number].className = needed > end ? 'w cut' : 'w';
+      drawn[number].style.setProperty('--w', `${Math.min(100, (100 * needed) / end)}%`);
+      verdicts[number].textContent = over > 0 ? `✕ ${inBytes(BigInt(over))} over` : `✓ ${inBytes(BigInt(-over))} free`;
+      verdicts[number].className = over > 0 ? 'v x' : 'v';
+      if (!row.hidden) { shown += 1; fitting += over <= 0; }
+    });
+    said.textContent = `${exactly(fitting)} of ${exactly(shown)} fit ${state.device}, ${inBytes(BigInt(memory))}.`;
+  }
+
+  function filter() {
+    const words = state.filter.toLowerCase().split(/\s+/);
+    rows.forEach((row, number) => { row.hidden = !words.every(word => texts[number].includes(word)); });
+  }
+
+  function read() {
+    for (const [name, value] of new URLSearchParams(location.hash.slice(1))) {
+      if (name in state && (name !== 'device' || devices.has(value))) state[name] = value;
+    }
+    [select.value, input.value] = [state.device, state.filter];
+    filter();
+    compare();
+    sort();
+  }
+
+  select.oninput = () => { state.device = select.value; compare(); keep(); };
+  input.oninput = () => { state.filter = input.value; filter(); compare(); keep(); };
+  addEventListener('hashchange', () => location.hash.includes('=') && read());
+  box.before(form, said);
+  read();
 })();
