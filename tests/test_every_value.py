@@ -42,6 +42,9 @@ BASES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (  # no model allows 
     (SIZES, {"train": "adapters", "adapters": {"rank": 4}, "base": {"dtype": "bf16"}}),
     (SIZES, {"train": "adapters", "adapters": {"rank": 4}, "base": {"format": "nf4"}}),
     (SIZES, {"train": "adapters", "adapters": {"targets": "all-linear"}}),
+    (SIZES | ROUTED, {"train": "adapters", "adapters": {"virtual_tokens": 4}, "implementation": "transformers"}),
+    (SIZES | {"embedding_dim": 16}, {}),
+    (SIZES | {"causal": False, "head": {"type": "classes", "classes": 3, "tied": False}}, {}),
 )
 CLUSTER = {"device": "H100-80GB-SXM", "devices": 8}
 LAYOUTS: tuple[dict[str, Any], ...] = (  # no layout allows all values

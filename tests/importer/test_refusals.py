@@ -46,7 +46,7 @@ def without(config: Config, key: str) -> Config:
     [
         ({}, "no `model_type`"),
         ({"model_type": ["llama"]}, "no `model_type`"),
-        ({"model_type": "bert", **KV}, "'bert' is not supported"),
+        ({"model_type": "squeezebert", **KV}, "'squeezebert' is not supported"),
         ({"model_type": "llama5", **KV}, "similar names, which are other architectures: llama"),
         ({"model_type": "zamba2", **KV}, "model_type 'zamba2' is not supported: it uses attention blocks of twice the width"),
         (LLAMA | {"num_local_experts": 8}, "unsupported key `num_local_experts: 8`"),
