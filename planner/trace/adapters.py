@@ -142,8 +142,6 @@ def check_tuned(t: Tape) -> None:
         raise UnsupportedError("base.format packs linears, and packed experts are not modeled yet")
     if kind is None:
         return
-    if routed and trained.ALL in kind.targets and kind.type not in PROMPTS:
-        raise UnsupportedError("adapters of routed experts (targets: all-linear) are not modeled yet; name the linears, such as q and v")
     if kind.type in PROMPTS:
         return
     if kind.type in ("dora", "ia3") and trained.of_embedding(kind):

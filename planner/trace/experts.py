@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from planner.spec.records import Experts, FeedForward, Norm
-from planner.trace import blocks, expert_parallel, routing
+from planner.trace import blocks, expert_parallel, folded, routing
 from planner.trace import primitives as op
 from planner.trace.routers import router
 from planner.trace.sizes import Size, product
@@ -86,6 +86,7 @@ def grouped(t: Tape, kind: Experts, x: Tensor, weights: Tensor, indices: Tensor)
     tokens, k = indices.shape
     d = x.shape[1]
     with t.at("experts"):
+        stacks = adapted_stacks(t, kind, d)
         S = routed_rows(kind, tokens)
         sources, forth, owners = routing.sort_by_expert(t, indices, S)
         chosen = routing.index_select(t, x, sources)
@@ -93,7 +94,7 @@ def grouped(t: Tape, kind: Experts, x: Tensor, weights: Tensor, indices: Tensor)
         ends, *counts = routing.ends_of_experts(t, owners, kind.count)
         name, outputs = ("gate_up_proj", 2 * kind.d_ff) if kind.gated else ("up_proj", kind.d_ff)
         bias = biases(t, kind, owners, name, outputs)
-        hidden = projected(t, kind, chosen, ends, name, outputs, bias)
+        hidden = projected(t, kind, chosen, ends, name, outputs, bias, stacks)
         if kind.gated:
             gate, up = op.split(t, hidden, (S, kind.d_ff), (S, kind.d_ff))
             hidden = clamped(t, gate, up) if t.modules.clamps_gate else t.implementation.gated(t, kind.activation, gate, lambda: up)
@@ -101,9 +102,10 @@ def grouped(t: Tape, kind: Experts, x: Tensor, weights: Tensor, indices: Tensor)
             hidden = t.implementation.activation(t, kind.activation, hidden)
         of_first, bias = bias, biases(t, kind, owners, "down_proj", d)
         op.keep_alive(t, *([of_first] if of_first else []))
-        out = projected(t, kind, hidden, ends, "down_proj", d, bias)
+        out = projected(t, kind, hidden, ends, "down_proj", d, bias, stacks)
         weighted = op.multiply(t, out, share.view(S, 1))
         summed = routing.unpermute(t, routing.index_select(t, weighted, routing.inverse(t, forth)), tokens)
+        op.keep_alive(t, *(part for one in stacks.values() for part in (one.left, one.right)))
         op.keep_alive(t, chosen, share, ends, out, owners, forth, *counts, *([bias] if bias else []))
         return op.cast(t, summed, x.dtype)
 
@@ -141,11 +143,34 @@ def biases(t: Tape, kind: Experts, owners: Tensor, name: str, outputs: Size) -> 
     return routing.index_select(t, w, owners)
 
 
-def projected(t: Tape, kind: Experts, x: Tensor, ends: Tensor, name: str, outputs: Size, bias: Tensor | None) -> Tensor:
+def stack(t: Tape, kind: Experts, name: str, outputs: Size, inputs: Size) -> Tensor:
+    """Return the matrices [E, out, in] of all experts."""
+    shape = kind.count, outputs, inputs
+    return t.weight(name, shape, "experts · out · in", active=active_share(kind, product(shape)))
+
+
+def adapted_stacks(t: Tape, kind: Experts, d: Size) -> dict[str, folded.Factors]:
+    """Return the matrices that have adapters, by name, in the order in which peft wraps them; gate and up have an adapter each."""
+    tuned = folded.of_experts(t)
+    if tuned is None:
+        return {}
+    return {
+        name: folded.factors(t, tuned, name, stack(t, kind, name, outputs, inputs), rank)
+        for name, outputs, inputs, rank in (
+            ("down_proj", d, kind.d_ff, tuned.rank),
+            ("gate_up_proj", 2 * kind.d_ff, d, 2 * tuned.rank),
+        )
+    }
+
+
+def projected(
+    t: Tape, kind: Experts, x: Tensor, ends: Tensor, name: str, outputs: Size, bias: Tensor | None, stacks: dict[str, folded.Factors]
+) -> Tensor:
     """Project the sorted rows with each expert's matrix, and add their biases. ``ends``: of each expert's rows."""
-    shape = kind.count, outputs, x.shape[1]
-    w = t.weight(name, shape, "experts · out · in", active=active_share(kind, product(shape)))
+    w = folded.summed(t, stacks[name]) if name in stacks else stack(t, kind, name, outputs, x.shape[1])
     made = routing.grouped_mm(t, x, w, ends, outputs)
+    if name in stacks:
+        t.returned.append(w)
     return op.add_in_place(t, made, bias) if bias else made
 
 

@@ -11,6 +11,7 @@ from planner.spec.precision import Dtype
 from planner.spec.records import Experts
 from planner.trace import primitives as op
 from planner.trace import routing
+from planner.trace.folded import of_router
 from planner.trace.nodes import Saved
 from planner.trace.sizes import Size
 from planner.trace.tape import Tape
@@ -26,9 +27,11 @@ def router(t: Tape, kind: Experts, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         wide = kind.scoring == "sigmoid" if its.router == "by_scoring" else its.router in {"float32", "cast"}  # DeepSeek-V3's: float32
         w = t.weight("weight", (count, x.shape[1]), "router: experts · d", dtype="float32" if wide and its.router != "cast" else None)
         b = t.weight("bias", (count,), "bias: experts") if kind.router_bias else None
+        w, alive = of_router(t, w)
         store_correction(t, kind, count, "float32" if wide or its.correction_in_float32 else w.dtype)
         with t.without_autocast() if its.router_without_autocast else nullcontext():
             logits = op.linear(t, op.cast(t, x, "float32"), op.cast(t, w, "float32"), b) if wide else op.linear(t, x, w, b)
+            op.keep_alive(t, *alive)
             if its.sparse_mixer:
                 return logits, *sparse_mixer(t, logits)
             if its.scores_chosen != "none":

@@ -47,6 +47,16 @@ MODELS: dict[str, dict[str, Any]] = {
     "pythia-1.4B": {"vocab_size": 50_304, "d_model": 2048, "n_heads": 16, "model_type": "gpt_neox", "attention": {"qkv": "fused_per_head"}}
     | PYTHIA,
 }
+WITH_EXPERTS = {key: value for key, value in LLAMA.items() if key != "feed_forward"}
+MODELS["mixtral-8x7B"] = (
+    WITH_EXPERTS | sizes(32_000, 4096, 32, 8, 14_336) | {"experts": {"count": 8, "top_k": 2, "d_ff": 14_336}, "model_type": "mixtral"}
+)
+MODELS["qwen3-30B-A3B"] = (
+    WITH_EXPERTS
+    | sizes(151_936, 2048, 32, 4, 6144)
+    | {key: MODELS["qwen3-8B"][key] for key in ("head_dim", "attention")}
+    | {"experts": {"count": 128, "top_k": 8, "d_ff": 768, "scores_dtype": "compute"}, "model_type": "qwen3_moe"}
+)
 PARTS = {"norm.weight": "norm", "lm_head": "head", "embed_tokens": "embedding", "mlp": "feed_forward", "down_proj": "down"}
 VIRTUAL = ("prompt", "prefix")
 TARGETS = {"c_attn": ["qkv"], "query_key_value": ["qkv"], "c_fc": ["up"], "c_proj": ["o", "down"]}

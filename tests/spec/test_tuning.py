@@ -139,8 +139,31 @@ def test_a_learned_prefix_before_windows_is_refused() -> None:
         planner.plan(planner.load({"name": "tuned", "extends": "catalog/gemma-2-2b", "training": training}))
 
 
-def test_adapters_of_routed_experts_are_refused() -> None:
-    experts = {"experts": {"count": 4, "top_k": 2, "d_ff": 64}}
-    spec = {"name": "tuned", "model": {**LLAMA, **experts}, "training": {"implementation": "transformers", **ADAPTERS}}
-    with pytest.raises(planner.UnsupportedError, match="adapters of routed experts"):
-        planner.plan(planner.load(spec))
+EXPERTS = {key: value for key, value in LLAMA.items() if key != "feed_forward"} | {
+    "experts": {"count": 4, "top_k": 2, "d_ff": 96},
+    "model_type": "mixtral",
+}
+
+
+def test_adapters_of_all_linears_reach_experts_and_their_router() -> None:
+    training = {"implementation": "transformers", "precision": "bf16", **ADAPTERS}
+    plan = planner.plan(planner.load({"name": "tuned", "model": EXPERTS, "training": training}))
+    # rank 4, 4 layers: q, k, v, o; a router 64 -> 4; 4 experts of rank 8 for gate and up 64 -> 2 · 96, of rank 4 for down 96 -> 64
+    assert plan.parameters.trained == 4 * (4 * (4 * (64 + 64) + (64 + 4)) + 4 * (8 * (64 + 192) + 4 * (96 + 64)))
+
+
+@pytest.mark.parametrize(
+    ("message", "model", "training"),
+    [
+        ("adapters of routed experts have no dropout in peft", {}, {"adapters": {"rank": 4, "dropout": 0.1}}),
+        ("adapters of routed experts of type dora are not supported by peft", {}, {"adapters": {"rank": 4, "type": "dora"}}),
+        ("adapters of some layers of routed experts are not modeled yet", {}, {"adapters": {"rank": 4, "layers": "0"}}),
+        ("for model_type mixtral or qwen3_moe", {"model_type": "gpt_oss"}, {}),
+        ("under implementation transformers for model_type", {}, {"implementation": "pytorch"}),
+        ("packed experts are not modeled yet", {}, {"base": {"format": "nf4"}}),
+    ],
+)
+def test_adapters_of_other_experts_are_refused(message: str, model: dict[str, Any], training: dict[str, Any]) -> None:
+    tuned = {"implementation": "transformers", "precision": "bf16", **ADAPTERS, **training}
+    with pytest.raises(planner.UnsupportedError, match=message):
+        planner.plan(planner.load({"name": "tuned", "model": EXPERTS | model, "training": tuned}))
