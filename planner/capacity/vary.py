@@ -14,7 +14,7 @@ from planner.spec.nodes import Node
 from planner.spec.records import Spec
 from planner.trace.unsupported import UnsupportedError
 
-Settings: TypeAlias = Mapping[str, int | str]  # by key of the model or of training, or "cluster.…", "layout.…"
+Settings: TypeAlias = Mapping[str, int | str]  # by key of the model or of training, or "cluster.…", "layout.…", "serving.…"
 
 _OF_THE_MODEL = ("n_layers", "d_model")
 RANK = "adapters.rank"
@@ -55,7 +55,7 @@ def setting(spec: Spec, scenario: str, knob: str, value: int | str) -> Differenc
     section, _, key = knob.rpartition(".")
     own: Path = () if scenario == "base" else ("scenarios", ByName(scenario))
     within: Path = ("model",) if knob in _OF_THE_MODEL else own or ("training",)
-    before: Path = own if section == "layout" else () if section == "cluster" else within
+    before: Path = own if section == "layout" else () if section in ("cluster", "serving") else within
     path: Path = (*before, section, key) if section else (*within, key)
     return Difference(path, None, replace(Node(mark, value), text=written(value)))
 
