@@ -55,6 +55,15 @@ def test_copies_on_two_devices_hold_everything_and_buckets() -> None:
     assert 4 * 124_439_808 <= shared.memory.optimizer_bytes <= 4 * 124_439_808 + 8 * 50_257 * 768
 
 
+def test_the_stages_of_deepseek_v3_have_all_of_its_parameters() -> None:
+    fleet = plans("deepseek-v3-2048-h800")["base"].fleet
+    assert fleet is not None
+    # 671,026,404,352 in the published weights without the prediction layer. Each of 64 devices has 4 of the 256 experts of 58 layers, whose
+    # three matrices are of 7168 x 2048. The vocabulary of 129,280 needs no padding.
+    of_others = 58 * (256 - 4) * 3 * 7168 * 2048
+    assert sum(rank.params for rank in fleet.ranks) == 671_026_404_352 - of_others
+
+
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
 def test_each_example_has_every_column_of_a_cluster(path: Path) -> None:
     for plan in planner.plans(path):

@@ -119,9 +119,10 @@ def structure_of(model: Model, training: Training, *, varies: bool) -> Structure
     """
     layout = _layout(training)
     divides = layout.data_parallel != "zero1" and layout.engine != "deepspeed"
-    stages = uniform(model) and divides and layout.schedule in CLOSED
+    equal = uniform(model) and divides and layout.has_equal_stages
+    stages = equal and layout.schedule in CLOSED
     data = divides and layout.data_parallel != "hsdp"
-    return Structure(model, training, layout, stages, layers=uniform(model) and divides and (stages or varies), data=data)
+    return Structure(model, training, layout, stages, layers=equal and (stages or varies), data=data)
 
 
 def _layout(training: Training) -> Layout:

@@ -101,6 +101,8 @@ def _unpiped(training: Training, layout: Layout) -> Iterator[str]:
         f"virtual_stages {layout.virtual_stages} with data_parallel {kind}": several and layout.virtual_stages > UNSHARDED,
         f"a single microbatch with data_parallel {kind}": several and training.gradient_accumulation == 1,
         "loss cross_entropy": training.loss == "cross_entropy",
+        f"a stage without layers beside schedule {schedule}": 0 in (layout.first_stage_layers, layout.last_stage_layers)
+        and schedule in DIVIDED,
     }
     yield from (what for what, is_set in found.items() if is_set)
 

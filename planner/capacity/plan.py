@@ -121,7 +121,7 @@ def of_devices(model: Model, training: Training, layout: Layout, devices: Iterab
 
     def part(number: Size, of_device: tuple[Size, ...]) -> Trace:
         neighbors = of_device if layout.schedule in V_SHAPED else ()
-        mine = stage(model, number, layout.pipeline_parallel * layout.virtual_stages, neighbors)
+        mine = stage(model, layout, number, neighbors)
         kind = mine.first, mine.last, mine.follows_own, mine.precedes_own, mine.runs, training.recompute_every > 1 and mine.first_layer
         if kind not in traced:
             traced[kind] = trace(model, training, mine)

@@ -34,6 +34,16 @@ TABLE = (
         "(stages of PipelineModule)",
     ),
     Named("virtual_stages", "--num-virtual-stages-per-pipeline-rank", "parallelism.pipeline_parallel_layers_per_stage (layers)"),
+    Named(
+        "first_stage_layers",
+        "--decoder-first-pipeline-num-layers, --account-for-embedding-in-pipeline-split",
+        "parallelism.pipeline_parallel_first_stage_less_layers (difference)",
+    ),
+    Named(
+        "last_stage_layers",
+        "--decoder-last-pipeline-num-layers, --account-for-loss-in-pipeline-split",
+        "parallelism.pipeline_parallel_last_stage_less_layers (difference)",
+    ),
     Named("schedule", "(1f1b, or interleaved with virtual stages)", "parallelism.pipeline_parallel_schedule", "(1f1b)"),
     Named("context_parallel", "--context-parallel-size", "parallelism.context_parallel_degree", "sequence_parallel_size"),
     Named("context_kind", "--cp-comm-type", "parallelism.context_parallel_rotate_method"),
@@ -97,11 +107,11 @@ class Laid:
         ]
 
 
-def number(config: Config, name: str, default: int) -> int:
-    """Return a positive number of a configuration."""
+def number(config: Config, name: str, default: int, least: int = 1) -> int:
+    """Return a whole number of a configuration, a positive one unless ``least`` is 0."""
     value = config.get(name)
-    if value is not None and (type(value) is not int or value < 1):
-        raise UnsupportedConfigError(f"`{name}: {show(value)}` is not a positive integer")
+    if value is not None and (type(value) is not int or value < least):
+        raise UnsupportedConfigError(f"`{name}: {show(value)}` is not {'a positive integer' if least else 'an integer from 0'}")
     return default if value is None else int(value)
 
 
@@ -127,19 +137,31 @@ def _megatron(laid: Laid, config: Config, n_layers: int) -> None:
     if config.get("sequence_parallel") and tp > 1:
         laid.put("sequence_parallel", True, "sequence_parallel")
     each = "num_layers_per_virtual_pipeline_stage"
-    count = number(config, "num_virtual_stages_per_pipeline_rank", n_layers // (pp * number(config, each, max(n_layers, 1))) or 1)
+    counted = {f"{end}_stage_layers": name for end, name in _COUNTED.items() if config.get(name)}
+    every = n_layers + len(counted)
+    count = number(config, "num_virtual_stages_per_pipeline_rank", every // (pp * number(config, each, max(every, 1))) or 1)
     if count > 1:
         laid.put("virtual_stages", count, each if config.get(each) else "num_virtual_stages_per_pipeline_rank")
         laid.put("schedule", "interleaved", "with virtual stages")
+    for end, name in _COUNTED.items():
+        written = f"decoder_{end}_pipeline_num_layers"
+        if name in counted.values():
+            laid.put(f"{end}_stage_layers", every // (pp * count) - 1, name)
+        elif config.get(written) is not None and count == 1:
+            laid.put(f"{end}_stage_layers", number(config, written, 1), written)
     if config.get("use_distributed_optimizer") and laid.devices > tp * pp * cp:
         laid.put("data_parallel", "zero1", "use_distributed_optimizer")
     laid.train_on(config.get("global_batch_size"))
     laid.unsaid(
         config,
-        "decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers pipeline_model_parallel_layout use_torch_fsdp2 "
-        "use_megatron_fsdp account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split "
-        "num_distributed_optimizer_instances optimizer_cpu_offload",
+        "pipeline_model_parallel_layout use_torch_fsdp2 use_megatron_fsdp num_distributed_optimizer_instances optimizer_cpu_offload",
     )
+    if count > 1:  # they count the layers of all stages of a device
+        laid.unsaid(config, "decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers")
+
+
+_COUNTED = {"first": "account_for_embedding_in_pipeline_split", "last": "account_for_loss_in_pipeline_split"}
+"""Megatron's settings that count the embedding and the loss as a layer each when layers are divided among stages."""
 
 
 _SCHEDULES = {
@@ -164,10 +186,7 @@ def _torchtitan(laid: Laid, config: Config, n_layers: int) -> None:
     if pp > 1:
         name = str(parallelism.get("pipeline_parallel_schedule", "1F1B"))
         laid.put("schedule", _SCHEDULES.get(name.lower(), name), "pipeline_parallel_schedule")
-        if name.lower() not in ("1f1b", "gpipe"):
-            layers = number(parallelism, "pipeline_parallel_layers_per_stage", max(n_layers // (2 * pp), 1))  # two stages per device
-            laid.put("virtual_stages", n_layers // (pp * layers), "pipeline_parallel_layers_per_stage")
-        laid.notes.append("torchtitan counts embedding and head as a layer each when it cuts stages; here stages have equal layers")
+        _cut_by_torchtitan(laid, parallelism, n_layers, pp, usual=1 if name.lower() in ("1f1b", "gpipe") else 2)
     if cp > 1:
         laid.put("context_kind", parallelism.get("context_parallel_rotate_method", "allgather"), "context_parallel_rotate_method")
     replicas, rest = number(parallelism, "data_parallel_replicate_degree", 1), "data_parallel_shard_degree"
@@ -183,6 +202,21 @@ def _torchtitan(laid: Laid, config: Config, n_layers: int) -> None:
     training = config.get("training")
     laid.train_on(training.get("global_batch_size") if isinstance(training, Mapping) else None)
     laid.unsaid(parallelism, "enable_async_tensor_parallel expert_tensor_parallel_degree module_fqns_per_model_part")
+
+
+def _cut_by_torchtitan(laid: Laid, parallelism: Config, n_layers: int, pp: int, *, usual: int) -> None:
+    """Write the layers of stages, which embedding and head count as layers of. ``usual``: stages per device of the schedule."""
+    less = {end: number(parallelism, f"pipeline_parallel_{end}_stage_less_layers", 1, least=0) for end in ("first", "last")}
+    every, each = n_layers + sum(less.values()), "pipeline_parallel_layers_per_stage"
+    stages = -(-every // number(parallelism, each, 1)) if parallelism.get(each) is not None else pp * usual
+    if stages > pp:
+        laid.put("virtual_stages", stages // pp, each)
+    layers, more = divmod(every, stages)
+    if more:
+        laid.notes.append(f"torchtitan gives the first {more} of {stages} stages a layer more, which has no key in a layout")
+    for end, fewer in less.items() if not more else ():
+        if 0 < fewer <= layers:
+            laid.put(f"{end}_stage_layers", layers - fewer, f"pipeline_parallel_{end}_stage_less_layers")
 
 
 def _neox(laid: Laid, config: Config, _: int) -> None:

@@ -167,8 +167,9 @@ def _shared(layout: Settings, settings: Settings, document: Document) -> Mapping
         devices_of = {f"data-parallel devices{' * context_parallel' * (context > 1)}": data_degree(document.cluster, layout) * context}
         found["expert_parallel"] |= devices_of if found["expert_parallel"] and not by_megatron(settings) else {}
     layers, stages = n_layers(document), layout.size("pipeline_parallel")
-    found["pipeline_parallel"]["n_layers"] = layers
-    found["virtual_stages"] |= {} if layers % stages else {f"n_layers {layers} / {stages} =": layers // stages}
+    if not _of_ends(layout):
+        found["pipeline_parallel"]["n_layers"] = layers
+        found["virtual_stages"] |= {} if layers % stages else {f"n_layers {layers} / {stages} =": layers // stages}
     n = sequence_length(settings, document.model)
     if sequences:
         found["tensor_parallel"] |= {} if n % context else {"sequence_length": n // context}
@@ -263,6 +264,28 @@ def expert_groups(layout: Settings, settings: Settings, document: Document) -> P
                 return
 
 
+def _of_ends(layout: Settings) -> Mapping[str, int]:
+    """Return the layers of the first and of the last stage of a pipeline, where they are written."""
+    return {key: layout.size(key) for key in ("first_stage_layers", "last_stage_layers") if layout.written(key)}
+
+
+def unequal_stages(layout: Settings, _: Settings, document: Document) -> Problems:
+    """Find layers of the first and of the last stage that leave the other stages no equal number of layers."""
+    of_ends, pipeline = _of_ends(layout), layout.size("pipeline_parallel")
+    for key in of_ends if pipeline == 1 else ():
+        yield layout.problem(key, "stage-layers", f"{key} requires pipeline_parallel above 1", "remove it, or write pipeline_parallel: 2")
+    if not of_ends or pipeline == 1:
+        return
+    layers, inner = n_layers(document), pipeline * layout.size("virtual_stages") - len(of_ends)
+    key, rest = list(of_ends)[-1], layers - sum(of_ends.values())
+    others = rest + of_ends[key]
+    fitting = [others - each * inner for each in range(others // inner, 0, -1)] if inner else [others]
+    if of_ends[key] not in fitting:
+        written, hint = " and ".join(f"{name} {count}" for name, count in of_ends.items()), nearest(of_ends[key], fitting)
+        message = f"{written} of n_layers {layers} leave {rest} layers, which {inner} other stages cannot have in equal parts"
+        yield layout.problem(key, "stage-layers", message, f"write {key}: {hint}" if hint else "lower pipeline_parallel or virtual_stages")
+
+
 def within_expert_parallel(layout: Settings, _: Settings, document: Document) -> Problems:
     """Find imbalance of experts that every device has, and devices that would share experts of a model without any."""
     if layout.get("imbalance") != 1 and layout.size("expert_parallel") == 1:
@@ -295,4 +318,14 @@ def schedule(layout: Settings, settings: Settings, document: Document) -> Proble
 
 
 TRAINING = (known_device, reserve, nodes, belongs_together, kernels, global_batch)
-LAYOUT = (*key_checks(Layout), degrees, sequences, sharing, within_tensor_parallel, within_expert_parallel, expert_groups, schedule)
+LAYOUT = (
+    *key_checks(Layout),
+    degrees,
+    unequal_stages,
+    sequences,
+    sharing,
+    within_tensor_parallel,
+    within_expert_parallel,
+    expert_groups,
+    schedule,
+)

@@ -44,12 +44,7 @@ def conditions(model: Model, training: Training, sizes: Mapping[str, Sizes], per
     elif not training.by_megatron:
         fails = devices // (tp * pp * context) * context % experts != 0
         yield Condition(fails, "expert_parallel {expert_parallel} does not divide the data-parallel devices")
-    layers, virtual = sizes["n_layers"], sizes["virtual_stages"]
-    yield Condition(layers % pp != 0, "pipeline_parallel {pipeline_parallel} does not divide n_layers {n_layers}")
-    yield Condition(
-        layers // pp % virtual != 0,
-        "virtual_stages {virtual_stages} does not divide n_layers {n_layers} / pipeline_parallel {pipeline_parallel}",
-    )
+    yield from _of_stages(training.layout, sizes["n_layers"], pp, sizes["virtual_stages"])
     if model.positions.type == "learned":
         most = model.context_length
         yield Condition(
@@ -59,6 +54,23 @@ def conditions(model: Model, training: Training, sizes: Mapping[str, Sizes], per
     yield Condition(
         sizes["global_batch_size"] % together.clip(1) != 0,
         "batch_size {batch_size} and the data-parallel devices do not divide global_batch_size {global_batch_size}",
+    )
+
+
+def _of_stages(layout: Layout | None, layers: Sizes, pp: Sizes, virtual: Sizes) -> Iterator[Condition]:
+    """Yield what the layers of stages require: all stages have as many, but for the first and the last one."""
+    of_ends = [layout.first_stage_layers, layout.last_stage_layers] if layout else []
+    given = [count for count in of_ends if count is not None]
+    if given:
+        rest, inner = layers - sum(given), pp * virtual - len(given)
+        yield Condition(pp == 1, "first_stage_layers and last_stage_layers require pipeline_parallel above 1")
+        fails = ((inner <= 0) & (rest != 0)) | ((inner > 0) & ((rest <= 0) | (rest % inner.clip(1) != 0)))
+        yield Condition(fails, "the stages besides the first and the last one do not divide their layers of n_layers {n_layers}")
+        return
+    yield Condition(layers % pp != 0, "pipeline_parallel {pipeline_parallel} does not divide n_layers {n_layers}")
+    yield Condition(
+        layers // pp % virtual != 0,
+        "virtual_stages {virtual_stages} does not divide n_layers {n_layers} / pipeline_parallel {pipeline_parallel}",
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import cast
 
-from planner.spec.records import Model, Run
+from planner.spec.records import Layout, Model, Run
 from planner.trace import primitives as op
 from planner.trace.nodes import Sent
 from planner.trace.sizes import Size, structure
@@ -54,18 +54,31 @@ class Stage:
         return microbatches * one * ((not self.first) + (not self.last))
 
 
-def stages(model: Model, count: int) -> tuple[Stage, ...]:
-    """Return the stages of a model, each with as many layers."""
-    return tuple(stage(model, number, count) for number in range(count))
+def stages(model: Model, layout: Layout) -> tuple[Stage, ...]:
+    """Return the stages of a model."""
+    return tuple(stage(model, layout, number) for number in range(layout.stages))
 
 
-def stage(model: Model, number: Size, count: Size, neighbors: tuple[Size, ...] = ()) -> Stage:
-    """Return a stage of several, each of which has as many layers, by its number. ``neighbors``: stages of its device that may be."""
-    each = model.n_layers // count
-    first = number * each
-    if uniform(model):
-        return Stage(number, count, (replace(model.runs[0], count=cast("int", each)),), first, neighbors)
-    return Stage(number, count, tuple(_cut(model.runs, structure(first), structure(each))), first, neighbors)
+def stage(model: Model, layout: Layout, number: Size, neighbors: tuple[Size, ...] = ()) -> Stage:
+    """Return a stage by its number. ``neighbors``: stages of its device that may be before or after it."""
+    first, each = _layers(model.n_layers, layout, number)
+    if uniform(model) and layout.has_equal_stages:
+        return Stage(number, layout.stages, (replace(model.runs[0], count=cast("int", each)),), first, neighbors)
+    return Stage(number, layout.stages, tuple(_cut(model.runs, structure(first), structure(each))), first, neighbors)
+
+
+def _layers(n_layers: Size, layout: Layout, number: Size) -> tuple[Size, Size]:
+    """Return the number of a stage's first layer, and how many it has: the first and the last stage can have others than the rest."""
+    if layout.has_equal_stages:
+        each = n_layers // layout.stages
+        return number * each, each
+    ends = layout.first_stage_layers, layout.last_stage_layers
+    given = [count for count in ends if count is not None]
+    each = (n_layers - sum(given)) // max(layout.stages - len(given), 1)
+    first, last = (each if count is None else count for count in ends)
+    if number == 0:
+        return 0, first
+    return first + (number - 1) * each, last if number == layout.stages - 1 else each
 
 
 def uniform(model: Model) -> bool:

@@ -52,7 +52,7 @@ def _of_device(model: Model, training: Training, layout: Layout, stage: int, num
     """Yield the rows of a device, by its numbers in the pipeline and among those that share weights."""
     held, used = device(model, training, layout, stage, number)
     count, world = layout.pipeline_parallel, layout.sharing_degree * layout.tensor_parallel
-    mine = stages(model, count * layout.virtual_stages)[stage::count] if count > 1 else ()
+    mine = stages(model, layout)[stage::count] if count > 1 else ()
     which = stage * world + number * layout.tensor_parallel
     found = rank.measure(model, training, layout, which, mine)
     states, live = held.host or held.states, used.live

@@ -53,11 +53,18 @@ def _positions(positions: Positions, rotary_dim: int) -> Positions:
 
 def divided(model: Model, training: Training, layout: Layout) -> tuple[Model, Training, Layout]:
     """Return small sizes that the layout divides: of the model, the batch and the data-parallel devices."""
-    tp, pp, stages = layout.tensor_parallel, layout.pipeline_parallel, layout.pipeline_parallel * layout.virtual_stages
+    tp, pp = layout.tensor_parallel, layout.pipeline_parallel
     replicas, cp = 2 if layout.data_parallel == "hsdp" else 1, layout.context_parallel
     shards = min(layout.data_degree // replicas, layout.shard_degree // cp if replicas > 1 else layout.data_degree, MOST_DATA_PARALLEL)
     cluster = replace(layout.cluster, devices=tp * pp * cp * replicas * shards)
-    mine = replace(layout, cluster=cluster, shard_degree=shards * cp if replicas > 1 else 1)
+    (first, last), each = _of_ends(model, layout)
+    mine = replace(
+        layout,
+        cluster=cluster,
+        shard_degree=shards * cp if replicas > 1 else 1,
+        first_stage_layers=first,
+        last_stage_layers=last,
+    )
     n, m = lcm(CONTEXT, tp, layout.sequence_multiple), training.gradient_accumulation
     passes = min(m, LAYERS) if pp == 1 else min(m, max(LAYERS * pp, pp) if m % pp == 0 else m)
     small = replace(training, batch_size=2, sequence_length=n, gradient_accumulation=passes, tokens=None, layout=mine, reserve_bytes=0)
@@ -66,12 +73,23 @@ def divided(model: Model, training: Training, layout: Layout) -> tuple[Model, Tr
     if pp > 1:
         if len(runs) > 1 or len(runs[0].layers) > 1:
             raise CannotMeasureError("a pipeline of different layers has no scaled-down copy")
-        runs = (replace(runs[0], count=stages * min(model.n_layers // stages, LAYERS)),)
+        runs = (replace(runs[0], count=sum(each if one is None else one for one in (first, last)) + (layout.stages - 2) * each),)
     rows = lcm(PADDED_VOCABULARY, tp) if tp > 1 else whole.padded_vocab_size
     tokens = rows if tp > 1 else whole.vocab_size
     count = sum(run.count * len(run.layers) for run in runs)
     made = replace(whole, runs=runs, n_layers=count, context_length=n, vocab_size=tokens, padded_vocab_size=rows)
     return made, small, mine
+
+
+def _of_ends(model: Model, layout: Layout) -> tuple[tuple[int | None, int | None], int]:
+    """Return few layers of the first and of the last stage, None for as many as others, and of each other stage."""
+    ends = layout.first_stage_layers, layout.last_stage_layers
+    given = [count for count in ends if count is not None]
+    inner = layout.stages - len(given)
+    each = (model.n_layers - sum(given)) // inner if inner else LAYERS
+    few = min(each, LAYERS)
+    first, last = (count if count is None else min(count, few + (count > each) - (count < each)) for count in ends)
+    return (first, last), few
 
 
 def _divided(layer: Layer, tp: int) -> Layer:

@@ -132,7 +132,7 @@ def planned(case: dict[str, str]) -> tuple[Share, Trace, Training]:
         assert training.layout
         mine = stages_of(training.layout, int(case["rank"]) // (each * int(case["dp"])))
         neighbors = mine if training.layout.schedule in V_SHAPED else ()
-        chunks = (stage(model, number, pp * int(case["vpp"]), neighbors) for number in mine)
+        chunks = (stage(model, training.layout, number, neighbors) for number in mine)
         forward = of_stages(tuple(trace(model, training, one) for one in chunks))
     weights, divides = parameters(forward).weights, case["data"] != "none" or pp > 1
     held = share(forward, weights, training, int(case["rank"]) // each) if divides else alone(forward, weights, training)

@@ -51,7 +51,8 @@ def test_a_stage_has_what_pytorch_allocates(tmp_path: Path, case: dict[str, Any]
         layout=Layout(Cluster("device", 80 << 30, STAGES), pipeline_parallel=STAGES, schedule=case["schedule"]),
     )  # fmt: skip
     refuse_unmodeled(model, training)
-    forward = of_stages((trace(model, training, stages(model, STAGES)[case["rank"]]),))
+    assert training.layout
+    forward = of_stages((trace(model, training, stages(model, training.layout)[case["rank"]]),))
     weights = parameters(forward).weights
     held = share(forward, weights, training)
     used = memory(forward, held, training)

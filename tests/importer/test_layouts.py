@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,6 +80,44 @@ def test_stages_and_kinds_of_context_parallelism() -> None:
     }
     with pytest.raises(UnsupportedConfigError, match="is not a positive integer"):
         layout_of("Megatron-LM", {"tensor_model_parallel_size": "two"}, 32, "A100-80GB-SXM", 8)
+
+
+@pytest.mark.parametrize(
+    ("program", "config", "expected"),
+    [
+        # Megatron-Core, get_num_layers_to_build: (126 + 2) / 16 = 8 layers per stage, 7 beside the embedding and beside the loss
+        ("Megatron-LM", {"account_for_embedding_in_pipeline_split": True, "account_for_loss_in_pipeline_split": True}, (1, 7, 7)),
+        ("Megatron-LM", {"decoder_first_pipeline_num_layers": 8, "decoder_last_pipeline_num_layers": 6}, (1, 8, 6)),
+        # (126 + 2) / (16 * 4) = 2 layers per stage
+        (
+            "Megatron-LM",
+            {
+                "num_layers_per_virtual_pipeline_stage": 2,
+                "account_for_embedding_in_pipeline_split": True,
+                "account_for_loss_in_pipeline_split": True,
+            },
+            (4, 1, 1),
+        ),
+        # torchtitan, generate_llm_fqn_per_model_part: both count as a layer by default
+        ("torchtitan", {"parallelism": {"pipeline_parallel_degree": 16}}, (1, 7, 7)),
+        (
+            "torchtitan",
+            {
+                "parallelism": {
+                    "pipeline_parallel_degree": 16,
+                    "pipeline_parallel_schedule": "Interleaved1F1B",
+                    "pipeline_parallel_layers_per_stage": 4,
+                }
+            },
+            (2, 3, 3),
+        ),
+    ],
+)
+def test_layers_of_the_first_and_the_last_stage(program: str, config: dict[str, Any], expected: tuple[int, ...]) -> None:
+    config = config if program == "torchtitan" else {"pipeline_model_parallel_size": 16, **config}
+    laid = layout_of(program, config, 126, "H100-80GB-SXM", 16)
+    found = {key: value for key, (value, _) in laid.settings.items()}
+    assert (found.get("virtual_stages", 1), found["first_stage_layers"], found["last_stage_layers"]) == expected
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,14 @@ layout: {shard_group: titan}
 layout: {virtual_stages: 2}
     9:26: error[virtual-stages]: virtual_stages requires schedule: interleaved or zero_bubble or zbv or dualpipev, not 1f1b; \
 remove it, or write schedule: interleaved
+layout: {first_stage_layers: 1}
+    9:30: error[stage-layers]: first_stage_layers requires pipeline_parallel above 1; remove it, or write pipeline_parallel: 2
+layout: {pipeline_parallel: 3, first_stage_layers: 2, schedule: gpipe}
+    9:52: error[stage-layers]: first_stage_layers 2 of n_layers 2 leave 0 layers, which 2 other stages cannot have in equal parts; \
+write first_stage_layers: 0
+layout: {pipeline_parallel: 2, first_stage_layers: 0, last_stage_layers: 1, schedule: gpipe}
+    9:74: error[stage-layers]: first_stage_layers 0 and last_stage_layers 1 of n_layers 2 leave 1 layers, which 0 other stages cannot \
+have in equal parts; write last_stage_layers: 2
 layout: {data_parallel: zero3}
     9:25: error[value]: invalid value 'zero3' for layout.data_parallel; did you mean 'fsdp'?
 layout: {tp: 2}

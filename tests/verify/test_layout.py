@@ -49,9 +49,16 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
         {"pipeline_parallel": 2, "data_parallel": "hsdp", "shard_degree": 2, "schedule": "gpipe", "reshard_after_forward": "always"},
         {"gradient_accumulation": 2, "recompute": "full", "implementation": "transformers"},
     ),
-    "interleaved shards": (
+    "interleaved shards, unequal stages": (
         4,
-        {"pipeline_parallel": 2, "schedule": "interleaved", "virtual_stages": 2, "reshard_after_forward": "never"},
+        {
+            "pipeline_parallel": 2,
+            "schedule": "interleaved",
+            "virtual_stages": 2,
+            "first_stage_layers": 0,
+            "last_stage_layers": 10,
+            "reshard_after_forward": "never",
+        },
         {"gradient_accumulation": 2},
     ),
     "interleaved": (2, {**PIPED, "schedule": "interleaved", "virtual_stages": 2}, {"gradient_accumulation": 2, **BF16}),

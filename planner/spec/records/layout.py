@@ -76,6 +76,12 @@ class Layout:
     virtual_stages: int = key("Stages per device of a pipeline.", "stages", default=1,
         only="schedule: interleaved or zero_bubble or zbv or dualpipev",
         aliases="virtual_pipeline_model_parallel_size num_virtual_stages vpp vpp_size")
+    first_stage_layers: int | None = key("Layers of the first stage, which has the token embedding, too.", "layers", default=None,
+        derived="those of the other stages", least=0, example=7, quiet=True,
+        aliases="decoder_first_pipeline_num_layers num_layers_in_first_pipeline_stage")
+    last_stage_layers: int | None = key("Layers of the last stage, which has the LM head, too.", "layers", default=None,
+        derived="those of the other stages", least=0, example=7, quiet=True,
+        aliases="decoder_last_pipeline_num_layers num_layers_in_last_pipeline_stage")
     schedule: Schedule = key("Order in which a pipeline runs microbatches.", default="1f1b",
         aliases="pipeline_parallel_schedule pipeline_schedule",
         values={"1f1b": "one_forward_one_backward", "interleaved": "interleaved1f1b interleaved_1f1b", "zero_bubble": "zb zb1p zbh1 "
@@ -136,6 +142,16 @@ class Layout:
     def overlaps(self) -> bool:
         """Whether DeepSpeed reduces gradients during the backward pass."""
         return self.data_parallel == "fsdp" if self.overlap_comm is None else self.overlap_comm
+
+    @property
+    def stages(self) -> int:
+        """The stages of a pipeline, those of all of its devices."""
+        return self.pipeline_parallel * self.virtual_stages
+
+    @property
+    def has_equal_stages(self) -> bool:
+        """Whether all stages have as many layers."""
+        return self.first_stage_layers is None and self.last_stage_layers is None
 
     @property
     def data_degree(self) -> int:
