@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from planner.capacity.figures import Plan
 from planner.capacity.plan import plan
 from planner.capacity.symbols import ByStructure, SymbolicModel, symbolize, with_symbols_for_step
+from planner.spec.defaults import default_d_ff, default_head_dim
 from planner.spec.records import Scenario, Spec
-from planner.spec.resolve import default_d_ff, default_head_dim
 from planner.trace.lengths import structure_starts
 from planner.trace.sizes import Size, minimum, symbol
 

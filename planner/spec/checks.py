@@ -9,15 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from planner.spec import layout_checks, part_checks, stack_checks
-from planner.spec.key_checks import key_checks
-from planner.spec.liger import LOSSES, switches_on
-from planner.spec.mixers import names
-from planner.spec.part_checks import attends
-from planner.spec.precision import GRADIENTS, RECIPES
-from planner.spec.problems import Problem, quote
-from planner.spec.records import Base, Layer, Model, Norm, RecomputeModules, Training
-from planner.spec.records.training import CHOOSES_KERNEL
-from planner.spec.resolve import (
+from planner.spec.defaults import (
     context_length,
     data_degree,
     gradient_dtype_of,
@@ -28,6 +20,14 @@ from planner.spec.resolve import (
     sequence_length,
     step_tokens,
 )
+from planner.spec.key_checks import key_checks
+from planner.spec.liger import LOSSES, switches_on
+from planner.spec.mixers import names
+from planner.spec.part_checks import attends
+from planner.spec.precision import GRADIENTS, RECIPES
+from planner.spec.problems import Problem, quote
+from planner.spec.records import Base, Layer, Model, Norm, RecomputeModules, Training
+from planner.spec.records.training import CHOOSES_KERNEL
 from planner.spec.serving_checks import SERVING
 from planner.spec.settings import Document, Settings, Unresolved
 from planner.spec.tuning_checks import TUNING

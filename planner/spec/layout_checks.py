@@ -8,12 +8,7 @@ from math import gcd, isqrt, prod
 
 from planner import devices
 from planner.spec.amount import BITS_PER_SECOND, BYTES, amount
-from planner.spec.key_checks import key_checks
-from planner.spec.mixers import names
-from planner.spec.problems import Problem, quote
-from planner.spec.records import Layout
-from planner.spec.records.layout import V_SHAPED
-from planner.spec.resolve import (
+from planner.spec.defaults import (
     MODEL_DEGREES,
     d_ff,
     data_degree,
@@ -22,10 +17,15 @@ from planner.spec.resolve import (
     has_feed_forward,
     kernels_of,
     n_kv_heads,
-    n_layers,
     per_node,
     sequence_length,
 )
+from planner.spec.key_checks import key_checks
+from planner.spec.mixers import names
+from planner.spec.problems import Problem, quote
+from planner.spec.records import Layout
+from planner.spec.records.layout import V_SHAPED
+from planner.spec.resolve import n_layers
 from planner.spec.settings import Document, Settings, Unresolved
 
 Problems = Iterator[Problem]

@@ -10,13 +10,14 @@ from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from planner.spec.defaults import has_feed_forward, head_dim, n_kv_heads
 from planner.spec.extra import factors
 from planner.spec.key import keys, needed
 from planner.spec.language import inlined, properties
 from planner.spec.mixers import RECORDS, names
 from planner.spec.problems import Problem, quote
 from planner.spec.records import Experts
-from planner.spec.resolve import has_feed_forward, head_dim, n_kv_heads, sizes
+from planner.spec.resolve import sizes
 from planner.spec.settings import Document, Settings, Unresolved
 from planner.spec.suggest import key_hint, keys_meant
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from planner import devices
+from planner.spec.defaults import prompt_length, whole_amount
 from planner.spec.key_checks import key_checks
 from planner.spec.problems import Problem, quote
 from planner.spec.records import Cache, Serving
-from planner.spec.resolve import prompt_length, whole_amount
 from planner.spec.settings import Document, Settings
 
 Problems = Iterator[Problem]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from planner.spec.defaults import context_length
 from planner.spec.mixers import names
 from planner.spec.problems import Problem
-from planner.spec.resolve import context_length
 from planner.spec.settings import Document, Settings
 
 Problems = Iterator[Problem]

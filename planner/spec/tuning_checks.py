@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from planner.spec.defaults import words
 from planner.spec.problems import Problem, quote
-from planner.spec.resolve import words
 from planner.spec.settings import Document, Settings
 
 Problems = Iterator[Problem]

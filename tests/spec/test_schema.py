@@ -17,12 +17,12 @@ from jsonschema import Draft7Validator
 from planner import spec
 from planner.spec import records, suggest, validate
 from planner.spec.conforms import conforms
+from planner.spec.defaults import OF_LAYER, RULES
 from planner.spec.key import held, keys, of_the_layer
 from planner.spec.language import inlined, leaves, properties
 from planner.spec.mixers import RECORDS
 from planner.spec.nodes import Source
 from planner.spec.records import Model, Positions, Run, Serving, Spec, Training
-from planner.spec.resolve import OF_LAYER, RULES
 from planner.spec.yaml12 import parse
 from planner.trace.implementations import IMPLEMENTATIONS
 from tools.schema import PATH, made
