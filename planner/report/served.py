@@ -115,7 +115,8 @@ def _least(bounds: Bounds | None) -> Iterator[str]:
 
 
 def _seconds(one: Bound) -> str:
-    return f"{1000 * one.seconds:,.4g} ms ({_by(one)})"
+    least = f"{1000 * one.seconds:.4g} ms" if one.seconds < 1 else units.seconds(one.seconds)
+    return f"{least} ({_by(one)})"
 
 
 def _by(one: Bound) -> str:
