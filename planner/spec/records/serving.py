@@ -24,7 +24,7 @@ class Cache:
     """What is kept of earlier tokens: keys and values, or latents."""
 
     type: CacheType = key("Of transformers: it grows with the tokens (dynamic), or has room for all from the start (static).",
-        default="dynamic", only=_TRANSFORMERS, aliases="cache_implementation layout")
+        default="dynamic", only=_TRANSFORMERS, aliases="cache_implementation")
     room: int | None = key("Tokens of each sequence for which a static cache has room.", "tokens", default=None,
         derived="prompt + output", quiet=True, aliases="max_cache_len")
     dtype: CacheDtype | None = key("Type of its elements. q8_0 and the others are blocks of llama.cpp.", default=None,
@@ -49,9 +49,9 @@ class Serving:
         "fp16": "float16 half", "fp32": "float32 float"})
     attention: ServedAttention = key("Attention of transformers.", default="sdpa", only=_TRANSFORMERS)
     cache: Cache = group("The cache.", kind=Cache, default=Cache())
-    tensor_parallel: int = key("Devices that share every layer.", "devices", default=1, only=_OTHERS, aliases="layout tp_size")
+    tensor_parallel: int = key("Devices that share every layer.", "devices", default=1, only=_OTHERS, aliases="layout")
     memory: str | None = key("Memory of a device: its name, or an amount with a unit.", default=None,
-        derived="that of the cluster's device", longest=100, example="H100-80GB-SXM", aliases="device gpu")
+        derived="that of the cluster's device", longest=100, example="H100-80GB-SXM", aliases="device")
     memory_utilization: Fraction = key("Share of it that the engine uses.", default=Fraction(9, 10), above=0, only=_OTHERS,
         aliases="gpu_memory_utilization mem_fraction_static free_gpu_memory_fraction kv_cache_free_gpu_mem_fraction")
     device: str | None = None  # its name in the catalog
