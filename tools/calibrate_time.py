@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # the package of this checkout
 
 from planner.time.calibration import refit  # noqa: E402
+from planner.time.coefficients import CALIBRATED, Coefficients, text  # noqa: E402
 from planner.time.fit import device_factors, source_weights  # noqa: E402
 from planner.time.terms import TERMS  # noqa: E402
 from tools.published_runs import Run, by_sweep, runs  # noqa: E402
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 COEFFICIENTS = ROOT / "planner" / "time" / "coefficients.yaml"
 PAGE = ROOT / "docs" / "time.md"
 LEAST = 6  # layouts of a sweep that is ranked
-CALIBRATED = 4  # runs of a group that are predicted, beside those that calibrate
+PREDICTED = 4  # runs of a group that are predicted, beside those that calibrate
 WORST = 12
 REASONS = (
     ("sc21_table2_zero3", "DeepSpeed's ZeRO-3 of 2021 across up to 280 nodes: no bandwidth explains all four runs"),
@@ -98,7 +99,7 @@ def calibrated(some: Sequence[Run], found: Array, factors: dict[str, float], cou
     """Return the errors on other layouts of a model and device, of which ``count`` runs calibrate the coefficients (five draws each)."""
     draw, errors = np.random.default_rng(1), []
     for group in by_sweep(some).values():
-        if len(group) < count + CALIBRATED:
+        if len(group) < count + PREDICTED:
             continue
         terms, seconds = matrix(group)
         terms = terms * factors.get(group[0].device, 1.0)
@@ -216,21 +217,10 @@ def reason(name: str) -> str:
 
 def coefficients(judged: Judged, found: Array, factors: dict[str, float], three: Array) -> str:
     """Return planner/time/coefficients.yaml."""
-    bands = {**{name: band(error) for name, error in judged.of(lambda run: run.kind).items()}, "calibrated": band(three)}
-    lines = [
-        "# Written by tools/calibrate_time.py; docs/time.md explains it.",
-        f"data: {len(judged.runs)} published runs of {len({run.source for run in judged.runs})} sources",
-        "# What a term takes as a multiple of its time at the full rate.",
-        "coefficients:",
-        *(f"  {name}: {value:.4f} # {TERMS[name]}" for name, value in zip(TERMS, found, strict=True)),
-        "# How much longer a step takes on a device, as far as published runs show.",
-        "devices:",
-        *(f"  {name}: {value:.4f}" for name, value in sorted(factors.items())),
-        "# Measured over predicted seconds of runs whose source the fit did not see: the 10 and 90 % quantiles by class.",
-        "bands:",
-        *(f"  {name}: [{low:.4f}, {high:.4f}]" for name, (low, high) in bands.items()),
-    ]
-    return "\n".join(lines) + "\n"
+    bands = {**{name: band(error) for name, error in judged.of(lambda run: run.kind).items()}, CALIBRATED: band(three)}
+    data = f"{len(judged.runs)} published runs of {len({run.source for run in judged.runs})} sources"
+    made = Coefficients(data, dict(zip(TERMS, map(float, found), strict=True)), factors, bands)
+    return text(made, "Written by tools/calibrate_time.py; docs/time.md explains it.")
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from planner.cli import (
+    calibrate,
     comment,
     compare,
     completion,
@@ -12,6 +13,7 @@ from planner.cli import (
     fit,
     import_,
     init,
+    layouts,
     list_,
     run,
     schema,
@@ -36,6 +38,8 @@ COMMANDS: Mapping[str, Command] = {
     "list": list_,
     "sweep": sweep,
     "fit": fit,
+    "layouts": layouts,
+    "calibrate": calibrate,
     "serve": serve,
     "compare": compare,
     "size": size,

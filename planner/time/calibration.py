@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from planner.time.fit import Array
 
 SEPARATES = 2  # runs from which on terms are told apart; fewer scale all of them
-RIDGE = 0.003
+RIDGE = 0.0001
 
 
 def refit(terms: Array, seconds: Array, expected: Array) -> Array:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from planner import devices
-from planner.capacity.figures import Plan, RankPeak, Work
+from planner.capacity.figures import Fleet, Plan, RankPeak, Work
 from planner.spec.amount import BITS_PER_SECOND, amount
 from planner.spec.precision import recipe_of
-from planner.spec.records import Layout, Training
+from planner.spec.records import Layout, Model, Training
 from planner.time.coefficients import SHIPPED, Coefficients, coefficients
 from planner.time.kernels import Kernel, slowdown
 from planner.time.rates import Rates, rates
-from planner.time.terms import TERMS, Seconds, Setting, by_group, terms, turns
+from planner.time.terms import COMPUTE, TERMS, Seconds, Setting, by_group, terms, turns
 from planner.trace.unsupported import UnsupportedError
 
 
@@ -53,42 +53,64 @@ def kind_of(training: Training, *, experts: bool) -> str:
     return f"{'experts' if experts else 'dense'}, {'8 bits or fewer' if training.float8 else '16 bits'}"
 
 
-def estimate(plan: Plan) -> Estimate:
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds of a step of the slowest device, the shares of its terms as in ``Estimate``, and its coefficients and rates."""
+
+    layout: Layout
+    seconds: float
+    shares: Mapping[str, float]
+    slowest: RankPeak
+    known: Coefficients
+    full: Rates
+
+
+def step_time(model: Model, training: Training, fleet: Fleet) -> StepTime:
     """Return the time of a step. Raises UnsupportedError for a device whose rates are not known."""
-    fleet, training = plan.fleet, plan.training
-    if fleet is None:
-        raise UnsupportedError("a spec without a cluster has no step time")
     layout = fleet.layout
     full, known = full_rates(training, layout), known_for(layout)
-    of = setting(training, layout, top_k(plan))
+    of = setting(training, layout, top_k(model))
     factor = known.devices.get(layout.cluster.device, 1.0)
     each = [(rank, weighted(rank_terms(rank, of, full), known, factor)) for rank in fleet.ranks]
     rank, slowest = max(each, key=lambda one: sum(one[1].values()))
-    seconds = sum(slowest.values())
-    inside = sum(value for name, value in slowest.items() if name not in OUTSIDE)
-    work = rank.work
-    executed = sum(_flops(work))
+    seconds, executed = sum(slowest.values()), sum(_flops(rank.work))
     shares = {name: value / seconds for name, value in slowest.items()}
+    inside = sum(value for name, value in slowest.items() if name not in OUTSIDE)
     shares["bubble"] = inside * (1 - of.microbatches / of.turns) / seconds
-    products = sum(slowest[name] for name in ("linear", "experts", "attention")) / seconds
-    shares["recomputed"] = products * work.recomputed_flops / executed if executed else 0.0
-    kind = kind_of(training, experts=of.top_k > 1 or any(layer.experts for run in plan.model.runs for layer in run.layers))
-    low, high = known.band(kind)
+    products = sum(shares[name] for name in COMPUTE)
+    shares["recomputed"] = products * rank.work.recomputed_flops / executed if executed else 0.0
+    return StepTime(layout, seconds, shares, rank, known, full)
+
+
+def estimate(plan: Plan) -> Estimate:
+    """Return the time of a step of a plan. Raises UnsupportedError for a device whose rates are not known."""
+    if plan.fleet is None:
+        raise UnsupportedError("a spec without a cluster has no step time")
     causal = next(count.train_per_step for count in plan.flops.by_convention if count.convention == "matmul-causal")
+    data = plan.fleet.layout.data_degree
+    return completed(step_time(plan.model, plan.training, plan.fleet), plan.model, plan.training, causal * data)
+
+
+def completed(made: StepTime, model: Model, training: Training, causal: int) -> Estimate:
+    """Return the range, rates and utilization of a step; ``causal``: the model's FLOPs on all devices, with causal attention."""
+    layout, seconds = made.layout, made.seconds
+    count = layout.cluster.devices
+    kind = kind_of(training, experts=any(layer.experts for run in model.runs for layer in run.layers))
+    low, high = made.known.band(kind)
     tokens = training.batch_size * training.sequence_length * training.gradient_accumulation * layout.data_degree
-    peak = full.peak * layout.cluster.devices
-    all_executed = executed * training.gradient_accumulation * layout.cluster.devices
+    executed = sum(_flops(made.slowest.work)) * training.gradient_accumulation * count
+    peak = made.full.peak * count
     return Estimate(
         seconds,
         seconds * low,
         seconds * high,
-        shares,
+        made.shares,
         tokens / seconds,
-        tokens / seconds / layout.cluster.devices,
-        causal * layout.data_degree / seconds / peak,
-        all_executed / seconds / peak,
+        tokens / seconds / count,
+        causal / seconds / peak,
+        executed / seconds / peak,
         kind,
-        known.data,
+        made.known.data,
     )
 
 
@@ -145,9 +167,9 @@ def kernel_of(training: Training) -> Kernel:
     return "best" if best or training.implementation in ("megatron", "pytorch-eager", "transformers-eager") else "flash-2"
 
 
-def top_k(plan: Plan) -> int:
+def top_k(model: Model) -> int:
     """Return the experts that a token is routed to, 1 without experts."""
-    return max((layer.experts.top_k for run in plan.model.runs for layer in run.layers if layer.experts), default=1)
+    return max((layer.experts.top_k for run in model.runs for layer in run.layers if layer.experts), default=1)
 
 
 def rank_terms(rank: RankPeak[Any], of: Setting, full: Rates) -> Seconds:
