@@ -63,8 +63,8 @@ def _row(number: str, one: Found, *, several: bool) -> tuple[str, ...]:
         name(one),
         units.memory(one.peak_bytes),
         units.memory(one.free_bytes),
-        time.seconds(found.seconds),
-        f"{time.seconds(found.low)} to {time.seconds(found.high)}",
+        units.seconds(found.seconds),
+        f"{units.seconds(found.low)} to {units.seconds(found.high)}",
         f"{found.tokens_per_second_per_device:,.0f}",
         f"{100 * found.mfu:.1f} %",
         overhead(one),
@@ -76,7 +76,7 @@ def _notes(made: Search, listed: Sequence[Found], by: Sort) -> Iterator[str]:
         loses = 100 * (made.own.time.seconds / min(one.time.seconds for one in made.found) - 1)
         slower = f"{loses:.1f} % slower than the fastest" if loses > 0 else "as fast as the fastest"
         yield (
-            f"The spec's own layout, {name(made.own)}: {time.seconds(made.own.time.seconds)}, place {place(made.found, made.own, by):,} "
+            f"The spec's own layout, {name(made.own)}: {units.seconds(made.own.time.seconds)}, place {place(made.found, made.own, by):,} "
             f"by {by}, {slower}."
         )
     count = made.possible
@@ -131,7 +131,7 @@ def explained(one: Found) -> str:
     found = one.time
     shares = sorted(found.shares.items(), key=lambda pair: -pair[1])
     rows = [
-        (time.NAMES[term], time.seconds(share * found.seconds), f"{100 * share:.1f} %") for term, share in shares if share >= time.SMALL
+        (time.NAMES[term], units.seconds(share * found.seconds), f"{100 * share:.1f} %") for term, share in shares if share >= time.SMALL
     ]
     return "\n".join([f"Time of {name(one)}", *table(("term", "time", "share"), "lrr", rows), ""])
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from planner.capacity.plan import plan
-from planner.report import time
+from planner.report import units
 from planner.report.terminal import table
 from planner.spec.printable import printable
 from planner.spec.problems import SpecError
@@ -109,7 +109,7 @@ def calibrate(runs: Sequence[Measured], file: str) -> Coefficients:
 def text(runs: Sequence[Measured], found: Coefficients) -> str:
     """Return measured and predicted times before and after the calibration, and the coefficients that changed."""
     known = coefficients()
-    rows = [(str(run.line), printable(run.model), time.seconds(run.seconds), *(_off(run, one) for one in (known, found))) for run in runs]
+    rows = [(str(run.line), printable(run.model), units.seconds(run.seconds), *(_off(run, one) for one in (known, found))) for run in runs]
     changed = [
         (term, f"{known.terms[term]:.2f}", f"{found.terms[term]:.2f}", TERMS[term])
         for term in TERMS
@@ -131,4 +131,4 @@ def as_json(runs: Sequence[Measured], found: Coefficients) -> str:
 
 def _off(run: Measured, known: Coefficients) -> str:
     predicted = run.predicted(known)
-    return f"{time.seconds(predicted)} ({100 * (predicted / run.seconds - 1):+.1f} %)"
+    return f"{units.seconds(predicted)} ({100 * (predicted / run.seconds - 1):+.1f} %)"
