@@ -14,7 +14,7 @@ import logging
 import sys
 import warnings
 from dataclasses import astuple, fields, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))  # the package of this checkout
 from planner.capacity.served import Served  # noqa: E402
 from planner.capacity.serving import serve  # noqa: E402
 from planner.report.serving_accuracy import COLUMNS, GROUPS, TABLE  # noqa: E402
-from planner.spec.records import Cache, Serving, Training  # noqa: E402
+from planner.spec.records import Cache, Serving, Spec, Training  # noqa: E402
 from planner.trace.unsupported import UnsupportedError  # noqa: E402
 from tools.measure import EMPTY, configs, make, percent, refusal, spec_of, supports_sdpa, text_part, type_of  # noqa: E402
 
@@ -81,10 +81,9 @@ def differences(lines: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
 def compared(config: dict[str, Any], setting: str, right: list[int]) -> dict[str, float] | str:
     """Return the largest difference of each group of figures in percent, or why the planner refuses the model."""
     try:
-        made = serve(spec_of(config), SETTINGS[setting], Training(1, 1, device="a100"))
+        made = served(json.dumps(config), setting)
     except UnsupportedError as error:
         return f"planner: {refusal(error)}"
-    assert isinstance(made, Served)  # noqa: S101 - passes of transformers
     passes = made.prefill, made.first, made.last
     flops = [one.flops for one in passes]
     peaks = [made.prefill.peak_bytes, max(made.first.peak_bytes, made.last.peak_bytes)]
@@ -92,6 +91,19 @@ def compared(config: dict[str, Any], setting: str, right: list[int]) -> dict[str
     off = [(mine - its) / its * 100 for mine, its in zip(ours, right, strict=True)]
     parts = {"weights": off[:1], "cache": off[1:3], "peak": off[3:5], "flops": off[5:]}
     return {group: max(parts[group], key=abs) for group in GROUPS}
+
+
+@cache
+def served(config: str, setting: str) -> Served:
+    """Return the plan of a class, given as JSON, in a setting."""
+    made = serve(_spec(config), SETTINGS[setting], Training(1, 1, device="a100"))
+    assert isinstance(made, Served)  # noqa: S101 - passes of transformers
+    return made
+
+
+@cache
+def _spec(config: str) -> Spec:
+    return spec_of(json.loads(config))
 
 
 def write_differences(lines: list[dict[str, Any]]) -> None:

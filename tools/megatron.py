@@ -18,7 +18,7 @@ DEGREES = {"tensor_parallel": "tensor", "pipeline_parallel": "pipeline", "contex
 
 def runs() -> Iterator[str]:
     """Yield the section of the page."""
-    found = [(run, peaks(run)) for run in RUNS]
+    found = [(run, peaks(number)) for number, run in enumerate(RUNS)]
     yield from ("", "## Layouts of Megatron-Core", "")
     links = {size: next(run["link"] for run in RUNS if large(run) == (size == "large")) for size in ("large", "small")}
     yield from ABOUT.format(large=links["large"], small=links["small"].partition("/test_cases")[0]).splitlines()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,10 @@ def large(run: Mapping[str, Any]) -> bool:
     return "max_allocated_mib_by_rank" in run
 
 
-def peaks(run: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """Return the peak of each stage's devices in MiB, or only of the last stage's, and the largest that they recorded."""
+@cache
+def peaks(number: int) -> list[tuple[float, float]]:
+    """Return the peak of each stage's devices of a run in MiB, or only of the last stage's, and the largest that they recorded."""
+    run = RUNS[number]
     plan = planned(run["model"], run["training"], run["layout"], run["cluster"])
     assert plan.fleet is not None
     found = [rank.peak_bytes / 2**20 for rank in plan.fleet.ranks]

@@ -105,9 +105,9 @@ def test_every_figure_of_every_layout_is_that_of_its_plan(seed: int, monkeypatch
     rng, numbers = random.Random(seed), np.random.default_rng(seed)  # noqa: S311 - not for secrets
     spec, settings = planner.load([GPT2, LLAMA, MIXED][seed % 3]), dict(drawn(rng))
     scenario = Scenario("base", training(spec, settings))
-    sizes = grid(settings, spec.model, numbers, 16)
+    sizes = grid(settings, spec.model, numbers, 8)
     made = evaluate(spec, scenario, sizes, list(METRICS.values()))
-    for number in map(int, numbers.choice(16, 4, replace=False)):
+    for number in map(int, numbers.choice(8, 4, replace=False)):
         own = {key: int(sizes[key][number]) if key in sizes else size_of(key, spec.model, scenario.training) for key in SIZES}
         expected = single(spec, scenario, own)
         assert (expected is None) == (number in made.refused), (own, made.refused.get(number))

@@ -19,7 +19,8 @@ from planner.report.serving_accuracy import COLUMNS, TABLE
 from planner.spec.records import Cache, Serving, Training
 from planner.trace.unsupported import UnsupportedError
 from tools.measure import spec_of
-from tools.measure_serving import SETTINGS, TRUTH, differences
+from tools.measure_serving import TRUTH, differences
+from tools.measure_serving import served as planned
 
 DATA = Path(__file__).parents[1] / "data"
 TRAINING = Training(1, 1, device="a100")
@@ -94,13 +95,12 @@ OTHERS_OFF = {
 
 @pytest.mark.parametrize(("config", "name", "right"), MEASURED, ids=[f"{config['model_type']}-{name}" for config, name, _ in MEASURED])
 def test_small_models_of_every_class_equal_transformers(config: dict[str, Any], name: str, right: list[int]) -> None:
-    spec, kind = spec_of(config), config["model_type"]
+    text, kind = json.dumps(config), config["model_type"]
     if kind == "rwkv":  # each of two sequences decodes into a matrix of both: models/rwkv broadcasts [B, 1, d] and [B, d]
         with pytest.raises(UnsupportedError, match="choose batch_size 1"):
-            serve(spec, SETTINGS[name], TRAINING)
+            planned(text, name)
         return
-    made = serve(spec, SETTINGS[name], TRAINING)
-    assert isinstance(made, Served)
+    made = planned(text, name)
     static = made.weights_bytes + made.buffers_bytes + made.inputs_bytes
     exact = [static, made.cache_bytes, made.cache_after_bytes, made.prefill.flops, made.first.flops, made.last.flops]
     peaks = [made.prefill.peak_bytes, max(made.first.peak_bytes, made.last.peak_bytes)]
