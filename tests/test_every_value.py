@@ -1,8 +1,13 @@
-"""Every allowed value of a key can be planned: a value in the schema that is not modeled fails here, not at a user's."""
+"""Every allowed value of a key can be planned: a value in the schema that is not modeled fails here, not at a user's.
+
+With CHANGES=all (make sweep), each value is planned with all models, not until one is valid with it.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import random
 from pathlib import Path
 from typing import Any, get_args
 
@@ -86,7 +91,9 @@ def laid(path: Path, key: str, value: str) -> list[str]:
 
 @pytest.mark.parametrize(("key", "value"), VALUES)
 def test_every_value_of_a_key_can_be_planned(tmp_path: Path, key: str, value: str) -> None:
-    assert sum(planned(tmp_path / "x.yaml", *base, f"{key}={value}") for base in BASES), "no base is valid with it"
+    bases = random.Random(f"{key}={value}").sample(BASES, len(BASES))  # noqa: S311 - not for secrets
+    plans = (planned(tmp_path / "x.yaml", *base, f"{key}={value}") for base in bases)
+    assert sum(plans) if os.environ.get("CHANGES") == "all" else any(plans), "no base is valid with it"
 
 
 @pytest.mark.parametrize(("key", "value"), LAID)

@@ -1,4 +1,4 @@
-"""Write the reference pages of docs/ and the numbers in the other pages: `make docs`. With --check, only report outdated pages."""
+"""Write the reference pages of docs/ and the numbers in the other pages: `make docs`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from planner.importer.types import SUPPORTED  # noqa: E402
 from planner.report import units  # noqa: E402
 from planner.report.columns import COLUMNS, FINE_TUNED, GROUPS, METHODS, ON_DEVICES, SERVED, ComponentRow  # noqa: E402
 from planner.spec.language import inlined  # noqa: E402
-from planner.spec.records import Scenario, Spec  # noqa: E402
+from planner.spec.records import Spec  # noqa: E402
 from planner.trace.decoder import trace  # noqa: E402
 from planner.trace.nodes import Operation, operations  # noqa: E402
 from planner.trace.sizes import text  # noqa: E402
@@ -288,13 +288,9 @@ def _published() -> tuple[int, int]:
 @cache
 def _measured() -> list[tuple[Mapping[str, str], Plan]]:
     """Return the measured training steps and their plans."""
-    from tests.capacity.training_steps import cases, model, training
+    from tests.capacity.training_steps import CASES, planned
 
-    measured: list[tuple[Mapping[str, str], Plan]] = []
-    for case in cases():
-        scenario = Scenario("base", training(case))
-        measured.append((case, capacity.plan(Spec(case["case"], case["case"], model(case), (scenario,)), scenario)))
-    return measured
+    return [(case, planned(number)) for number, case in enumerate(CASES)]
 
 
 def _compared(case: Mapping[str, str], plan: Plan) -> dict[str, tuple[int, int]]:
@@ -413,16 +409,16 @@ def pages() -> dict[Path, str]:
     return made
 
 
-def main() -> int:
-    """Update the pages, or check them."""
-    outdated = {path: text for path, text in pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text}
-    if "--check" in sys.argv[1:]:
-        sys.stderr.writelines(f"{path.relative_to(ROOT).as_posix()} is out of date\n" for path in outdated)
-        return int(bool(outdated))
-    for path, page in outdated.items():
+def outdated() -> dict[Path, str]:
+    """Return the text of the pages that are not up to date."""
+    return {path: text for path, text in pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text}
+
+
+def main() -> None:
+    """Update the pages."""
+    for path, page in outdated().items():
         path.write_text(page, encoding="utf-8", newline="\n")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -2,10 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.capacity import plan
-from planner.capacity.figures import Plan
-from planner.spec.records import Scenario, Spec
-from tests.capacity.training_steps import cases, model, training
+from tests.capacity.training_steps import CASES, planned
 
 # All peaks are exact but these seven, which lie inside recomputed layers on the CPU.
 LOOSER = {
@@ -13,22 +10,11 @@ LOOSER = {
     "4fb4609c": 0.0007, "0989c734": 0.0007, "d1a31898": 0.0004, "3205aede": 0.0004,
     "d42973b3": 0.0004, "a2acbc13": 0.0004, "b94f4e6e": 0.0004,
 }  # fmt: skip
-CASES = cases()
 
 
-@pytest.fixture(params=CASES, ids=[f"{case['case']}-{case['family']}-{case['prec']}" for case in CASES])
-def case(request: pytest.FixtureRequest) -> dict[str, str]:
-    row: dict[str, str] = request.param
-    return row
-
-
-def planned(case: dict[str, str]) -> Plan:
-    scenario = Scenario("base", training(case))
-    return plan(Spec(case["case"], case["case"], model(case), (scenario,)), scenario)
-
-
-def test_a_step_equals_the_measurement(case: dict[str, str]) -> None:
-    ours = planned(case)
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{case['case']}-{case['family']}-{case['prec']}" for case in CASES])
+def test_a_step_equals_the_measurement(number: int) -> None:
+    case, ours = CASES[number], planned(number)
     memory = ours.memory
     hardware = next(count for count in ours.flops.by_convention if count.convention == "hardware")
     exact = {

@@ -14,8 +14,11 @@ import csv
 import json
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
+from planner.capacity import plan
+from planner.capacity.figures import Plan
 from planner.spec.records import (
     Attention,
     Experts,
@@ -26,6 +29,8 @@ from planner.spec.records import (
     Norm,
     Positions,
     Run,
+    Scenario,
+    Spec,
     Training,
 )
 
@@ -46,6 +51,17 @@ def cases() -> list[dict[str, str]]:
     """Return the rows of the table."""
     with TABLE.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+CASES = cases()
+
+
+@cache
+def planned(number: int) -> Plan:
+    """Return the plan of a case."""
+    case = CASES[number]
+    scenario = Scenario("base", training(case))
+    return plan(Spec(case["case"], case["case"], model(case), (scenario,)), scenario)
 
 
 def training(case: dict[str, str]) -> Training:

@@ -25,7 +25,7 @@ from tests.importer.test_twins import TWINS, built
 PlanModel = Callable[..., Plan]
 Config = dict[str, Any]
 
-SAMPLE = 5  # changes of a type
+SAMPLE = 3  # changes of a type
 # The published weights decide where a class makes something else than they hold.
 PUBLISHED_OTHERWISE = {
     ("gemma3n_text", "num_kv_shared_layers"),  # the weights hold the keys and values that the class no longer makes

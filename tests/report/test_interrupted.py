@@ -14,11 +14,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
+Both = tuple[dict[str, bytes], dict[str, bytes]]
 SPEC = "name: {name}\nmodel: {{vocab_size: 200, context_length: 32, d_model: 64, n_layers: {layers}, n_heads: 4}}\n"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    return with_specs(tmp_path)
+
+
+def with_specs(tmp_path: Path) -> Path:
     for name, layers in (("one", 1), ("two", 2)):
         path = tmp_path / name
         path.mkdir()
@@ -50,9 +55,27 @@ def reports(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (folder / "reports").iterdir()}
 
 
-def test_a_full_disk_leaves_the_old_reports_intact(folder: Path) -> None:
-    assert finish(start(folder, "one")) == 0
-    before = reports(folder)
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
+    """Return the reports of each folder of specs."""
+    made = []
+    for specs in ("one", "two"):
+        folder = with_specs(tmp_path_factory.mktemp("reports"))
+        assert finish(start(folder, specs)) == 0
+        made.append(reports(folder))
+    assert made[0].keys() == made[1].keys()
+    return made[0], made[1]
+
+
+def restore(folder: Path, made: dict[str, bytes]) -> None:
+    (folder / "reports").mkdir(exist_ok=True)
+    for name, content in made.items():
+        (folder / "reports" / name).write_bytes(content)
+
+
+def test_a_full_disk_leaves_the_old_reports_intact(folder: Path, both: Both) -> None:
+    before, _ = both
+    restore(folder, before)
 
     def nearly_full() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # file size: the CSV fits, the JSON does not
@@ -64,19 +87,14 @@ def test_a_full_disk_leaves_the_old_reports_intact(folder: Path) -> None:
     assert reports(folder) == before
 
 
-def test_an_interrupted_run_leaves_all_old_or_all_new_reports(folder: Path) -> None:
-    assert finish(start(folder, "one")) == 0
-    before = reports(folder)
-    assert finish(start(folder, "two")) == 0
-    after = reports(folder)
-    assert before.keys() == after.keys()
+def test_an_interrupted_run_leaves_all_old_or_all_new_reports(folder: Path, both: Both) -> None:
     for delay in (0.2, 0.25, 0.3, 0.35, 0.4):
-        assert finish(start(folder, "one")) == 0
+        restore(folder, both[0])
         run = start(folder, "two")
         time.sleep(delay)
         run.send_signal(signal.SIGINT)
         run.communicate()
-        assert reports(folder) in (before, after)
+        assert reports(folder) in both
 
 
 SIGNALLED = """\
@@ -95,20 +113,15 @@ sys.exit(main(["run", "two", "--format", "csv,md,json"]))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_signal_between_two_files_restores_the_old_reports(folder: Path, number: signal.Signals) -> None:
-    assert finish(start(folder, "one")) == 0
-    before = reports(folder)
+def test_a_signal_between_two_files_restores_the_old_reports(folder: Path, both: Both, number: signal.Signals) -> None:
+    restore(folder, both[0])
     command = [sys.executable, "-c", SIGNALLED, str(int(number))]
     assert subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False).returncode == 128 + number
-    assert reports(folder) == before
+    assert reports(folder) == both[0]
 
 
-def test_concurrent_runs_do_not_mix(folder: Path) -> None:
-    assert finish(start(folder, "one")) == 0
-    one = reports(folder)
-    assert finish(start(folder, "two")) == 0
-    two = reports(folder)
-    for _ in range(3):
+def test_concurrent_runs_do_not_mix(folder: Path, both: Both) -> None:
+    for _ in range(2):
         runs = [start(folder, specs) for specs in ("one", "two", "one", "two")]
         assert [finish(run) for run in runs] == [0, 0, 0, 0]
-        assert reports(folder) in (one, two)
+        assert reports(folder) in both

@@ -21,7 +21,7 @@ from planner.spec.problems import SpecError
 
 ROOT = Path(__file__).parent.parent.parent
 NAMES = ("gpt2-small", "llama-3-8b", "catalog/gemma2/gemma-2-2b", "catalog/olmoe/olmoe-1b-7b-0924", "fleet/llama-3-8b-8-h100")
-CHANGES = int(os.environ.get("CHANGES_OF_PAGE", "8"))  # of each model
+CHANGES = int(os.environ.get("CHANGES_OF_PAGE", "5"))  # of each model
 READ = """
     const figures = {};
     for (const table of document.querySelectorAll('.every table'))
