@@ -6,11 +6,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WORKFLOW := $(VENV)/init/.github/workflows/model-capacity.yml
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint unit sweep measure verify bench hostile readme docs site time catalogue composites pins format clean
+.PHONY: help run test lint unit sweep measure verify bench hostile readme docs site screenshots time catalogue composites pins format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(VENV)/package ## set up .venv, plan every spec in specs/, write reports/
 	$(BIN)/planner run specs/*.yaml
@@ -54,6 +54,9 @@ readme: $(VENV)/dev ## update the output shown in README.md, docs/ and the noteb
 docs: $(VENV)/dev ## regenerate the schema, the reference pages and the numbers in the other pages
 	$(BIN)/python tools/schema.py
 	$(BIN)/python tools/docs.py
+
+screenshots: $(VENV)/dev ## take the pictures of the HTML page in docs/images, with Chromium
+	$(BIN)/python tools/screenshots.py
 
 site: $(VENV)/dev ## build the documentation and a live page of every model into build/site; takes minutes
 	$(BIN)/python tools/site.py
