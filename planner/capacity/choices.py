@@ -5,8 +5,9 @@ Sizes such as B or d_model are symbols of the formulas. Other settings change th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from operator import lt
 from typing import NamedTuple, get_args
 
 from planner.capacity.figures import Plan
@@ -17,9 +18,10 @@ from planner.capacity.symbols import SymbolicModel, different_devices, symbolize
 from planner.spec.edits import changed
 from planner.spec.problems import SpecError
 from planner.spec.records import Model, Optimizer, Precision, Recompute, Scenario, Spec, Training
-from planner.trace.sizes import Choice, Size, evaluate, symbol
+from planner.trace.sizes import Choice, Size, evaluate, hinted, symbol, symbols
 from planner.trace.unsupported import UnsupportedError
 
+_WIDEST = 512  # sizes for which the choices of structure that are no comparisons are tried, e.g. of a kernel by head_dim
 # One of each kind of state: the formulas of all would take some seconds.
 _OPTIMIZERS: tuple[Optimizer, ...] = ("adamw", "sgd", "sgd-momentum", "adamw-8bit", "adafactor", "lion", "muon")
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -49,6 +51,14 @@ class Rule(NamedTuple):
     relation: str  # "<=", "==" or "!="
     right: Size
     message: str
+
+
+class Guard(NamedTuple):
+    """A condition under which formulas apply: ``<``, ``>=`` or ``==`` of two sizes, or ``in``, the values of a size as bits from 1 on."""
+
+    relation: str
+    left: Size
+    right: Size | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,3 +231,25 @@ def _rules(model: Model, values: Mapping[str, int], derived: Mapping[str, Size])
     for one, other in (("n_heads", "n_kv_heads"), ("head_dim", "rotary_dim")):
         if one in values and other in values:
             yield Rule(symbol(one), "!=", symbol(other), f"equal {one} and {other} call for other formulas")
+
+
+def guards(noted: Iterable[Choice], movable: Collection[str]) -> Iterator[Guard]:
+    """Yield each condition under which formulas apply whose trace made these choices, if one of the movable symbols is in it."""
+    seen: set[Guard] = set()
+    for choice in noted:
+        if any(name in movable for size in choice.sizes for name in symbols(size)):
+            for guard in _guards(choice):
+                if guard not in seen:
+                    seen.add(guard)
+                    yield guard
+
+
+def _guards(choice: Choice) -> Iterator[Guard]:
+    distinct = list(dict.fromkeys(choice.sizes))
+    if choice.function is lt:
+        yield Guard("<" if choice.made else ">=", *choice.sizes)
+    elif len(distinct) == 1:
+        tried = (choice.function(*[size] * len(choice.sizes)) == choice.made for size in range(1, _WIDEST + 1))
+        yield Guard("in", distinct[0], "".join("01"[same] for same in tried))
+    else:
+        yield from (Guard("==", size, hinted(size)) for size in distinct)

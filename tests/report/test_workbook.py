@@ -16,10 +16,12 @@ import openpyxl
 import pytest
 
 import planner
+from planner import devices
 from planner import spec as specs_room
 from planner.report import workbook
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, component_rows, row
 from planner.report.planned import BudgetLimit, Planned
+from planner.report.xlsx.book import figure_columns
 from planner.spec.records import Spec
 from planner.trace.sizes import Size, ceil_div, symbol
 from planner.trace.spreadsheet import spreadsheet
@@ -50,7 +52,7 @@ def planned(*specs: Spec) -> list[Planned]:
     return [Planned(spec, planner.plans(spec)) for spec in specs]
 
 
-def changed(made: bytes, path: Path, changes: Mapping[int, Mapping[str, int]]) -> Path:
+def changed(made: bytes, path: Path, changes: Mapping[int, Mapping[str, int | str]]) -> Path:
     """Write the workbook with other inputs; openpyxl drops the values that formulas had."""
     path.write_bytes(made)
     book = openpyxl.load_workbook(path)
@@ -72,6 +74,24 @@ def same(given: str, expected: object) -> bool:
     return int(given) == expected if expected <= EXACT else abs(int(float(given)) - expected) * EXACT <= 16 * expected
 
 
+IN_GIB = [unit == "GiB" for _, unit in figure_columns()]
+
+
+def figures(line: list[str]) -> list[str]:
+    """Return a line of Figures without its columns in GiB, which must be the columns before them divided by 2³⁰."""
+    for before, cell, gib in zip(line, line[1:], IN_GIB[1:], strict=False):
+        assert not gib or (before and float(cell) == pytest.approx(int(before) / 2**30)), line
+    return figures_of(line)
+
+
+def figures_of(line: list[str]) -> list[str]:
+    return [cell for cell, gib in zip(line, IN_GIB, strict=True) if not gib]
+
+
+def headings_of(sheet: Any) -> list[str]:  # noqa: ANN401 - openpyxl has no types here
+    return [str(cell.value) for cell in sheet[1]]
+
+
 KEYS = {"B": "training.batch_size", "n": "training.sequence_length", "n_layers": "model.n_layers", "d_model": "model.d_model"}
 CASES = (
     ("specs/gpt2-small.yaml", {"B": 37, "n": 777, "n_layers": 31, "d_model": 1152}),  # head_dim and d_ff follow: 96 and 4608
@@ -85,7 +105,7 @@ CASES = (
 
 @needs_libreoffice
 def test_other_inputs_give_the_results_of_the_planner(tmp_path: Path) -> None:
-    """Compare every cell of Capacity and Components, for dense models, experts, windows and state spaces."""
+    """Compare every cell of Figures and Components, for dense models, experts, windows and state spaces."""
     models = planned(*(planner.load(ROOT / path) for path, _ in CASES))
     rows, number = {}, 2
     for model, (_, changes) in zip(models, CASES, strict=True):
@@ -93,7 +113,7 @@ def test_other_inputs_give_the_results_of_the_planner(tmp_path: Path) -> None:
             rows[number] = changes
             number += 1
     sheets = calculated(changed(workbook.workbook(models), tmp_path / "book.xlsx", rows))
-    capacity, components = sheets["Capacity"][1:], sheets["Components"][1:]
+    capacity, components = sheets["Figures"][1:], sheets["Components"][1:]
     compared = 0
     for model, (path, changes) in zip(models, CASES, strict=True):
         overrides = [f"{KEYS[name]}={value}" for name, value in changes.items()]
@@ -101,7 +121,7 @@ def test_other_inputs_give_the_results_of_the_planner(tmp_path: Path) -> None:
         assert not problems
         for before, scenario in zip(model.plans, other.scenarios, strict=True):
             plan = planner.plan(other, scenario.name)
-            line = capacity.pop(0)
+            line = figures(capacity.pop(0))
             if any(
                 step in changes and getattr(plan.training, key) != changes[step]
                 for step, key in (("B", "batch_size"), ("n", "sequence_length"))
@@ -118,6 +138,36 @@ def test_other_inputs_give_the_results_of_the_planner(tmp_path: Path) -> None:
                 assert same(given[4], expected.quantity), (path, expected, given)
                 compared += 1
     assert compared > 6 * 30
+
+
+@needs_libreoffice
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"precision": "fp32", "recompute": "full", "optimizer": "muon", "B": 3, "n_layers": 5},
+        {"precision": "bf16-master", "recompute": "selective", "optimizer": "adamw-8bit", "n": 500, "d_model": 1536},
+    ],
+)
+def test_other_choices_give_the_results_of_the_planner(tmp_path: Path, changes: dict[str, int | str]) -> None:
+    path = ROOT / "specs/gpt2-small.yaml"
+    sheets = calculated(changed(workbook.workbook(planned(planner.load(path))), tmp_path / "book.xlsx", {2: changes}))
+    plan = planner.plan(specs_room.load(path, [f"{KEYS.get(name, f'training.{name}')}={value}" for name, value in changes.items()]))
+    given = figures(sheets["Figures"][1])
+    assert [(column.name, cell) for column, cell, value in zip(COLUMNS, given, row(plan), strict=True) if not same(cell, value)] == []
+    for line, expected in zip(sheets["Components"][1:], component_rows(plan), strict=True):
+        assert same(line[4], expected.quantity), line
+    assert sheets["Inputs"][1][sheets["Inputs"][0].index("check")] == ""
+
+
+@needs_libreoffice
+def test_choices_that_cannot_be_combined_and_sizes_of_other_kernels_are_reported(tmp_path: Path) -> None:
+    made = workbook.workbook(planned(planner.load(ROOT / "specs/gpt2-small.yaml")))
+    for changes, why in (
+        ({"precision": "fp32", "optimizer": "unknown"}, "precision, recompute, optimizer cannot be combined; "),
+        ({"d_model": 12 * 65}, "these sizes call for other kernels than the figures have; "),  # flash attention needs a multiple of 8
+    ):
+        inputs = calculated(changed(made, tmp_path / f"{len(why)}.xlsx", {2: changes}))["Inputs"]
+        assert inputs[1][inputs[0].index("check")] == why
 
 
 @needs_libreoffice
@@ -152,17 +202,66 @@ def test_every_formula_is_stored_with_its_value(tmp_path: Path) -> None:
     (tmp_path / "book.xlsx").write_bytes(workbook.workbook(models))
     values = openpyxl.load_workbook(tmp_path / "book.xlsx", data_only=True)
     formulas = openpyxl.load_workbook(tmp_path / "book.xlsx")
-    assert values.sheetnames == ["Inputs", "Capacity", "Components", "Columns", "Budgets", "Workings"]
+    assert values.sheetnames == ["Summary", "Inputs", "Figures", "Components", "Sources", "Budgets", "Choices", "Workings", "Lists"]
     (plan,) = models[0].plans
-    assert [cell.value for cell in values["Capacity"][1]] == [column.name for column in COLUMNS]
-    for cell, expected in zip(values["Capacity"][2], row(plan), strict=True):
-        assert same("" if cell.value is None else str(cell.value), expected), cell.coordinate
-    assert [tuple(cell.value for cell in line) for line in values["Components"]] == [COMPONENT_COLUMNS, *map(tuple, component_rows(plan))]
-    total = next(cell for cell in formulas["Capacity"][1] if cell.value == "params_total").column
-    assert str(formulas["Capacity"].cell(2, total).value).startswith("=4*Inputs!$")
-    assert values["Capacity"].cell(2, total).value == 124_439_808
-    described = {(line[0].value, line[1].value) for line in values["Columns"].iter_rows(min_row=2)}
-    assert {("Capacity", column.name) for column in COLUMNS} | {("Inputs", "B")} <= described
+    headings = [str(cell.value) for cell in values["Figures"][1]]
+    assert [heading.partition(" (")[0] for heading in figures_of(headings)] == [column.name for column in COLUMNS]
+    assert {"params_total (parameters)", "peak_bytes (bytes)", "peak_bytes (GiB)", "precision"} <= set(headings)
+    stored = figures(["" if cell.value is None else str(cell.value) for cell in values["Figures"][2]])
+    assert all(map(same, stored, row(plan)))
+    components = [tuple(cell.value for cell in line)[:-1] for line in values["Components"]]
+    assert components == [COMPONENT_COLUMNS, *map(tuple, component_rows(plan))]
+    total = headings.index("params_total (parameters)") + 1
+    assert str(formulas["Figures"].cell(2, total).value).startswith("=4*Inputs!$")
+    assert values["Figures"].cell(2, total).value == 124_439_808
+    described = {(line[0].value, line[1].value) for line in values["Sources"].iter_rows(min_row=2)}
+    assert {("Figures", column.name) for column in COLUMNS} | {("Inputs", "B"), ("specs", "gpt2-small")} <= described
+
+
+def test_sheets_are_set_up_for_print_and_only_inputs_are_open(tmp_path: Path) -> None:
+    models = planned(planner.load(ROOT / "specs/gpt2-small.yaml"))
+    (tmp_path / "book.xlsx").write_bytes(workbook.workbook(models))
+    book = openpyxl.load_workbook(tmp_path / "book.xlsx")
+    for sheet in book:
+        assert sheet.protection.sheet
+        assert sheet.sheet_properties.pageSetUpPr.fitToPage
+        assert (sheet.page_setup.orientation, sheet.page_setup.fitToWidth or 1, sheet.page_setup.fitToHeight) == ("landscape", 1, 0)
+        assert sheet.print_title_rows == {"Summary": "$22:$22", "Choices": "$2:$2"}.get(sheet.title, "$1:$1")
+        for line in sheet.iter_rows():
+            for cell in line:
+                assert cell.protection.locked or sheet.title == "Inputs", cell.coordinate
+    inputs = book["Inputs"]
+    open_cells = {str(inputs.cell(1, cell.column).value) for cell in inputs[2] if not cell.protection.locked}
+    assert {"B", "n", "n_layers", "d_model", "n_heads", "device"} <= open_cells
+    assert "head_dim" not in open_cells  # it follows d_model and n_heads
+    width = inputs.cell(1, headings_of(inputs).index("d_model") + 1).column_letter
+    assert book.defined_names["d_model"].attr_text == f"Inputs!${width}$2"
+    assert len(book["Summary"]._charts) == 2  # noqa: SLF001 - openpyxl has no other way to list what it read
+
+
+@needs_libreoffice
+def test_the_summary_compares_the_peak_with_the_chosen_device(tmp_path: Path) -> None:
+    specs = [planner.load(ROOT / "specs" / name) for name in ("gpt2-small.yaml", "fleet/llama-3-8b-8-h100.yaml")]
+    models = planned(*specs)
+    made = workbook.workbook(models)
+    summary = calculated(changed(made, tmp_path / "own.xlsx", {}))["Summary"]
+    h200 = devices.find("H200-141GB-SXM")
+    assert h200 is not None
+    other = calculated(changed(made, tmp_path / "other.xlsx", {2: {"device": h200.name, "B": 400}, 3: {"device": h200.name}}))["Summary"]
+    head = summary[21]
+    free, verdict = head.index("free (GiB)"), head.index("verdict")
+    peaks = [model.plans[0].memory.peak_bytes for model in models]
+    larger = planner.plan(specs_room.load(ROOT / "specs/gpt2-small.yaml", ["training.batch_size=400"])).memory.peak_bytes
+    fleet = models[1].plans[0].training.layout
+    a100 = devices.find("a100")
+    assert a100 is not None
+    assert fleet is not None
+    left = [a100.memory_bytes - peaks[0], fleet.cluster.memory_bytes - fleet.cluster.reserve_bytes - peaks[1]]
+    assert [float(line[free]) for line in summary[22:24]] == pytest.approx([size / 2**30 for size in left])
+    assert [line[verdict] for line in summary[22:24]] == ["fits", "fits"]
+    left = [h200.memory_bytes - larger, h200.memory_bytes - fleet.cluster.reserve_bytes - peaks[1]]
+    assert [float(line[free]) for line in other[22:24]] == pytest.approx([size / 2**30 for size in left])
+    assert [line[verdict] for line in other[22:24]] == ["exceeds the device", "fits"]
 
 
 class Calculator:
@@ -200,10 +299,10 @@ def test_every_formula_gives_its_stored_value(tmp_path: Path) -> None:
     calculator = Calculator(tmp_path / "book.xlsx")
     values = openpyxl.load_workbook(tmp_path / "book.xlsx", data_only=True)
     compared = 0
-    for sheet in ("Capacity", "Components", "Workings"):
+    for sheet in ("Figures", "Components", "Workings"):
         for line in calculator.sheets[sheet].iter_rows(min_row=2):
             for cell in line:
-                if cell.data_type == "f":
+                if cell.data_type == "f" and cell.number_format == "#,##0":
                     assert same(str(values[sheet][cell.coordinate].value), calculator.cell(sheet, cell.coordinate)), (
                         sheet,
                         cell.coordinate,
@@ -238,17 +337,17 @@ def test_counts_of_layer_groups_are_inputs(load: Callable[[dict[str, Any]], Spec
     made = workbook.workbook(planned(load(model(2, 3))))
     sheets = calculated(changed(made, tmp_path / "book.xlsx", {2: {"layers.count": 5, "layers.count_2": 7}}))
     expected = row(planner.plan(load(model(5, 7))))
-    assert all(same(given, value) for given, value in zip(sheets["Capacity"][1], expected, strict=True))
+    assert all(same(given, value) for given, value in zip(figures(sheets["Figures"][1]), expected, strict=True))
 
 
 @needs_libreoffice
 def test_invalid_inputs_are_reported(load: Callable[[dict[str, Any]], Spec], tmp_path: Path) -> None:
     made = workbook.workbook(planned(load({"name": "learned", "model": SMALL | {"n_layers": 2}})))
     good = calculated(changed(made, tmp_path / "good.xlsx", {2: {"n": 32, "d_model": 128}}))["Inputs"]
-    assert good[1][good[0].index("to mend")] == ""
+    assert good[1][good[0].index("check")] == ""
     bad = calculated(changed(made, tmp_path / "bad.xlsx", {2: {"n": 33, "d_model": 90}}))["Inputs"]
-    assert bad[1][bad[0].index("to mend")] == (
-        "n is beyond context_length; n_heads does not divide d_model; head_dim may call for other kernels than these figures have; "
+    assert bad[1][bad[0].index("check")] == (
+        "n is beyond context_length; n_heads does not divide d_model; these sizes call for other kernels than the figures have; "
     )
 
 
@@ -275,8 +374,8 @@ def test_a_sequence_that_crosses_a_limit_is_reported(
     made = workbook.workbook(planned(load({"name": "windowed", "model": model, "training": training})))
     good = calculated(changed(made, tmp_path / "good.xlsx", {2: {"n": longest}}))["Inputs"]
     bad = calculated(changed(made, tmp_path / "bad.xlsx", {2: {"n": longest + 1}}))["Inputs"]
-    column = good[0].index("to mend")
-    assert (good[1][column], bad[1][column]) == ("", why)
+    column = good[0].index("check")
+    assert (good[1][column], bad[1][column]) == ("", f"{why}these sizes call for other kernels than the figures have; ")
 
 
 @needs_libreoffice
@@ -285,7 +384,7 @@ def test_extra_tensors_do_not_follow_the_inputs_and_this_is_stated(load: Callabl
     made = workbook.workbook(planned(load({"name": "extra", "model": SMALL | {"n_layers": 2, "extra": extra}})))
     kept = calculated(changed(made, tmp_path / "kept.xlsx", {2: {"n": 7}}))["Inputs"]
     moved = calculated(changed(made, tmp_path / "moved.xlsx", {2: {"d_model": 128}}))["Inputs"]
-    column = kept[0].index("to mend")
+    column = kept[0].index("check")
     assert (kept[1][column], moved[1][column]) == ("", "the spec's extra tensors keep the sizes that they have; ")
 
 
@@ -293,7 +392,7 @@ def test_extra_tensors_do_not_follow_the_inputs_and_this_is_stated(load: Callabl
 def test_a_name_stays_text(load: Callable[[dict[str, Any]], Spec], tmp_path: Path, name: str) -> None:
     (tmp_path / "book.xlsx").write_bytes(workbook.workbook(planned(load({"name": name, "model": SMALL | {"n_layers": 2}}))))
     book = openpyxl.load_workbook(tmp_path / "book.xlsx")
-    cells = [book[sheet].cell(2, 1) for sheet in ("Inputs", "Capacity", "Components", "Workings")]
+    cells = [book[sheet].cell(2, 1) for sheet in ("Inputs", "Figures", "Components", "Workings")]
     assert [(cell.value, cell.data_type) for cell in cells] == [(name, "s")] * 4
 
 

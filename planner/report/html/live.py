@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from operator import lt
 from pathlib import Path
 from typing import Any
 from zlib import compress
 
 from planner import devices
-from planner.capacity.choices import CHOICES, Formulas, formulas_by_choice
+from planner.capacity.choices import CHOICES, Formulas, Guard, formulas_by_choice, guards
 from planner.capacity.figures import PHASES, Phase, Plan
 from planner.capacity.parts import ACTIVATIONS, PARTS, PASSING, STATES, Parts
 from planner.report.columns import COLUMNS, FINE_TUNED, GROUPS, ON_DEVICES, TIME
 from planner.report.html.markup import text
 from planner.report.paths import display_path
 from planner.report.planned import Planned
-from planner.trace.sizes import Choice, Factor, Monomial, Size, hinted, polynomial_text, symbols
+from planner.trace.sizes import Factor, Monomial, Size, polynomial_text
 
-_WIDEST = 512  # sizes for which a page knows the choices of structure that are no comparisons, e.g. of a kernel by head_dim
 _GIVEN = ("batch_size", "sequence_length", "train_tokens", "train_gflop")  # inputs, and one that is rounded
 
 
@@ -98,7 +96,7 @@ def _data(model: Planned, found: Formulas) -> dict[str, Any]:
         "presets": {name: [chosen, {key: str(value) for key, value in sizes.items()}] for name, (chosen, sizes) in found.presets.items()},
         "figures": [figures[number][:4] for number in shown],
         "plans": {" ".join(chosen): [row[number] for number in shown] for chosen, row in rows.items()},
-        "guards": {" ".join(key): list(_guards(noted, movable, sizes)) for key, noted in found.noted.items()},
+        "guards": {" ".join(key): [_guard(one, sizes) for one in guards(noted, movable)] for key, noted in found.noted.items()},
         "rules": [[sizes.text(rule.left), rule.relation, sizes.text(rule.right), rule.message] for rule in found.rules],
         **_memory(found, sizes),
         "sizes": list(sizes.sizes),
@@ -161,25 +159,5 @@ def _figures(plan: Plan) -> Iterator[tuple[str, str, str, str, Size | None]]:
             yield group.name, name, group.unit, group.description, size
 
 
-def _guards(noted: Sequence[Choice], movable: set[str], sizes: _Sizes) -> Iterator[list[str | int]]:
-    """Yield each condition under which the formulas apply: a comparison, one value of a size, or a list of its values as bits from 1."""
-    seen: set[tuple[str | int, ...]] = set()
-    for choice in noted:
-        if movable.isdisjoint(name for size in choice.sizes for name in symbols(size)):
-            continue
-        for guard in _guard(choice, sizes):
-            if tuple(guard) not in seen:
-                seen.add(tuple(guard))
-                yield guard
-
-
-def _guard(choice: Choice, sizes: _Sizes) -> Iterator[list[str | int]]:
-    distinct = list(dict.fromkeys(choice.sizes))
-    if choice.function is lt:
-        yield ["<" if choice.made else ">=", *map(sizes.text, choice.sizes)]
-    elif len(distinct) == 1:
-        tried = (choice.function(*[size] * len(choice.sizes)) == choice.made for size in range(1, _WIDEST + 1))
-        yield ["in", sizes.text(distinct[0]), "".join("01"[same] for same in tried)]
-    else:
-        for size in distinct:
-            yield ["==", sizes.text(size), str(hinted(size))]
+def _guard(one: Guard, sizes: _Sizes) -> list[str]:
+    return [one.relation, sizes.text(one.left), one.right if isinstance(one.right, str) else sizes.text(one.right)]
