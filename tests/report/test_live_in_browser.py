@@ -30,6 +30,9 @@ READ = """
     const parts = document.querySelector('[data-at=peak]').textContent.match(/[\\d,]+(?= bytes)/);
     if (parts && !document.querySelector('.memory').hidden && figures['Columns of capacity.csv: peak_bytes'])
       figures['Parts: peak_bytes'] = parts[0];
+    const weights = [...document.querySelectorAll('.nested td:nth-of-type(1)')].map(cell => BigInt(cell.textContent.replaceAll(',', '')));
+    if (figures['Columns of capacity.csv: params_total'])
+      figures['Parts: params_total'] = exactly(weights.reduce((sum, one) => sum + one, 0n));
     return [document.querySelector('.refused').textContent, document.querySelector('.command').textContent, figures];
 """
 GROUPS = {
@@ -158,6 +161,23 @@ def test_a_figure_opens_its_formula_with_the_numbers_in_place(chromium: Any, add
     assert shown(chromium, ".formula") == "V·d_model"
     assert shown(chromium, ".numbers") == "50257·768"
     press(chromium, "close")
+
+
+def test_training_flops_of_another_convention_are_shown_on_request(chromium: Any, address: str) -> None:  # noqa: ANN401
+    opened(chromium, address)
+    assert shown(chromium, "[data-at=convention]").startswith("7.000 TFLOP a step")  # as planner show prints for matmul
+    field(chromium, "convention").send_keys("hardware")
+    assert shown(chromium, "[data-at=convention]").startswith("7.154 TFLOP a step")  # and for hardware
+    assert chromium.current_url.endswith("#convention=hardware")
+    assert shown(chromium, ".command") == "planner run specs/gpt2-small.yaml"
+
+
+def test_the_width_of_each_component_is_its_share_of_the_parameters(chromium: Any, address: str) -> None:  # noqa: ANN401
+    opened(chromium, address)
+    script = "return [...document.querySelectorAll('.areas > div')].map(one => one.getBoundingClientRect().width)"
+    widths = chromium.execute_script(script)
+    counts = sorted(planner.plan(planner.load(ROOT / "specs" / "gpt2-small.yaml")).parameters.by_component.values(), reverse=True)
+    assert widths == pytest.approx([count / sum(counts) * sum(widths) for count in counts if count], abs=3)
 
 
 def test_the_page_of_one_model_is_small_and_sends_no_requests(chromium: Any, address: str) -> None:  # noqa: ANN401

@@ -27,15 +27,19 @@
   };
   const devices = new Map(model.devices);
   if (model.device.length) devices.set(...model.device);
+  const CONVENTIONS = model.figures.filter(([group]) => group === 'train_flops_per_step').map(([, name]) => name);
+  const VIEWS = { device: [...devices.keys()], convention: CONVENTIONS }; // choices that change no figure
   const start = { ...Object.fromEntries(Object.keys(model.inputs).map(name => [name, model.values[name]])),
-    ...Object.fromEntries(KINDS.map((kind, number) => [kind, model.chosen[number]])), device: model.device[0] || model.devices[0][0] };
+    ...Object.fromEntries(KINDS.map((kind, number) => [kind, model.chosen[number]])), device: model.device[0] || model.devices[0][0],
+    convention: model.convention };
   const state = { ...start }, controls = {}, evaluate = evaluator(model.helpers);
   let values, of, plan, shown = false;
 
   function control(name) {
-    const label = make('label', '', at('.fields')), choices = name === 'device' ? [...devices.keys()] : model.choices[name];
-    make('span', LABELS[name], label);
-    const field = controls[name] = make(choices ? 'select' : 'input', '', label);
+    const label = name === 'convention' ? at('[name=convention]').parentElement : make('label', '', at('.fields'));
+    const choices = VIEWS[name] || model.choices[name];
+    if (!label.firstChild) make('span', LABELS[name], label);
+    const field = controls[name] = label.querySelector('select') || make(choices ? 'select' : 'input', '', label);
     if (choices) for (const choice of choices) make('option', choice, field);
     else Object.assign(field, { inputMode: 'numeric', pattern: '[1-9][0-9]{0,17}', required: true });
     field.name = name;
@@ -49,7 +53,7 @@
     for (const name of ['base', ...Object.keys(model.presets)]) make('option', name, field);
     field.onchange = () => {
       const [chosen, sizes] = model.presets[field.value] || [model.chosen, {}];
-      Object.assign(state, start, sizes, Object.fromEntries(KINDS.map((kind, number) => [kind, chosen[number]])), { device: state.device });
+      Object.assign(state, start, sizes, Object.fromEntries(KINDS.map((kind, number) => [kind, chosen[number]])), { device: state.device, convention: state.convention });
       fill();
       follow();
     };
@@ -57,7 +61,7 @@
 
   const changes = () => Object.keys(start).filter(name => state[name] !== start[name]);
   const quoted = word => (/^[\w.,/=:+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
-  const command = () => ['planner run', quoted(model.spec), ...changes().filter(name => name !== 'device')
+  const command = () => ['planner run', quoted(model.spec), ...changes().filter(name => !VIEWS[name])
     .map(name => `--set ${quoted(`${model.inputs[name] || `training.${name}`}=${state[name]}`)}`)].join(' ');
 
   // Returns the values of the symbols with some others, and how to evaluate expressions with them.
@@ -149,6 +153,7 @@
     at('.meaning').textContent = meaning;
     at('.formula').textContent = written(size, base => base);
     at('.numbers').textContent = written(size, base => String(values[base]));
+    at('.source').textContent = `The planner's own functions, run on symbols. Sizes: ${[model.spec, ...model.sources].join(', ')}`;
     dialog.showModal();
   }
 
@@ -242,6 +247,45 @@
     }
   }
 
+  const bars = [];
+  function flopsRows() {
+    model.figures.forEach(([group, name], number) => {
+      if (group !== 'forward_flops') return;
+      const row = make('tr', '', at('.forward tbody')), bar = make('td', '');
+      make('th', name, row).scope = 'row';
+      row.append(bar);
+      bar.className = 'w';
+      cell(number, make('td', '', row), true);
+      bars.push([number, row, bar, make('td', '', row)]);
+    });
+  }
+
+  function components() {
+    const amounts = bars.map(([number]) => valueOf(number)), whole = amounts.reduce((sum, one) => sum + one, 0n);
+    const largest = amounts.reduce((top, one) => (one > top ? one : top), 1n);
+    bars.forEach(([, row, bar, shown], at) => {
+      row.hidden = !amounts[at];
+      bar.style.setProperty('--w', `${permille(amounts[at], largest) / 10}%`);
+      shown.textContent = whole ? share(amounts[at], whole) : '';
+    });
+    note('forward').textContent = `${inFlops(whole)} for B · n = ${exactly(values.B * values.n)} tokens: all matrix products; a multiply-add is 2 FLOPs.`;
+    const counted = valueOf(model.figures.findIndex(([group, name]) => group === 'train_flops_per_step' && name === state.convention));
+    note('convention').replaceChildren(make('b', inFlops(counted)), ` a step, ${exactly(counted)}. ${model.conventions[state.convention]}`);
+    const groups = model.weights.map(([css, name, parts]) => [css, name, parts.map(([part, size]) => [part, of(model.sizes[size])])]);
+    at('.nested').replaceChildren(nested(groups));
+    const details = make('details', '', at('.nested')), table = make('table', '', details);
+    details.prepend(make('summary', 'As a table'));
+    make('caption', 'Parameters by weight', table);
+    for (const [, name, parts] of groups) {
+      for (const [part, size] of parts) {
+        const row = make('tr', '', table);
+        make('th', `${name}: ${part}`, row);
+        make('td', exactly(size), row);
+        make('td', inCounts(size), row);
+      }
+    }
+  }
+
   function follow() {
     const changed = changes(), why = refusal();
     section.classList.toggle('stale', why !== '');
@@ -259,6 +303,7 @@
     }
     verdict();
     pictures();
+    components();
     for (const [number, button, below] of cells) {
       const missing = plan[number] === null, value = missing ? 0n : valueOf(number), unit = model.figures[number][2];
       button.textContent = missing ? '–' : rounded(value, unit);
@@ -275,7 +320,7 @@
     shown = true;
     Object.assign(state, start);
     for (const [name, value] of query) {
-      const choices = name === 'device' ? [...devices.keys()] : model.choices[name];
+      const choices = VIEWS[name] || model.choices[name];
       if (name in start && (!choices || choices.includes(value))) state[name] = value;
     }
     fill();
@@ -297,6 +342,7 @@
   for (const name of Object.keys(start)) control(name);
   scenarios();
   tables();
+  flopsRows();
   at('form').onsubmit = event => event.preventDefault();
   at('[data-do=reset]').onclick = () => { Object.assign(state, start); fill(); follow(); };
   at('[data-do=copy]').onclick = event => copy(command(), event.target);

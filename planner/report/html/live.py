@@ -12,8 +12,9 @@ from zlib import compress
 
 from planner import devices
 from planner.capacity.choices import CHOICES, Formulas, Guard, formulas_by_choice, guards
-from planner.capacity.figures import PHASES, Phase, Plan
+from planner.capacity.figures import COMPONENTS, PHASES, Phase, Plan
 from planner.capacity.parts import ACTIVATIONS, PARTS, PASSING, STATES, Parts
+from planner.report import breakdown
 from planner.report.columns import COLUMNS, FINE_TUNED, GROUPS, ON_DEVICES, TIME
 from planner.report.html.markup import text
 from planner.report.paths import display_path
@@ -72,7 +73,7 @@ def style() -> str:
 
 def script() -> str:
     """Return the script of live sections."""
-    return "".join(_file(name) for name in ("exact.js", "memory.js", "live.js"))
+    return "".join(_file(name) for name in ("exact.js", "memory.js", "parts.js", "live.js"))
 
 
 def _file(name: str) -> str:
@@ -98,6 +99,10 @@ def _data(model: Planned, found: Formulas) -> dict[str, Any]:
         "plans": {" ".join(chosen): [row[number] for number in shown] for chosen, row in rows.items()},
         "guards": {" ".join(key): [_guard(one, sizes) for one in guards(noted, movable)] for key, noted in found.noted.items()},
         "rules": [[sizes.text(rule.left), rule.relation, sizes.text(rule.right), rule.message] for rule in found.rules],
+        "weights": list(_weights(found.plans[found.chosen], sizes)),
+        "conventions": dict(note.split(": ", 1) for note in breakdown.conventions(base).notes),
+        "convention": base.flops.chosen.convention,
+        "sources": model.spec.sources,
         **_memory(found, sizes),
         "sizes": list(sizes.sizes),
         "helpers": sizes.written,
@@ -105,6 +110,18 @@ def _data(model: Planned, found: Formulas) -> dict[str, Any]:
         "device": _device(base),
         "reserve": str(layout.cluster.reserve_bytes) if layout else "0",
     }
+
+
+def _weights(plan: Plan, sizes: _Sizes) -> Iterator[list[Any]]:
+    """Yield the class that colors a component, its name, and its weights, each with the number of its size."""
+    for number, component in enumerate(COMPONENTS):
+        inside = [weight for weight in plan.parameters.weights if weight.component == component]
+        if inside:
+            yield [f"p{number}", component, [[_short(weight.name), sizes.number(weight.params)] for weight in inside]]
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("model.").replace("layers.N.", "").removesuffix(".weight")
 
 
 def _memory(found: Formulas, sizes: _Sizes) -> dict[str, Any]:

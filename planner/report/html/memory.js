@@ -87,6 +87,7 @@ function timeline(model, moments, device, memory, show) {
     const from = Math.floor((column * moments.length) / columns), end = Math.floor(((column + 1) * moments.length) / columns);
     return highest(moments.slice(from, Math.max(end, from + 1)));
   });
+  shown[columns - 1] = moments.at(-1); // the optimizer's, which a higher one would hide
   const x = column => left + (column * (wide - left)) / columns, below = shown.map(() => 0);
   model.parts.flat().forEach((_, part) => {
     if (!shown.some(one => one.parts[part])) return;
