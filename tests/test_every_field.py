@@ -22,8 +22,10 @@ LAYER = "model.runs.Run.layers.Layer"
 WITHOUT_FIGURE: Mapping[str, str] = {
     "model.positions.rotary_dim": "rope belongs to layers; the embedding adds learned and sinusoidal positions only",
     "model.patches.image": "it sets context_length and the length of sequences, which a plan reads",
+    "model.encoder.frames.length": "it sets the length of the sequences that the encoder reads, which a plan reads",
     "model.vocab_multiple": "only tensor-parallel devices of Megatron-Core round up to it once more",
     f"{LAYER}.positions.offset": "the table of learned positions belongs to the model",
+    f"{LAYER}.positions.buckets": "the table of distances belongs to a stack",
 }
 
 DENSE: dict[str, Any] = {"vocab_size": 101, "context_length": 24, "d_model": 32, "n_heads": 4, "d_ff": 48}
@@ -144,6 +146,8 @@ BASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {},
     ),
+    "encoder of text": (DENSE | {"n_layers": 2, "positions": {"type": "bucketed"}, "encoder": {"n_layers": 2}}, {"encoder_length": 20}),
+    "encoder of audio": (DENSE | {"n_layers": 2, "encoder": {"n_layers": 2, "frames": {"bins": 4, "length": 40}}}, {}),
     "images": (
         {
             "d_model": 32,

@@ -30,6 +30,10 @@ Their LM head is tied. An untied one is omitted too, as in the non-embedding par
 """
 
 
+ENCODER = "model.encoder."
+"""Weights that read the tokens of an encoder, not those of the decoder."""
+
+
 @dataclass(frozen=True, slots=True)
 class Counted:
     """FLOPs of one pass over B·n tokens."""
@@ -43,25 +47,38 @@ def flops(nodes: Sequence[Node], parameters: Parameters[Size], model: Model, tra
 
     N is the number of active parameters; the papers' models are dense, so theirs is all parameters. GPT-3's table D.1, Chinchilla and PaLM
     (whose 2.56e24 is for all 540.35 B) include embeddings; Kaplan et al. omit them.
+
+    The weights of an encoder read its own tokens; FLOPs per token are per token of the decoder.
     """
     tokens = training.batch_size * training.sequence_length
     layers = [(run.count, layer) for run in model.runs for layer in run.layers]
     if model.prediction and training.count_prediction:
         layers.append((model.prediction.count, model.runs[-1].layers[-1]))
-    attention = sum(count * queries(layer) for count, layer in layers) * training.sequence_length
-    N = parameters.active
-    kaplan = N - sum(weight.active_each * weight.copies for weight in parameters.weights if weight.component in TABLES)
+    width = sum(count * queries(layer) for count, layer in layers)
+    read, (more, of_tables) = width * training.sequence_length * tokens, _of_encoder(parameters, training, tokens)
+    if model.encoder and training.encoder_length:
+        read = read + width * training.encoder_length * tokens
+        read = read + width // model.n_layers * model.encoder.n_layers * training.batch_size * training.encoder_length**2
+    N = parameters.active * tokens + more
+    kaplan = N - sum(weight.active_each * weight.copies for weight in parameters.weights if weight.component in TABLES) * tokens - of_tables
     full, causal = (_passes(nodes, count, training) for count in _OF_MODEL)
     passes = {
         "matmul": full,
         "matmul-causal": causal,
-        "6nd": Counted(2 * N * tokens, 4 * N * tokens),
-        "6nd-kaplan": Counted(2 * kaplan * tokens, 4 * kaplan * tokens),
-        "palm": Counted((2 * N + 4 * attention) * tokens, (4 * N + 8 * attention) * tokens),
+        "6nd": Counted(2 * N, 4 * N),
+        "6nd-kaplan": Counted(2 * kaplan, 4 * kaplan),
+        "palm": Counted(2 * N + 4 * read, 4 * N + 8 * read),
         "hardware": Counted(total(nodes, "forward"), total(nodes, "backward") + recomputed(nodes)),
     }
     counts = {convention: _count(convention, passes[convention], tokens, training) for convention in DESCRIPTIONS}
     return Flops(counts[training.flops_convention], tuple(counts.values()), by_component(nodes))
+
+
+def _of_encoder(parameters: Parameters[Size], training: Training, tokens: Size) -> tuple[Size, Size]:
+    """Return by how many products of weights and tokens an encoder exceeds those of the decoder's tokens: of all weights, and of tables."""
+    more = training.batch_size * (training.encoder_length or 0) - tokens
+    its = [(weight, weight.active_each * weight.copies * more) for weight in parameters.weights if weight.name.startswith(ENCODER)]
+    return sizes.total(size for _, size in its), sizes.total(size for weight, size in its if weight.component in TABLES)
 
 
 _Count: TypeAlias = Literal["full", "causal"]

@@ -81,6 +81,7 @@ def symbolize(model: Model, training: Training) -> SymbolicModel:
         training,
         batch_size=names.name("B", training.batch_size),
         sequence_length=names.name("n", training.sequence_length),
+        encoder_length=None if training.encoder_length is None else names.name("m", training.encoder_length),
         tokens=None if training.tokens is None else names.name("tokens", training.tokens),
     )
     vocab_size = names.name("V", model.vocab_size)
@@ -99,6 +100,7 @@ def symbolize(model: Model, training: Training) -> SymbolicModel:
         d_model=names.name("d_model", model.d_model),
         n_layers=n_layers,
         runs=runs,
+        encoder=_part(model.encoder, "encoder.", names),
         positions=replace(model.positions, rotary_dim=0 if rotates else names.name("rotary_dim", model.positions.rotary_dim)),
         model_type=_class(model, training),
     )

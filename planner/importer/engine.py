@@ -65,7 +65,7 @@ class Reading:
     """A configuration read by a row. A null key counts as absent."""
 
     def __init__(self, row: Row, config: Config, model_type: str) -> None:
-        """Reject keys that no decoder has."""
+        """Reject keys that no decoder has, unless the row reads them."""
         self.row, self.config, self.model_type = row, config, model_type
         self.origins: dict[str, dict[str, None]] = {}
         self.defaults: set[str] = set()
@@ -74,7 +74,7 @@ class Reading:
         self._values: dict[str, Any] = {}
         self._setting: list[str] = [""]  # the settings being read, innermost last
         for key in REFUSED_ANYWHERE:
-            if config.get(key):
+            if config.get(key) and key not in row.only:
                 raise self.unsupported(key, config[key], ())
 
     def __getitem__(self, setting: str) -> Any:  # a value of a spec

@@ -108,8 +108,8 @@ def _applies(record: object, name: str) -> bool:
     match record, name:
         case FeedForward(), "gate_bias":
             return record.gated
-        case Positions(), "offset" | "rotary_dim":
-            return record.type == {"offset": "learned", "rotary_dim": "rope"}[name]
+        case Positions(), "offset" | "rotary_dim" | "buckets":
+            return record.type == {"offset": "learned", "rotary_dim": "rope", "buckets": "bucketed"}[name]
         case Experts(), "shared_d_ff" | "shared_gate":
             return record.shared_d_ff is not None
         case Model(), "runs":

@@ -156,6 +156,14 @@ def sequence_length(settings: Settings, model: Settings) -> int:
     return settings.size("sequence_length", context_length(model))
 
 
+def encoder_length(settings: Settings, model: Settings) -> int | None:
+    """Return the length of the sequences that an encoder reads, None without one."""
+    if not model.on("encoder"):
+        return None
+    frames = model.size("encoder.frames.length") // 2 if model.on("encoder.frames") else None
+    return settings.size("encoder_length", frames or sequence_length(settings, model))
+
+
 def tokens(settings: Settings, model: Settings, degree: int) -> int | None:
     """Return the tokens of the whole training, from the steps where they are written instead; None where neither is."""
     if settings.written("tokens"):

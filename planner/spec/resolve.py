@@ -15,6 +15,7 @@ from planner.spec.defaults import (
     context_length,
     d_ff,
     device,
+    encoder_length,
     gradient_accumulation,
     has_feed_forward,
     head_dim,
@@ -173,6 +174,7 @@ def positions(settings: Settings) -> Positions:
         type_,
         offset=settings.get("positions.offset") if type_ == "learned" else 0,
         rotary_dim=settings.get("positions.rotary_dim", head_dim(settings)) if type_ == "rope" else 0,
+        buckets=settings.get("positions.buckets"),
     )
 
 
@@ -200,6 +202,7 @@ def training(settings: Settings, model: Settings, layout: Layout | None = None) 
     degree = layout.data_degree if layout else 1
     found: dict[str, object] = {
         "sequence_length": sequence_length(settings, model),
+        "encoder_length": encoder_length(settings, model),
         "tokens": tokens(settings, model, degree),
         "gradient_accumulation": gradient_accumulation(settings, degree),
     }

@@ -1,10 +1,10 @@
-"""Checks of encoders: what no encoder has, and what depends on the head."""
+"""Checks of encoders and models with one: what these do not have, and what depends on the head."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.spec.defaults import context_length
+from planner.spec.defaults import context_length, encoder_length
 from planner.spec.mixers import names
 from planner.spec.problems import Problem
 from planner.spec.settings import Document, Settings
@@ -63,6 +63,65 @@ def images(document: Document) -> Problems:
         yield model.problem("patches.size", "divides", message, "make image a multiple of size")
 
 
+ONE_KIND = {
+    "causal": True, "head.type": "language", "head.transform": False, "mixer": "attention", "block": "sequential", "experts": "none",
+    "segments": 0, "per_layer_embedding": "none", "embedding_dim": "none", "attention.window": "none", "attention.shared_kv": False,
+    "attention.keys_as_values": False, "attention.differential": False, "attention.output_gate": "none", "attention.sinks": False,
+    "patches": "none", "prediction": "none",
+}  # fmt: skip
+"""Settings of the model that the layers of an encoder and those that read it have in common."""
+
+
+def encoder_decoder(document: Document) -> Problems:
+    """Find what an encoder and the layers that read it cannot have: its layers are those of the model, which are equal."""
+    model = document.model
+    if not model.on("encoder"):
+        if model.get("positions.type") == "bucketed":
+            yield model.problem("positions", "encoder", "bucketed positions are modeled only with encoder", "write other positions")
+        return
+    for key in ("layers", "extra"):
+        if model.written(key):
+            yield model.problem(key, "encoder", f"{key} with encoder is not modeled yet", f"remove {key}")
+    for key, usual in ONE_KIND.items():
+        if (written := model.written(key)) and written.value != usual:
+            yield model.problem(key, "encoder", f"{key} with encoder is not modeled yet", "remove it")
+    if (positions := model.get("positions.type")) in ("rope", "alibi"):
+        yield model.problem("positions", "encoder", f"positions {positions} with encoder are not modeled yet", "write other positions")
+    if document.serving:
+        yield document.serving.node.mark.problem("encoder", "serving of a model with an encoder is not modeled yet", "remove serving")
+    if model.on("encoder.frames") and model.get("encoder.frames.length") % 2:
+        message = f"encoder.frames.length {model.get('encoder.frames.length')} is odd, and the second convolution halves it"
+        yield model.problem("encoder.frames.length", "encoder", message, "make it even")
+
+
+def encoder_training(settings: Settings, document: Document) -> Problems:
+    """Only an encoder of text reads sequences of a chosen length."""
+    model = document.model
+    written = settings.written("encoder_length")
+    if not model.on("encoder"):
+        if written:
+            yield settings.problem("encoder_length", "encoder", "encoder_length requires model.encoder", "remove it")
+        return
+    if settings.get("implementation") not in PLAIN:
+        message = f"model.encoder under implementation {settings.get('implementation')} is not modeled yet"
+        yield settings.problem("implementation", "encoder", message, f"write implementation: {' or '.join(PLAIN)}")
+    for key, usual in (("liger", False), ("use_cache", False), ("padding", False), ("adapters", "none"), ("offload_activations", False)):
+        other = settings.written(key)
+        if other and other.value != usual:
+            yield settings.problem(key, "encoder", f"training.{key} with model.encoder is not modeled yet", "remove it")
+    if settings.get("recompute") == "full" and model.get("positions.type") == "bucketed":
+        yield settings.problem(
+            "recompute", "encoder", "recompute: full with bucketed positions is not modeled yet", "write recompute: none"
+        )
+    m, longest = encoder_length(settings, model), context_length(model)
+    if model.on("encoder.frames") and written and m != model.get("encoder.frames.length") // 2:
+        message = f"encoder_length {m} is not half of encoder.frames.length {model.get('encoder.frames.length')}"
+        yield settings.problem("encoder_length", "encoder", message, "remove it")
+    elif not model.on("encoder.frames") and model.get("positions.type") == "learned" and m and m > longest:
+        message = f"encoder_length {m} exceeds context_length {longest}, the size of the learned position embedding"
+        yield settings.problem("encoder_length", "context-length", message, f"write at most {longest}, or raise context_length")
+
+
 def implementation(settings: Settings, document: Document) -> Problems:
     """Find implementations and losses that no encoder has: it runs in plain modules of PyTorch or in classes of transformers."""
     model, chosen = document.model, settings.get("implementation")
@@ -70,7 +129,7 @@ def implementation(settings: Settings, document: Document) -> Problems:
     if changed and chosen not in PLAIN:
         message = f"model.{changed} under implementation {chosen} is not modeled yet"
         yield settings.problem("implementation", "causal", message, f"write implementation: {' or '.join(PLAIN)}")
-    for key, usual in (("liger", False), ("kv_cache", False), ("padding", False)):
+    for key, usual in (("liger", False), ("use_cache", False), ("padding", False)):
         written = settings.written(key)
         if changed and written and written.value is not usual:
             yield settings.problem(key, "causal", f"model.{changed} with training.{key} is not modeled yet", "remove it")
@@ -82,5 +141,5 @@ def implementation(settings: Settings, document: Document) -> Problems:
         yield settings.problem("loss", "head-type", message, "remove it")
 
 
-DOCUMENT = (encoder, heads, images)
-WITH_MODEL = (implementation,)
+DOCUMENT = (encoder, heads, images, encoder_decoder)
+WITH_MODEL = (implementation, encoder_training)

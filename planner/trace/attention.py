@@ -106,6 +106,7 @@ def heads(
         v = norm(t, replace(qk_norm, weight=False), v, "v_norm")
     if kind.qkv != "separate":
         k, v = t.implementation.split_kv(t, k, v, H)
+    q, k, v = adjacent(t, q, k, v)
     if layer.positions.type == "rope":
         q, k = rotated(t, q, None if kind.shared_kv else k, positions.rotary(t, layer))
     q, k = rescaled(t, layer, kind, qk_norm, (q, k), positions.query_scale(layer))
@@ -115,6 +116,16 @@ def heads(
         k, v = cached(t, k, v, kind.window)
         positions.provide(t, kind, k, v)
     return q, k, v
+
+
+def adjacent(t: Tape, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return heads [B, heads, n, h], which some classes copy to be adjacent in memory; they have scaled the queries before."""
+    if not t.modules.copies_heads:
+        return q, k, v
+    made = [op.contiguous(t, x, exceeds_one(x.shape[1]) * exceeds_one(x.shape[2])) for x in (op.mul_scalar(t, q), k, v)]
+    for x in made:
+        x.by_head = True
+    return made[0], made[1], made[2]
 
 
 def rotated(t: Tape, q: Tensor, k: Tensor | None, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

@@ -73,6 +73,7 @@ def feed_forward(
             hidden = t.implementation.activation(t, kind.activation, linear(t, x, kind.d_ff, "up_proj", bias=kind.up_bias))
         if kind.hidden_norm:
             hidden = norm(t, Norm("rmsnorm", bias=False), hidden, "ffn_sub_norm")
+        hidden = op.cast(t, hidden, t.precision.weights) if t.modules.casts_hidden else hidden
         out = leave(t, linear(t, t.show("hidden", hidden), x.shape[-1], "down_proj", bias=kind.down_bias))
         out = t.implementation.drop(t, out) if drops else out
         op.keep_alive(t, given, x, hidden)

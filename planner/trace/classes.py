@@ -54,6 +54,11 @@ class ModelClass:
     unused_ids: bool = False  # buffers have position ids and token types that the model does not read
     # A module of its own embeds tokens, and its variables end with it; a variable of the model keeps the sum of embeddings alive, or not.
     embeds_apart: Literal["no", "freed", "kept"] = "no"
+    encodes_per_sequence: bool = False  # those of the encoder
+    always_scales: bool = False  # the embedding is multiplied by a constant, even if that is one
+    casts_hidden: bool = False  # the hidden layer of a feed-forward is cast to the weights' dtype
+    copies_heads: bool = False  # queries are scaled, and all heads copied to be adjacent in memory, before attention
+    logits_bias: bool = False  # a buffer is added to the logits
     positions_per_sequence: bool = False  # position ids and the indices of learned positions are made for each sequence
     alibi: AlibiKind = "square"
     stored_tables: bool = False  # a buffer has cosines and sines; queries and keys, not yet transposed, each repeat their own
@@ -139,6 +144,36 @@ BERT = ModelClass(
     keeps_ends="both",
 )
 
+BART = ModelClass(
+    residual_dropout=True,
+    position_ids=False,
+    softmax_in_float32=False,
+    unshifted_loss=True,
+    encodes_per_sequence=True,
+    always_scales=True,
+    scale_buffer=False,
+    logits_bias=True,
+    keeps_ends="output",
+)
+
+WHISPER = replace(
+    BART,
+    encodes_per_sequence=False,
+    positions_per_sequence=True,
+    always_scales=False,
+    logits_bias=False,
+    keeps_ends="none",
+    copies_heads=True,
+)
+T5 = ModelClass(
+    residual_dropout=True,
+    position_ids=False,
+    softmax_in_float32=False,
+    unshifted_loss=True,
+    divides_input=True,
+    casts_hidden=True,
+)
+
 CLASSES: dict[ModelType, ModelClass] = {
     **dict.fromkeys(AS_LLAMA, ModelClass()),
     **dict.fromkeys(AS_GEMMA2, ModelClass(both_masks=True)),
@@ -158,6 +193,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     **dict.fromkeys(("bert", "distilbert"), BERT),
     "electra": replace(BERT, embeds_apart="freed"),
     **dict.fromkeys(("camembert", "roberta", "xlm-roberta"), replace(BERT, positions_per_sequence=True)),
+    **dict.fromkeys(("bart", "mbart", "plbart"), BART),
     "beam": ModelClass(
         scales_in_float32=True,
         tables_in_float32=True,
@@ -381,7 +417,10 @@ CLASSES: dict[ModelType, ModelClass] = {
     ),
     "qwen3_next": ModelClass(gate_in_queries=True, normalizes_each=True, shared_first=True),
     "recurrent_gemma": ModelClass(scale_dtype="bfloat16", masks_mixers=True, tables_in_attention=True, keeps_ends="input"),
+    "t5": replace(T5, scales_head_input=True),
+    "mt5": T5,
     "vit": ModelClass(residual_dropout=True, position_ids=False, embeds_apart="kept"),
+    "whisper": WHISPER,
     "xlstm": ModelClass(position_ids=False, softcaps_in_float32=True),
     "rwkv": ModelClass(position_ids=False, norm_in_first_layer=True),
 }
@@ -396,6 +435,8 @@ def modeled_class(model: Model) -> ModelType:
     """
     if model.model_type in CLASSES:
         return model.model_type
+    if model.encoder:
+        return "whisper" if model.encoder.frames else "t5" if model.positions.type == "bucketed" else "bart"
     if not model.causal:
         return "vit" if model.patches else "bert"
     first = model.runs[0].layers[0].attention
@@ -412,6 +453,11 @@ def class_of(model: Model) -> ModelClass:
     kinds = (layer.attention for run in model.runs for layer in run.layers)
     capped = any(kind and kind.logit_softcap is not None for kind in kinds)
     return replace(its, fused_attention=False) if capped else its
+
+
+def of_encoder(its: ModelClass) -> ModelClass:
+    """Return the differences of the encoder of a class."""
+    return replace(its, positions_per_sequence=its.encodes_per_sequence)
 
 
 def first_alike(model: Model) -> ModelType:

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import cast
 
 from planner.spec.records import Model, Training
-from planner.trace import alternating, blocks, masks
+from planner.trace import alternating, blocks, encoder, masks
 from planner.trace import primitives as op
 from planner.trace.adapters import check_tuned, trained_copy
 from planner.trace.collectives import enter, gather_vocabulary
@@ -19,7 +19,7 @@ from planner.trace.inference import Inference
 from planner.trace.layers import declare
 from planner.trace.losses import chunked_cross_entropy, finished, loss
 from planner.trace.nodes import Node, Sent, Unit
-from planner.trace.outputs import inputs, loss_of_sequences, transformed
+from planner.trace.outputs import inputs, loss_of_sequences, transformed, with_buffer
 from planner.trace.positions import PositionTables
 from planner.trace.prediction import predict
 from planner.trace.prompts import embedded, learned_bias, without_prompts
@@ -87,6 +87,7 @@ def trace(
         ids, targets = inputs(t)
         mask = masks.of_tokens(t)
         t.show("token ids", ids)
+        source = encoder.read(t)
     with t.at("model"):
         t.boundary(WHOLE, starts=True)
         t.declared = declared = {f"{t.path}.{item.name}": item for item in model.extra}
@@ -95,8 +96,9 @@ def trace(
         (model, masks_of_prefix), prompts = prefixes(t, model), prompts_of(t)
         with t.unit(EMBEDDING):
             stored, table, project_in = tables(t, model, prompts.rows)
+            read = encoder.before(t, table, source, ids, targets)
             embed = partial(look_up, t, table, project_in)
-            x, alive = embedded(t, ids, prompts, embed) if t.modules.prompts else (embed(ids), [])
+            x, alive = embedded(t, ids, prompts, embed) if t.modules.prompts else (embed(read), [])
             x, labels, n, prepared = prepended(t, x, targets, n)
         x = t.implementation.drop(t, summed(t, model, x, alive))
         positions = PositionTables(t, model, B, n + prompts.length)
@@ -114,14 +116,11 @@ def trace(
         t.boundary(HEAD, starts=True)
         if model.final_norm:
             x = blocks.norm(t, model.norm, x, "norm")
-        op.keep_alive(t, *positions.all, *alive, *([positions.learned] if positions.learned else []))
+        op.keep_alive(t, *positions.all, *alive, *(one for one in (positions.learned, t.encoded) if one))
         declare(t, declared.values(), x)
         whole, x = x, without_prompts(t, x, n) if t.modules.prompts else x
     if model.head_type != "language":
-        loss_of_sequences(t, x, targets)
-        _end(t)
-        t.units.append(Unit(HEAD, last, len(t.parameters), 1))
-        return _recorded(t, ids.storage.bytes + targets.storage.bytes)
+        return _of_sequences(t, x, last, ids, targets)
     weights = _head(t, stored, table.shape[1])
     score = partial(_score, t, *weights)
     loss = _next_tokens(t, inference, *weights, x) if inference else score(x, labels)
@@ -131,7 +130,15 @@ def trace(
     op.keep_alive(t, *prepared, *masks_of_prefix, *([whole] if t.modules.prompts else []))
     if model.prediction and training.count_prediction:
         predict(t, model.prediction, positions, x, (ids, targets), loss, embed, score)
-    return _recorded(t, ids.storage.bytes + targets.storage.bytes + (mask.bytes if mask else 0))
+    return _recorded(t, sum(one.storage.bytes for one in (source, read if read is ids else None, targets, mask) if one))
+
+
+def _of_sequences(t: Tape, x: Tensor, first: int, ids: Tensor, targets: Tensor) -> Trace:
+    """Trace a head that has no logits of tokens, whose first parameter has the given number."""
+    loss_of_sequences(t, x, targets)
+    _end(t)
+    t.units.append(Unit(HEAD, first, len(t.parameters), 1))
+    return _recorded(t, ids.storage.bytes + targets.storage.bytes)
 
 
 def _head(t: Tape, embedding: Tensor, width: Size) -> tuple[Tensor | None, Tensor, Tensor | None]:
@@ -224,6 +231,7 @@ def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | Non
         x = x if never else enter(t, x)
         logits = Tensor((*x.shape[:-1], head.shape[0]), t.precision.compute, ()) if never else t.implementation.linear(t, x, head, bias)
         logits = logits if t.loss_parallel else gather_vocabulary(t, logits)
+        logits = with_buffer(t, logits) if t.modules.logits_bias else logits
         t.show("logits", logits)
     with t.at(LOSS, "logits"):
         if never:

@@ -43,7 +43,7 @@ def look_up(t: Tape, table: Tensor, project_in: Tensor | None, ids: Tensor) -> T
         x = tuned_embedding(t, ids, table, leave(t, op.embedding(t, ids, whole_table(t, table))))
         if t.modules.scale_dtype:
             x = op.multiply(t, x, op.cast(t, op.constant(t, (), t.modules.scale_dtype), x.dtype))
-        elif t.model.embedding_scale:
+        elif t.model.embedding_scale or t.modules.always_scales:
             x = op.mul_scalar(t, x)
         x = requiring_gradient(t, x) if t.training.input_gradients else x
     if project_in is not None:

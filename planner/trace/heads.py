@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import replace
 
-from planner.trace import cache, masks, pytorch
+from planner.trace import cache, masks, pytorch, relative
 from planner.trace import primitives as op
 from planner.trace.implementation import Scores
 from planner.trace.nodes import Saved
@@ -39,6 +39,7 @@ def one_operator(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Ten
     if not kind.fused_attention:
         return by_products(t, q, k, v, terms)
     terms = replace(terms, bias=masks.dynamic(t, v, terms.bias, q.shape[1])) if kind.dynamic_mask and terms.bias else terms
+    terms = replace(terms, bias=relative.as_mask(t, terms.relative), relative=None) if terms.relative else terms
     if not terms.bias and cache.is_empty(t):
         k, v = cache.of_prompt(t, k, q.shape[2]), cache.of_prompt(t, v, q.shape[2])
     if kind.grouped_heads:
@@ -70,6 +71,7 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
     with t.without_autocast() if kind.scores_without_autocast else nullcontext():
         scores = op.mul_scalar(t, op.matmul_by_head(t, q, k, transposed=True))
     scores = op.softcap(t, scores) if terms.softcap else scores
+    scores = op.add(t, scores, terms.relative) if terms.relative else scores
     if terms.bias:
         bias = seen(t, terms.bias, scores)
         scores = multiplied(t, scores, bias) if kind.multiplies_mask else op.add(t, scores, bias)

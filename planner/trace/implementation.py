@@ -24,12 +24,13 @@ DEVICE_OVERHEAD = "the CUDA context, workspaces inside kernels (cuBLAS, attentio
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What attention does to its scores: a bias to add, a mask besides it, soft-capping, and a sink per head."""
+    """What attention does to its scores: a bias to add, a mask besides it, soft-capping, a sink per head, and T5's bias."""
 
     bias: Tensor | None = None
     mask: Tensor | None = None
     softcap: bool = False
     sinks: Tensor | None = None
+    relative: Tensor | None = None  # T5's bias, which layers share
 
 
 @dataclass(frozen=True, slots=True)

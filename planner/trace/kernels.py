@@ -14,7 +14,7 @@ from planner.spec.records import Training
 from planner.trace import context_parallel
 from planner.trace import primitives as op
 from planner.trace.nodes import Flops, Saved
-from planner.trace.sizes import Size, ceil_div, choose, minimum
+from planner.trace.sizes import Size, ceil_div, choose, exceeds_one, minimum
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
@@ -24,6 +24,7 @@ FLASH_ALIGNMENT = 8  # elements of head_dim
 CUDNN_WIDEST_HEAD, CUDNN_ALIGNMENT = 128, 8
 EFFICIENT_ALIGNMENT = 16  # bytes of head_dim
 BIAS_ALIGNMENT = 8  # elements of a row of the bias: preprocess_mask
+GRADIENT_ALIGNMENT = 16  # and of its gradient: _efficient_attention_backward
 
 
 def fused_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, *, grouped: bool = True) -> Tensor:
@@ -135,8 +136,17 @@ def fused_sdpa(
     saved += [Saved(bias, "attention bias") for bias in biases]
     return t.record(
         name, [*around.inputs, *biases], [made, *statistics], saved, flops,
-        temporary=around.forward, backward_temporary=around.backward, sends=around.sends, by=fused_sdpa,
+        temporary=around.forward, backward_temporary=around.backward + gradient_of_bias(t, q, bias), sends=around.sends, by=fused_sdpa,
     )[0]  # fmt: skip
+
+
+def gradient_of_bias(t: Tape, q: Tensor, bias: Tensor | None) -> Size:
+    """Return the bytes of the gradient of a bias for each sequence, which is summed to that of the bias if there are several."""
+    if bias is None or not bias.needs_grad or not t.grad:
+        return 0
+    B, H, n, _ = q.shape
+    row = ceil_div(bias.shape[-1], GRADIENT_ALIGNMENT) * GRADIENT_ALIGNMENT
+    return B * H * n * row * BYTES[bias.dtype] * exceeds_one(B)
 
 
 def fused_flops(t: Tape, q: Tensor, v_dim: Size, keys: Size, pairs: Size, *, of_model: Size | None = None) -> Flops:

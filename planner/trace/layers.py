@@ -11,6 +11,7 @@ from planner.trace import alternating, beside
 from planner.trace import primitives as op
 from planner.trace.attention import attention
 from planner.trace.blocks import feed_forward, linear, norm
+from planner.trace.cross_attention import cross_attention
 from planner.trace.experts import experts
 from planner.trace.implementation import Sublayer
 from planner.trace.latent import latent_attention
@@ -45,6 +46,13 @@ NORMS = {  # (before, after) the token mixer, (before, after) the feed-forward
     "before_and_after": (("input_layernorm", "post_attention_layernorm"), ("pre_feedforward_layernorm", "post_feedforward_layernorm")),
 }
 
+AROUND_CROSS = {
+    "before": ("cross_attn_layernorm", None),
+    "after": (None, "cross_attn_layernorm"),
+    "after_residual": (None, "cross_attn_layernorm"),
+    "before_and_after": ("cross_attn_layernorm", "post_cross_attn_layernorm"),
+}
+
 
 def decoder_layer(t: Tape, layer: Layer, positions: PositionTables, x: Tensor) -> Tensor:
     """One layer: token mixers and feed-forward, each with its norms, added to the residual stream [B, n, d_model]."""
@@ -61,6 +69,10 @@ def decoder_layer(t: Tape, layer: Layer, positions: PositionTables, x: Tensor) -
         around_mix = around_mix if layer.mixer_norm else (None, None)
         if layer.attention or layer.mixers:
             x = residual(t, layer, x, mix, *around_mix)
+        if t.encoded:
+            x = residual(
+                t, layer, x, partial(cross_attention, t, layer, t.encoded, positions.of_cross), *AROUND_CROSS[layer.norm_placement]
+            )
         if layer.feed_forward or layer.experts:
             feed = partial(beside.block, t, layer, x) if beside.declared(t, layer) else feed
             x = residual(t, layer, x, feed, *around_feed, checkpointed=again)

@@ -37,6 +37,13 @@ def transformed(t: Tape, x: Tensor) -> Tensor:
         return blocks.norm(t, model.norm, x, "norm")
 
 
+def with_buffer(t: Tape, logits: Tensor) -> Tensor:
+    """Return logits plus a bias [1, V] that is a buffer, as BART's final_logits_bias."""
+    shape = 1, t.vocabulary
+    t.buffer("final_logits_bias", shape, t.precision.weights)
+    return op.add(t, logits, op.constant(t, shape, t.precision.weights))
+
+
 def pooled(t: Tape, x: Tensor) -> Tensor:
     """Return the first token [B, 1, d] of each sequence, projected and activated if the model has a pooler."""
     B, _, d = x.shape

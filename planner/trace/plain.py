@@ -16,6 +16,7 @@ def beyond_plain_modules(model: Model) -> tuple[str, ...]:
         "mixer": any(layer.mixers for layer in layers) or len(attentions) < len(layers),
         "experts": any(layer.experts for layer in layers) or len(feed_forwards) < len(layers),
         "causal: false": not model.causal,
+        "encoder": model.encoder is not None,
         "segments": bool(model.segments),
         f"head.type: {model.head_type}": model.head_type != "language",
         "head.transform": model.head_transform,

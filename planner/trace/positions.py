@@ -9,7 +9,7 @@ from collections import Counter
 
 from planner.spec.precision import Dtype
 from planner.spec.records import Attention, LatentAttention, Layer, Model
-from planner.trace import cache
+from planner.trace import cache, relative
 from planner.trace import primitives as op
 from planner.trace.implementation import Scores
 from planner.trace.nodes import Saved
@@ -42,6 +42,7 @@ class PositionTables:
             spare = t.implementation.mask(t, B, n, None) if t.modules.both_masks and len(windows) == 1 else None
             shared = t.modules.query_scale == "shared" and any(layer.positions.type == "none" for layer in layers)
             self.scale = position_scale(t, n, "float32") if shared else None  # of queries without rotation
+        self.relative, self.of_cross = relative_biases(t, model, n)
         kinds = (layer.attention for layer in layers if layer.attention and not layer.attention.shared_kv)
         self.to_store = Counter((kind.n_kv_heads, kind.head_dim, kind.window) for kind in kinds)  # layers that are not traced yet
         self.mask_of_all = next(iter(self.masks.values())) if t.modules.masks_mixers and self.masks else None
@@ -51,7 +52,8 @@ class PositionTables:
         self.per_layer: Tensor | None = None
         self.learned: Tensor | None = None  # a bias of scores
         self.shared = (*([ids] if ids else []), *self.biases.values())
-        self.all = (*self.every_table, *self.shared, *(tensor for tensor in (*self.masks.values(), spare, self.scale) if tensor))
+        others = (*self.masks.values(), spare, self.scale, self.relative, self.of_cross)
+        self.all = (*self.every_table, *self.shared, *(tensor for tensor in others if tensor))
 
     @property
     def every_table(self) -> tuple[Tensor, ...]:
@@ -126,7 +128,21 @@ class PositionTables:
         if layer.attention and layer.positions.type == "alibi":
             bias = self.biases[layer.attention.n_heads]
             return Scores(bias, mask if self.alibi_in_rows else None)
+        if self.relative:
+            return Scores(mask=mask, relative=self.relative)
         return Scores(self.learned, mask) if self.learned else Scores(mask)
+
+
+def relative_biases(t: Tape, model: Model, n: Size) -> tuple[Tensor | None, Tensor | None]:
+    """Return the bias of a stack with bucketed positions, and that of its cross-attention, if there are any."""
+    kind = model.runs[0].layers[0].attention
+    if model.positions.type != "bucketed" or kind is None:
+        return None, None
+    with t.at("positions", "position"):
+        own = relative.bias(t, n, kind.n_heads, model.positions.buckets)
+        m = t.encoded.shape[1] if t.encoded else None
+        zeros = m is not None and t.implementation.constant_buffers
+        return own, relative.of_cross_attention(t, n, m, kind.n_heads) if m is not None and zeros else None
 
 
 def frequencies(t: Tape, layer: Layer) -> tuple[Size, bool]:

@@ -11,7 +11,7 @@ from typing import Literal, assert_never
 
 from planner.spec.precision import Dtype
 from planner.spec.records import Activation, Norm
-from planner.trace import float8
+from planner.trace import float8, relative
 from planner.trace import primitives as op
 from planner.trace.implementation import Implementation, Scores, Sublayer
 from planner.trace.kernels import fused_attention
@@ -130,7 +130,7 @@ def one_operator(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores, *, gro
     note_sinks(t, terms)
     if terms.softcap:
         raise UnsupportedError("fused attention cannot soft-cap scores; choose implementation pytorch-eager or transformers-eager")
-    return fused_attention(t, q, k, v, terms.bias, grouped=grouped)
+    return fused_attention(t, q, k, v, relative.as_mask(t, terms.relative) if terms.relative else terms.bias, grouped=grouped)
 
 
 def note_sinks(t: Tape, terms: Scores) -> None:
@@ -146,7 +146,8 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
     k, v = expand_kv(t, k, H), expand_kv(t, v, H)
     scores = op.mul_scalar(t, op.matmul_by_head(t, q, k, transposed=True))
     scores = op.softcap(t, scores) if terms.softcap else scores
-    scores = op.add(t, scores, terms.bias) if terms.bias else scores
+    for bias in (terms.relative, terms.bias):
+        scores = op.add(t, scores, bias) if bias else scores
     scores = masked(t, scores)
     probabilities = drop(t, op.softmax(t, scores))
     made = op.matmul_by_head(t, probabilities, v)

@@ -76,7 +76,7 @@ def _run(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, first: Size
             label = "N" if first is None else _label(first + number, count, len(run.layers))
             layer_of = first_layer if of_model and number == 0 else decoder_layer
             with t.at(f"layers.{label}", "other"), t.unit(f"layers.{label}"):
-                passed = positions.selection(t)
+                passed = (*positions.selection(t), *([t.encoded] if t.encoded else []))
                 x = recomputed(t, partial(layer_of, t, layer, positions), x, *positions.of(t, layer), *passed)
                 op.keep_alive(t, *passed)
                 t.show("residual stream", x)
@@ -113,7 +113,8 @@ def _recomputed_in_part(t: Tape, run: Run, positions: PositionTables, x: Tensor,
             with t.at(label, "other"), t.unit(label):
                 layer = kinds[(number - start) % len(kinds)]
                 body = partial(decoder_layer, t, layer, positions)
-                x = body(x) if (number + 1) % every else recomputed(t, body, x, *positions.of(t, layer))
+                passed = (*positions.of(t, layer), *([t.encoded] if t.encoded else []))
+                x = body(x) if (number + 1) % every else recomputed(t, body, x, *passed)
                 t.show("residual stream", x)
         return x
 

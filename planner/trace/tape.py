@@ -103,6 +103,7 @@ class Tape:
     parts: list[Tensor] = field(default_factory=list)  # of heads, that the current attention keeps alive until it ends
     ends: tuple[bool, bool] = (True, True)  # whether a pipeline's stage has the token embedding, and the loss
     declared: dict[str, Extra] = field(default_factory=dict)  # by path: tensors that the spec declares and no operator has read yet
+    encoded: Tensor | None = None  # the output of the encoder, which layers read
     causal: bool = field(init=False)  # whether tokens attend to earlier ones only
     precision: Recipe = field(init=False)
     modules: ModelClass = field(init=False)  # what differs from Llama's modules

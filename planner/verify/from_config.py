@@ -48,8 +48,9 @@ def _architecture(config: Any) -> Any:  # noqa: ANN401 - a configuration and a c
 
     if config.model_type in CLASSES:
         return getattr(transformers, CLASSES[config.model_type])
-    encoders = (transformers.MODEL_FOR_MASKED_LM_MAPPING, transformers.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING)
-    for mapping in encoders if not is_composite(config) else ():
+    tasks = ("MASKED_LM", "IMAGE_CLASSIFICATION", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ")
+    others: Any = [getattr(transformers, f"MODEL_FOR_{task}_MAPPING") for task in tasks]
+    for mapping in others if not is_composite(config) else ():
         if type(config) in mapping:
             return getattr(transformers, (config.architectures or [""])[0], None) or mapping[type(config)]
     names = ("IMAGE_TEXT_TO_TEXT", "MULTIMODAL_LM", "CAUSAL_LM") if is_composite(config) else ("CAUSAL_LM",)

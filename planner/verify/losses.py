@@ -24,7 +24,7 @@ def default_of_modules(module: CausalLM, ids: Tensor, targets: Tensor) -> tuple[
 
 def default_of_transformers(module: nn.Module, ids: Tensor, targets: Tensor) -> tuple[Tensor, Any]:
     """Compute the loss inside transformers' class, which copies the targets shifted by one."""
-    output = module(input_ids=ids, labels=targets)
+    output = module(**{str(getattr(module, "main_input_name", "input_ids")): ids}, labels=targets)
     return output.loss, output
 
 

@@ -154,6 +154,9 @@ class Step:
         self.loss = loss_of(training)
         shape = (training.batch_size, training.sequence_length)
         self.ids, self.targets = (torch.zeros(shape, dtype=torch.long, device=self.device) for _ in range(2))
+        if config := getattr(self.module, "config", None) if getattr(self.module, "main_input_name", "") == "input_features" else None:
+            frames = (training.batch_size, config.num_mel_bins, 2 * config.max_source_positions)
+            self.ids = torch.zeros(frames, dtype=dtype_of_weights(training), device=self.device)
         mask = (torch.ones_like(self.ids),) if training.padding else ()
         self.called = partial(self.module, attention_mask=mask[0]) if mask else self.module
         hidden = muon_names(model, training) if training.optimizer == "muon" else frozenset[str]()

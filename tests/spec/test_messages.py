@@ -114,7 +114,7 @@ ONE_PROBLEM = """\
   positions: rotary
     8:14: error[value]: invalid value 'rotary' for model.positions; did you mean 'rope'?
   positions: {type: rop}
-    8:21: error[value]: invalid value 'rop' for model.positions.type; did you mean 'rope'? One of: learned, rope, alibi, sinusoidal, none
+    8:21: error[value]: invalid value 'rop' for model.positions.type; did you mean 'rope'? One of: learned, rope, alibi, sinusoidal, bucketed, none
   positions: 3
     8:14: error[value]: invalid value 3 for model.positions; one of: learned, rope, alibi, sinusoidal, none
   positions: [rope]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from planner.importer.engine import Row
-from planner.importer.types import dense, early, encoders, gemma, hybrid, latent, moe, scan, vision
+from planner.importer.types import dense, early, encoder_decoders, encoders, gemma, hybrid, latent, moe, scan, vision
 
 FAMILIES: Mapping[str, Row] = {
     **dense.ROWS,
@@ -13,6 +13,7 @@ FAMILIES: Mapping[str, Row] = {
     **latent.ROWS,
     **early.ROWS,
     **encoders.ROWS,
+    **encoder_decoders.ROWS,
     **scan.ROWS,
     **hybrid.ROWS,
     **gemma.ROWS,

@@ -127,6 +127,22 @@ class Patches:
 
 
 @record
+class Frames:
+    """Audio in place of tokens: two convolutions of three frames, the second of which halves them, as in Whisper."""
+
+    bins: int = key("Frequencies of a frame.", "bins", example=80, aliases="num_mel_bins n_mels")
+    length: int = key("Frames of a sequence, an even number.", "frames", default=3000)
+
+
+@record
+class Encoder:
+    """Stack of the model's layers without a causal mask, whose output each layer of the model reads by cross-attention, as in T5."""
+
+    n_layers: int = key("Number of layers of the encoder.", "layers", example=12, aliases="encoder_layers num_encoder_layers")
+    frames: Frames | None = group(kind=Frames, form="none", default=None, aliases="audio")
+
+
+@record
 class Model:
     """A language model: one stack of layers, a decoder unless ``causal`` is false."""
 
@@ -153,6 +169,7 @@ class Model:
     causal: bool = key("Each token attends to itself and earlier tokens. false: to all tokens, as in BERT; a window then has as many "
         "later tokens as earlier ones.", default=True, quiet=True, aliases="is_causal bidirectional is_decoder")
     patches: Patches | None = group(kind=Patches, form="none", default=None, aliases="image vision patch_embedding")
+    encoder: Encoder | None = group(kind=Encoder, form="none", default=None, aliases="encoder_decoder is_encoder_decoder")
     embedding_norm: bool = key("Norm of the embeddings before the first layer, as in BLOOM.", default=False)
     embedding_scale: bool = key("Multiply token embeddings by the square root of d_model, as in Gemma.", default=False, quiet=True,
         aliases="scale_embedding scale_embeddings")

@@ -10,7 +10,7 @@ from planner.spec.key import group, key, of_layer, record
 Activation = Literal["gelu", "gelu_tanh", "gelu_new", "relu", "relu_squared", "silu"]
 NormType = Literal["layernorm", "rmsnorm"]
 NormPlacement = Literal["before", "after", "before_and_after", "after_residual"]
-PositionType = Literal["learned", "rope", "alibi", "sinusoidal", "none"]
+PositionType = Literal["learned", "rope", "alibi", "sinusoidal", "bucketed", "none"]
 Scoring = Literal["softmax", "sigmoid"]
 ScoresDtype = Literal["fp32", "compute"]
 CorrectionBias = Literal["none", "buffer", "parameter"]
@@ -106,13 +106,16 @@ class Positions:
     """Position encoding of a layer or of the embedding."""
 
     type: PositionType = key("learned: an embedding per position. rope: rotated queries and keys. alibi: a bias on the attention scores. "
-        "sinusoidal: a fixed encoding added to the embedding.", default="learned",
+        "sinusoidal: a fixed encoding added to the embedding. bucketed: a learned bias of the scores for each range of distances, as "
+        "in T5.", default="learned",
         values={"rope": "rotary rotary_embedding", "learned": "absolute learnt learnable learned_absolute",
-        "sinusoidal": "sin sine fixed sinusoid", "none": "nope no off false null"})
+        "sinusoidal": "sin sine fixed sinusoid", "bucketed": "relative t5 relative_bias", "none": "nope no off false null"})
     offset: int = key("Rows of the embedding before position 0; OPT has 2.", "rows", default=0, least=0, only="positions.type: learned")
     rotary_dim: int = key("Rotated channels per head, an even number.", "channels", default=0, derived="head_dim",
         only="positions.type: rope", example=64,
         aliases="rotary_pct partial_rotary_factor rotary_percentage")
+    buckets: int = key("Rows of the table of each stack.", "rows", default=32, only="positions.type: bucketed",
+        aliases="relative_attention_num_buckets num_buckets")
 
 
 @record

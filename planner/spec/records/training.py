@@ -74,6 +74,9 @@ class Training:
         aliases="micro_batch_size per_device_train_batch_size train_batch_size device_batch_size batch bs")
     sequence_length: int = key("Sequence length n.", "tokens", derived="context_length; with learned positions it cannot be longer",
         example=1024, aliases="seq_len seq_length sequence_len max_length")
+    encoder_length: int | None = key("Length of the sequences that the encoder reads.", "tokens", default=None,
+        derived="sequence_length with model.encoder; half the frames if it reads audio", quiet=True, example=512,
+        aliases="source_length max_source_length encoder_sequence_length")
     gradient_accumulation: int = key("Forward and backward passes per optimizer step.", "passes per step", default=1,
         aliases="gradient_accumulation_steps grad_accum accumulate_grad_batches grad_accumulation")
     global_batch_size: ClassVar[int] = key("Sequences of all devices per optimizer step; or give gradient_accumulation, which is "
