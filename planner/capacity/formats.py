@@ -6,16 +6,18 @@ and AutoAWQ (layouts of linears), bitsandbytes 0.50.2 (int8), DeepSeek-V3 (fp8 i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import cast
 
 from planner.capacity.figures import Plan, Weight
+from planner.spec.records import Model
 from planner.trace.packing import Packing
 from planner.trace.primitives import LINEAR
 from planner.trace.trained import in_layer
+from planner.trace.unsupported import UnsupportedError
 
 HALF = 2  # bytes of an element of weights that a format leaves in 16 bits
 
@@ -63,14 +65,53 @@ def formats(plan: Plan) -> list[Format]:
 
 def _of_linears() -> Iterator[tuple[str, Callable[[Weight], int]]]:
     """Yield formats that pack linears of layers, and the bytes of a weight."""
-    for nested in (False, True):
-        yield Packing("nf4", nested).name, partial(_by_bitsandbytes, Packing("nf4", nested))
-    yield "int8", lambda weight: prod(weight.shape) + 4 * weight.shape[0]
+    yield Packing("nf4", nested=False).name, of_linear("nf4")
+    yield Packing("nf4", nested=True).name, of_linear("nf4-double")
+    yield "int8", of_linear("int8")
     for group in (128, 64, 32):
-        yield f"gptq 4 bits, group {group}", partial(_by_gptq, group)
-    yield "awq 4 bits, group 128", lambda weight: grouped(weight, 128)
-    yield "fp8 per tensor", lambda weight: prod(weight.shape) + 4
-    yield "fp8 in blocks of 128 · 128", in_squares
+        yield f"gptq 4 bits, group {group}", of_linear("gptq", group)
+    yield "awq 4 bits, group 128", of_linear("awq")
+    yield "fp8 per tensor", of_linear("fp8")
+    yield "fp8 in blocks of 128 · 128", of_linear("fp8-blocks")
+
+
+def of_linear(kind: str, group: int = 128) -> Callable[[Weight], int]:
+    """Return the bytes of a linear [out, in] in a format that packs linears of layers; ``group``: inputs that share a scale."""
+    known: dict[str, Callable[[Weight], int]] = {
+        "nf4": partial(_by_bitsandbytes, Packing("nf4", nested=False)),
+        "nf4-double": partial(_by_bitsandbytes, Packing("nf4", nested=True)),
+        "int8": lambda weight: prod(weight.shape) + 4 * weight.shape[0],
+        "gptq": partial(_by_gptq, group),
+        "awq": partial(grouped, group=group),
+        "fp8": lambda weight: prod(weight.shape) + 4,
+        "fp8-blocks": in_squares,
+    }
+    return known[kind]
+
+
+def served(model: Model, weights: Sequence[Weight], kind: str, group: int) -> list[int]:
+    """Return the bytes of all copies of each weight as an engine loads it: linears of layers packed, each expert as one of them.
+
+    Other weights are in 16 bits, or have the types of a GGUF file. Raises UnsupportedError for models whose file is not known.
+    """
+    if kind in FILES:
+        if not _has_known_file(model, weights):
+            raise UnsupportedError(f"GGUF files in {kind} are known only of dense models with equal layers of attention")
+        has_head = any(one.component == "head" for one in weights)
+        return [_of_file(kind, one, has_head=has_head) for one in weights]
+    if kind == "mxfp4":
+        if not any(_is_expert(one) for one in weights):
+            raise UnsupportedError("mxfp4 is the format of experts, and the model has none")
+        return [one.copies * _bytes_of_expert(one) for one in weights]
+    return [one.copies * _of_engine(one, of_linear(kind, group)) for one in weights]
+
+
+def _of_engine(weight: Weight, packed: Callable[[Weight], int]) -> int:
+    if _is_linear(weight):
+        return packed(weight)
+    if _is_expert(weight):
+        return weight.shape[0] * packed(replace(weight, shape=weight.shape[1:]))
+    return HALF * prod(weight.shape)
 
 
 def _by_bitsandbytes(packing: Packing, weight: Weight) -> int:
@@ -120,11 +161,14 @@ def of_type(kind: str, weight: Weight) -> int:
 def gguf(plan: Plan, name: str) -> int | None:
     """Return the bytes of the tensors of a GGUF file, whose vectors are in float32; None for models whose file is not known."""
     weights = plan.parameters.weights
-    uniform = all("layers." not in one.name or "layers.N." in one.name for one in weights)
-    if not uniform or plan.model.model_type == "falcon" or any(one.component not in PLAIN for one in weights):
-        return None
-    has_head = any(one.component == "head" for one in weights)
-    return sum(_of_file(name, one, has_head=has_head) for one in weights)
+    return sum(served(plan.model, weights, name, 0)) if _has_known_file(plan.model, weights) else None
+
+
+def _has_known_file(model: Model, weights: Iterable[Weight]) -> bool:
+    """Whether the types of the tensors in a GGUF file are known."""
+    every = tuple(weights)
+    uniform = all("layers." not in one.name or "layers.N." in one.name for one in every)
+    return uniform and model.model_type != "falcon" and all(one.component in PLAIN for one in every)
 
 
 def _of_file(name: str, weight: Weight, *, has_head: bool) -> int:

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
+from typing import cast
 
 from planner.spec.records import Attention, CacheDtype, LatentAttention, Layer, Model, Serving
+from planner.spec.records.serving import PLAIN_WEIGHTS
 from planner.trace.unsupported import UnsupportedError
 
 ELEMENT: Mapping[CacheDtype, Fraction] = {
@@ -103,7 +105,7 @@ def _padded(tokens: int, block: int) -> int:
 
 def _kinds(model: Model, serving: Serving) -> Iterator[Kind]:
     """Yield the kind of each layer that caches."""
-    each = ELEMENT[serving.cache.dtype or serving.weights]
+    each = ELEMENT[serving.cache.dtype or cast("CacheDtype", serving.weights if serving.weights in PLAIN_WEIGHTS else "bf16")]
     for run in model.runs:
         for layer in run.layers:
             yield from list(_of_layer(layer, serving, each)) * run.count

@@ -6,15 +6,15 @@ once and the cached keys and values once: everything else may stay on the chip. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from planner.devices import Device
-from planner.spec.precision import BYTES
 from planner.spec.records import ServedWeights
+from planner.spec.records.serving import PLAIN_WEIGHTS
 from planner.trace.decoder import Trace
 from planner.trace.nodes import Operation, operations
-from planner.trace.sizes import Size, hinted
+from planner.trace.sizes import hinted, product
 from planner.trace.tape import Parameter
 from planner.trace.tensor import Storage
 
@@ -28,28 +28,43 @@ class Bound:
     memory: float
 
 
-def bound(made: Trace, device: Device, weights: ServedWeights, devices: int = 1) -> Bound | None:
-    """Return the bound of a pass on this many devices together; None if the device's rate or bandwidth is not known."""
-    rate, bandwidth = device.tflops.get(weights), device.gb_per_s
+def bound(made: Trace, device: Device, weights: ServedWeights, sizes: Sequence[int], devices: int = 1) -> Bound | None:
+    """Return the bound of a pass on this many devices together; None if the device's rate or bandwidth is not known.
+
+    ``sizes``: the bytes of all copies of each weight.
+    """
+    rate, bandwidth = peak_rate(device, weights), device.gb_per_s
     if rate is None or bandwidth is None:
         return None
-    stored = {one.tensor.storage: one for one in made.parameters}
+    stored = {one.tensor.storage: _active(one, size) for one, size in zip(made.parameters, sizes, strict=True)}
     joined = [tensor.storage for node, _ in operations(made.nodes) if node.name == "cat" for tensor in node.outputs]
     cached = {storage for storage in joined if storage.until_forward_ends}
     compute = memory = 0.0
     for node, copies in operations(made.nodes):
         if node.flops.why:
             by_rate = hinted(node.flops.causal * copies) / (rate * 1e12 * devices)
-            by_bytes = hinted(sum(_read(node, stored, cached)) * copies) / (bandwidth * 1e9 * devices)
+            by_bytes = sum(_read(node, stored, cached)) * hinted(copies) / (bandwidth * 1e9 * devices)
             compute, memory = compute + by_rate * (by_rate >= by_bytes), memory + by_bytes * (by_bytes > by_rate)
     return Bound(compute + memory, compute, memory)
 
 
-def _read(node: Operation, stored: dict[Storage, Parameter], cached: set[Storage]) -> Iterator[Size]:
+def peak_rate(device: Device, weights: ServedWeights) -> float | None:
+    """Return a device's rate for weights of a type; of packed ones, which kernels may multiply in 8 bits, the highest that it has."""
+    if weights in PLAIN_WEIGHTS:
+        return device.tflops.get(weights)
+    return max((device.tflops[kind] for kind in ("bf16", "fp16", "fp8", "int8") if kind in device.tflops), default=None)
+
+
+def _active(stored: Parameter, size: int) -> float:
+    """Return the bytes of one copy of a weight that a token needs: of experts, some."""
+    return size / hinted(stored.copies) * hinted(stored.active) / hinted(product(stored.tensor.shape))
+
+
+def _read(node: Operation, stored: dict[Storage, float], cached: set[Storage]) -> Iterator[float]:
     """Yield the bytes of weights and of cached tensors that an operator must read: of experts, those of one token."""
     for tensor in node.inputs:
         for storage, times in tensor.parts:
             if storage in stored:
-                yield stored[storage].active * BYTES[storage.dtype]
+                yield stored[storage]
             elif storage in cached:
-                yield tensor.bytes * times
+                yield hinted(tensor.bytes * times)

@@ -6,10 +6,13 @@ and the cache of earlier tokens are allocated besides.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 from planner import devices
+from planner.capacity.figures import Parameters, Weight
 from planner.capacity.flops import total
+from planner.capacity.formats import served
 from planner.capacity.forward_pass import ForwardPass
 from planner.capacity.parameters import parameters
 from planner.capacity.pool import of_device, pool
@@ -31,6 +34,7 @@ from planner.spec.records import (
     Spec,
     Training,
 )
+from planner.spec.records.serving import PLAIN_WEIGHTS
 from planner.trace.decoder import Trace, trace
 from planner.trace.inference import Inference
 from planner.trace.nodes import operations
@@ -71,22 +75,30 @@ def of_section(spec: Spec) -> Served | Pooled | None:
 
 def _pooled(spec: Spec, serving: Serving, training: Training) -> Pooled:
     made = _trace(spec.model, serving, training, 1, Inference())
-    weights = sum(_of_device(stored, spec.model, serving.tensor_parallel) for stored in made.parameters)
+    counted = parameters(made)
+    sizes = _sizes(spec.model, made, counted, serving)
+    weights = sum(_of_device(*one, spec.model, serving.tensor_parallel) for one in zip(made.parameters, sizes, strict=True))
     return Pooled(
         name=spec.name,
         spec_path=spec.path,
         serving=serving,
-        params=_whole(parameters(made).total),
+        params=_whole(counted.total),
         weights_bytes=weights,
         pool=pool(spec.model, serving, weights),
-        bounds=None if _latent(spec.model) else _bounds(serving, *_passes(spec.model, serving, training)),
+        bounds=None if _latent(spec.model) else _bounds(serving, sizes, *_passes(spec.model, serving, training)),
         not_counted=(*spec.omits, *OF_ENGINES),
     )
 
 
-def _of_device(stored: Parameter, model: Model, devices: int) -> int:
+def _sizes(model: Model, made: Trace, counted: Parameters[Size], serving: Serving) -> list[int]:
+    """Return the bytes of all copies of each weight."""
+    if serving.weights in PLAIN_WEIGHTS:
+        return [_whole(stored.tensor.bytes * stored.copies) for stored in made.parameters]
+    return served(model, cast("tuple[Weight, ...]", counted.weights), serving.weights, serving.group_size)
+
+
+def _of_device(stored: Parameter, whole: int, model: Model, devices: int) -> int:
     """Return the bytes of a weight on one device: a part of matrices of layers and of the vocabulary, all of norms and routers."""
-    whole = _whole(stored.tensor.bytes * stored.copies)
     if devices == 1 or stored.component in ("norm", "router", "position") or len(stored.tensor.shape) == 1:
         return whole
     if stored.component in ("embedding", "head"):
@@ -102,7 +114,9 @@ def _of_device(stored: Parameter, model: Model, devices: int) -> int:
 
 def _figures(spec: Spec, serving: Serving, training: Training) -> Served:
     prompts, *steps = _passes(spec.model, serving, training)
-    weights = sum(stored.tensor.bytes * stored.copies for stored in prompts.parameters)
+    counted = parameters(prompts)
+    sizes = _sizes(spec.model, prompts, counted, serving)
+    weights = sum(sizes)
     start = weights + prompts.buffers_bytes + prompts.inputs_bytes
     prefill, cached = _pass(prompts, start)
     constant = cached - _replaced(steps[0])  # what no later pass replaces
@@ -112,8 +126,8 @@ def _figures(spec: Spec, serving: Serving, training: Training) -> Served:
         name=spec.name,
         spec_path=spec.path,
         serving=serving,
-        params=_whole(parameters(prompts).total),
-        weights_bytes=_whole(weights),
+        params=_whole(counted.total),
+        weights_bytes=weights,
         buffers_bytes=_whole(prompts.buffers_bytes),
         inputs_bytes=_whole(prompts.inputs_bytes),
         cache_bytes=_whole(cached),
@@ -121,7 +135,7 @@ def _figures(spec: Spec, serving: Serving, training: Training) -> Served:
         prefill=prefill,
         first=first,
         last=last,
-        bounds=_bounds(serving, prompts, *steps),
+        bounds=_bounds(serving, sizes, prompts, *steps),
         not_counted=(*spec.omits, *NOT_COUNTED),
     )
 
@@ -133,12 +147,12 @@ def _passes(model: Model, serving: Serving, training: Training) -> tuple[Trace, 
     return (_trace(model, serving, training, serving.prompt, Inference(room=room)), *steps)
 
 
-def _bounds(serving: Serving, prompts: Trace, *steps: Trace) -> Bounds | None:
+def _bounds(serving: Serving, sizes: Sequence[int], prompts: Trace, *steps: Trace) -> Bounds | None:
     """Return the bounds of passes on a device of the catalog whose rate and bandwidth are known."""
     device = devices.find(serving.device) if serving.device else None
     if device is None:
         return None
-    least = [bound(one, device, serving.weights, serving.tensor_parallel) for one in (prompts, steps[-1])]
+    least = [bound(one, device, serving.weights, sizes, serving.tensor_parallel) for one in (prompts, steps[-1])]
     return Bounds(least[0], least[1], serving.batch_size) if least[0] and least[1] else None
 
 
@@ -152,7 +166,7 @@ def _trace(model: Model, serving: Serving, training: Training, n: int, inference
     settings = Training(
         batch_size=serving.batch_size,
         sequence_length=n,
-        precision=PRECISIONS[serving.weights],
+        precision=PRECISIONS.get(serving.weights, "bf16"),
         implementation="transformers" if serving.attention == "sdpa" else "transformers-eager",
         device=training.device,
         mixer_kernels=training.mixer_kernels,
@@ -188,6 +202,8 @@ def _whole(size: Size) -> int:
 
 def _refuse(model: Model, serving: Serving, training: Training) -> None:
     """Raise UnsupportedError for what no pass of inference models yet, or transformers does not run."""
+    if serving.weights not in PLAIN_WEIGHTS:
+        raise UnsupportedError(f"passes of transformers with weights {serving.weights} are not modeled yet; choose an engine, or bf16")
     for mixer in (mixer for run in model.runs for layer in run.layers for mixer in layer.mixers):
         if isinstance(mixer, RgLru | Mlstm):
             raise UnsupportedError(f"the states of {_name(mixer)} are not modeled yet")

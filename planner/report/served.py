@@ -70,9 +70,9 @@ def _of_engine(served: Pooled, head: str, measured: str, style: Style) -> str:
     lines = [head, *each, "", *table(("memory", "bytes", ""), "lrr", rows, style), ""]
     if pool.concurrency is not None:
         held = f"{units.exact(pool.blocks)} blocks of {pool.block} tokens: " if pool.blocks is not None else ""
-        tokens = f"{held}{units.exact(pool.tokens)} tokens" if pool.tokens is not None else "The cache"
+        tokens = f"{held}{units.exact(pool.tokens)} tokens hold" if pool.tokens is not None else "The cache holds"
         length = units.exact(one.prompt + one.output)
-        lines.append(f"{tokens} hold {float(pool.concurrency):.2f} requests of {length} tokens at once.")
+        lines.append(f"{tokens} {float(pool.concurrency):.2f} requests of {length} tokens at once.")
     lines += _least(served.bounds)
     return "\n".join([*lines, *_notes(served, measured), ""])
 

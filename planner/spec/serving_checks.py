@@ -9,6 +9,7 @@ from planner.spec.defaults import prompt_length, whole_amount
 from planner.spec.key_checks import key_checks
 from planner.spec.problems import Problem, quote
 from planner.spec.records import Cache, Serving
+from planner.spec.records.serving import OF_LLAMA_CPP, PLAIN_WEIGHTS
 from planner.spec.settings import Document, Settings
 
 Problems = Iterator[Problem]
@@ -60,4 +61,14 @@ def share_of_memory(settings: Settings, _: Document) -> Problems:
         yield settings.problem("memory_utilization", "share", message, "write a fraction, for example 0.9")
 
 
-SERVING = (*key_checks(Serving), *key_checks(Cache, "cache."), context, room, room_of_static, amounts, share_of_memory)
+def weights_of_engine(settings: Settings, _: Document) -> Problems:
+    """Find weights in a format of another engine."""
+    weights, engine = settings.get("weights"), settings.get("engine")
+    if weights in PLAIN_WEIGHTS or engine == "transformers" or (weights in OF_LLAMA_CPP) == (engine == "llama.cpp"):
+        return
+    message = f"weights {weights} are not of engine {engine}"
+    hint = f"write weights: {'q4_k_m' if engine == 'llama.cpp' else 'fp8'}, or engine: {'vllm' if engine == 'llama.cpp' else 'llama.cpp'}"
+    yield settings.problem("weights", "weights", message, hint)
+
+
+SERVING = (weights_of_engine, *key_checks(Serving), *key_checks(Cache, "cache."), context, room, room_of_static, amounts, share_of_memory)

@@ -8,7 +8,33 @@ from typing import Literal
 from planner.spec.key import group, key, record
 
 ServingEngine = Literal["transformers", "vllm", "sglang", "tensorrt-llm", "llama.cpp"]
-ServedWeights = Literal["bf16", "fp16", "fp32"]
+ServedWeights = Literal[
+    "bf16",
+    "fp16",
+    "fp32",
+    "fp8",
+    "fp8-blocks",
+    "int8",
+    "nf4",
+    "nf4-double",
+    "gptq",
+    "awq",
+    "mxfp4",
+    "q8_0",
+    "q6_k",
+    "q5_k_m",
+    "q5_k_s",
+    "q5_1",
+    "q5_0",
+    "q4_k_m",
+    "q4_k_s",
+    "q4_1",
+    "q4_0",
+    "q3_k_s",
+]
+PLAIN_WEIGHTS = ("bf16", "fp16", "fp32")
+OF_LLAMA_CPP = ("q8_0", "q6_k", "q5_k_m", "q5_k_s", "q5_1", "q5_0", "q4_k_m", "q4_k_s", "q4_1", "q4_0", "q3_k_s")
+"""Types of GGUF files."""
 ServedAttention = Literal["sdpa", "eager"]
 CacheType = Literal["dynamic", "static"]
 CacheDtype = Literal["bf16", "fp16", "fp32", "fp8", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
@@ -28,7 +54,7 @@ class Cache:
     room: int | None = key("Tokens of each sequence for which a static cache has room.", "tokens", default=None,
         derived="prompt + output", quiet=True, aliases="max_cache_len")
     dtype: CacheDtype | None = key("Type of its elements. q8_0 and the others are blocks of llama.cpp.", default=None,
-        derived="that of the weights", only=_OTHERS, aliases="kv_cache_dtype cache_type cache_type_k")
+        derived="that of the weights, bf16 of packed ones", only=_OTHERS, aliases="kv_cache_dtype cache_type cache_type_k")
     block: int | None = key("Tokens of a block. Each sequence has whole ones.", "tokens", default=None,
         derived="16 of vllm, 1 of sglang, 32 of tensorrt-llm, 256 of llama.cpp", only=_OTHERS,
         aliases="page_size tokens_per_block")
@@ -45,8 +71,10 @@ class Serving:
         aliases="input_length isl prompt_length")
     output: int = key("Tokens that each sequence decodes after its prompt, each in a pass of its own.", "tokens", default=1,
         aliases="max_new_tokens osl output_length")
-    weights: ServedWeights = key("Type of the weights.", default="bf16", aliases="weights_dtype", values={"bf16": "bfloat16",
-        "fp16": "float16 half", "fp32": "float32 float"})
+    weights: ServedWeights = key("Type of the weights. Engines have packed ones: linears of layers and experts in few bits with scales, or "
+        "a GGUF file of llama.cpp.", default="bf16", aliases="weights_dtype quantization", values={"bf16": "bfloat16",
+        "fp16": "float16 half", "fp32": "float32 float", "nf4": "bitsandbytes", "q4_k_m": "Q4_K_M", "q8_0": "Q8_0"})
+    group_size: int = key("Inputs that share a scale.", "inputs", default=128, only="weights: gptq or awq", aliases="q_group_size")
     attention: ServedAttention = key("Attention of transformers.", default="sdpa", only=_TRANSFORMERS)
     cache: Cache = group("The cache.", kind=Cache, default=Cache())
     tensor_parallel: int = key("Devices that share every layer.", "devices", default=1, only=_OTHERS, aliases="layout")
