@@ -141,8 +141,8 @@ def fused_sdpa(
 
 
 def gradient_of_bias(t: Tape, q: Tensor, bias: Tensor | None) -> Size:
-    """Return the bytes of the gradient of a bias for each sequence, which is summed to that of the bias if there are several."""
-    if bias is None or not bias.needs_grad or not t.grad:
+    """Return the bytes of the gradient for each sequence of a bias that all share, which is summed to its own if there are several."""
+    if bias is None or not bias.needs_grad or not t.grad or bias.shape[0] != 1:
         return 0
     B, H, n, _ = q.shape
     row = ceil_div(bias.shape[-1], GRADIENT_ALIGNMENT) * GRADIENT_ALIGNMENT
