@@ -1,17 +1,21 @@
 """A search for the fastest layout that fits: every possible layout of a cluster is planned, none is sampled.
 
 A layout that fits without recomputation is not planned with it: the work is the same, and more. One that does not fit is not planned with
-larger microbatches, which save more. Devices with tensor parallelism also divide the sequence.
+larger microbatches, which save more. Devices with tensor parallelism also divide the sequence. Megatron-Core shares the optimizer state,
+which costs no time.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from planner.capacity.figures import Fleet
 from planner.capacity.plan import divided, plan
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 SHARING: tuple[DataParallel, ...] = ("ddp", "zero1", "zero2", "fsdp", "hsdp")
+MANY = 100  # from how many layouts on several processes plan them
 MOST_TENSOR, MOST_CONTEXT, MOST_VIRTUAL, MOST_BATCH = 64, 64, 12, 16
 TIE = 0.02  # of the time: how far the best of a sweep's first three predictions is from its best measured layout
 SETTINGS = (
@@ -45,11 +50,8 @@ SETTINGS = (
 """The settings that ``fixed`` can hold."""
 
 
-class Progress(Protocol):
-    """What reports how many are done."""
-
-    def of(self, items: Sequence[Training], what: str) -> Iterator[Training]:
-        """Yield the items."""
+Progress: TypeAlias = Callable[[int, int, str], None]
+"""What shows how many of some items are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,37 +145,72 @@ def search(
     training = scenario.training
     for cluster in clusters:
         full_rates(training, Layout(cluster))
-    of_step = _Step(spec, scenario, sequences)
+    of_step = _Step(spec, scenario, sequences, (fixed or {}).get("recompute"))
     made = Search()
     if training.layout and training.layout.cluster in clusters:
         own = of_step.plan(training)
         made.own = own if isinstance(own, Found) else None
-    every = [one for cluster in clusters for one in _layouts(spec, training, cluster, sequences, fixed or {})]
-    kinds = [one for one in RECOMPUTE if one == (fixed or {}).get("recompute", one)]
-    unfit = dict[Training, str]()
-    for one in progress.of(every, "layouts"):
-        for kind in kinds:
-            alike = replace(one, recompute=kind, batch_size=1, gradient_accumulation=min(one.gradient_accumulation, 2))
-            found = unfit[alike] if alike in unfit else of_step.plan(replace(one, recompute=kind))
-            if isinstance(found, Found):
-                made.found.append(found)
-                break
-            unfit[alike] = found if isinstance(found, str) else ""
-            made.refused += Counter([unfit[alike]] * (unfit[alike] != ""))
-            made.too_large += unfit[alike] == ""
-            if isinstance(found, int):
-                made.nearest_bytes = min(found, made.nearest_bytes or found)
+    families = dict[Layout, list[Training]]()
+    for cluster in clusters:
+        for one in _layouts(spec, training, cluster, sequences, fixed or {}):
+            families.setdefault(_layout(one), []).append(one)
+    with _workers(len(families)) as run:
+        for done, (found, too_large, refused) in enumerate(run(of_step.family, families.values()), 1):
+            progress(done, len(families), "layouts but for microbatches and recomputation")
+            made.found += found
+            made.too_large += len(too_large)
+            made.refused += Counter(refused)
+            made.nearest_bytes = min((one for one in (made.nearest_bytes, *too_large) if one is not None), default=None)
     return made
+
+
+@contextmanager
+def _workers(count: int) -> Iterator[Callable[..., Iterator[Family]]]:
+    """Return what runs a function on each of so many items, in order: on all cores, if they are many and processes can fork."""
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+    if count < MANY or cores == 1:
+        yield map
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(cores, get_context("fork")) as pool:
+        yield partial(pool.map, chunksize=4)
+
+
+Family: TypeAlias = tuple[list[Found], list[int | None], list[str]]
 
 
 class _Step:
     """Plans of layouts of a step of so many sequences, whose model FLOPs are the same in each."""
 
-    def __init__(self, spec: Spec, scenario: Scenario, sequences: int) -> None:
+    def __init__(self, spec: Spec, scenario: Scenario, sequences: int, recompute: int | str | None) -> None:
         self.model = spec.model
+        self.kinds = [one for one in RECOMPUTE if recompute in (one, None)]
         one = replace(scenario.training, layout=None, batch_size=1, gradient_accumulation=1)
         counts = plan(spec, replace(scenario, training=one)).flops.by_convention
         self.causal = sequences * next(count.train_per_step for count in counts if count.convention == "matmul-causal")
+
+    def family(self, trainings: Iterable[Training]) -> Family:
+        """Return the layouts that fit, the bytes that others lack, or None for each that was not planned, and why some are not modeled.
+
+        They differ in the microbatch, smaller ones first. Each is planned with the least recomputation with which it fits.
+        """
+        found, too_large, refused = list[Found](), list[int | None](), list[str]()
+        unfit = dict[Training, str | None]()
+        for one in trainings:
+            for kind in self.kinds:
+                alike = replace(one, recompute=kind, batch_size=1, gradient_accumulation=min(one.gradient_accumulation, 2))
+                made = unfit[alike] if alike in unfit else self.plan(replace(one, recompute=kind))
+                if isinstance(made, Found):
+                    found.append(made)
+                    break
+                unfit[alike] = made if isinstance(made, str) else None
+                if isinstance(made, str):
+                    refused.append(made)
+                else:
+                    too_large.append(made)
+        return found, too_large, refused
 
     def plan(self, training: Training) -> Found | int | str:
         """Return a layout if it fits, else the bytes that it lacks, or why it is not modeled."""
@@ -220,18 +257,21 @@ def _layouts(spec: Spec, training: Training, cluster: Cluster, sequences: int, f
     for number in range(int(possible.sum())):
         one = {name: column[number : number + 1] for name, column in sizes.items()}
         of_one = {name: int(column[0]) for name, column in one.items()}
-        for shares in _sharing(training, of_one):
+        for shares in _sharing(training, of_one, fixed):
             layout = _divided(training, cluster, of_one, shares)
-            if fixed.get("data_parallel", shares) == shares and _meets(of_kind(model, training, layout, one), 1).all():
+            if _meets(of_kind(model, training, layout, one), 1).all():
                 passes = of_one["gradient_accumulation"]
                 yield replace(training, layout=layout, batch_size=of_one["batch_size"], gradient_accumulation=passes)
 
 
-def _sharing(training: Training, sizes: Mapping[str, int]) -> tuple[DataParallel, ...]:
+def _sharing(training: Training, sizes: Mapping[str, int], fixed: Mapping[str, int | str]) -> Sequence[DataParallel]:
     """Return what the devices that read different data or parts of a sequence may share."""
-    if sizes["devices"] == sizes["tensor_parallel"] * sizes["pipeline_parallel"] or training.implementation == "megatron":
-        return ("ddp",)
-    return ("ddp", "zero1") if training.by_megatron else ("ddp", "zero1", "fsdp")
+    several = sizes["devices"] > sizes["tensor_parallel"] * sizes["pipeline_parallel"]
+    every: tuple[DataParallel, ...] = ("ddp", "zero1") if training.by_megatron else ("ddp", "zero1", "fsdp")
+    every = every if several and training.implementation != "megatron" else every[:1]
+    if "data_parallel" in fixed:
+        return [one for one in every if one == fixed["data_parallel"]]
+    return every[-1:] if training.by_megatron else every
 
 
 def _layout(training: Training) -> Layout:

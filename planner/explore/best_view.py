@@ -24,10 +24,10 @@ OVERHEADS = ("tensor", "context", "expert_exchange", "stages", "data", "data_exp
 
 
 def name(one: Found) -> str:
-    """Return a layout in short: degrees above 1, data parallelism, micro-batch and recomputation."""
+    """Return a layout in short: degrees above 1, data parallelism, microbatch and recomputation."""
     layout = one.layout
     degrees = [f"{short}{getattr(layout, key)}" for short, key in SHORT if getattr(layout, key) > 1]
-    return " ".join([*degrees, f"{layout.data_parallel}{layout.data_degree}", f"b{one.training.batch_size}", one.training.recompute])
+    return " ".join([*degrees, f"dp{layout.data_degree} {layout.data_parallel}", f"b{one.training.batch_size}", one.training.recompute])
 
 
 def overhead(one: Found) -> str:
