@@ -21,7 +21,7 @@ from planner.time.calibration import refit  # noqa: E402
 from planner.time.coefficients import CALIBRATED, Coefficients, text  # noqa: E402
 from planner.time.fit import device_factors, source_weights  # noqa: E402
 from planner.time.terms import TERMS  # noqa: E402
-from tools.published_runs import Run, by_sweep, runs  # noqa: E402
+from tools.published_runs import Run, by_sweep, campaigns, runs  # noqa: E402
 
 if TYPE_CHECKING:
     from planner.time.fit import Array
@@ -75,6 +75,11 @@ def blind(known: Sequence[Run], judged: Sequence[Run]) -> Judged:
         factor = np.array([factors.get(run.device, 1.0) for run, is_one in zip(judged, these, strict=True) if is_one])
         error[these] = (others[these] @ found) * factor / theirs[these] - 1
     return Judged(judged, error)
+
+
+def predicted(run: Run, found: Array, factors: dict[str, float]) -> float:
+    """Return the seconds of a run that coefficients give."""
+    return float(matrix([run])[0][0] @ found) * factors.get(run.device, 1.0)
 
 
 def band(error: Array) -> tuple[float, float]:
@@ -161,6 +166,10 @@ def page(judged: Judged, found: Array, factors: dict[str, float], three: Array, 
         for place in map(int, order)
     ]
     sweeps = [(name, str(count), f"{rank:.2f}", percent(first), percent(best)) for name, count, rank, first, best in ranking(judged)]
+    every = [(run, hours, predicted(run, found, factors)) for run, hours in campaigns()]
+    whole = [
+        (run.name, f"{hours:,}", f"{hours * seconds / run.seconds:,.0f}", f"{run.seconds / seconds:.2f}") for run, hours, seconds in every
+    ]
     terms = [(name, f"{value:.2f}", TERMS[name]) for name, value in zip(TERMS, found, strict=True)]
     slower = [(name, f"{value:.2f}") for name, value in sorted(factors.items()) if abs(value - 1) >= 0.005]  # noqa: PLR2004 - as printed
     return f"""# Step time: how it is predicted, and how well
@@ -188,7 +197,9 @@ The range that the planner prints is the band of the run's class in the last col
 
 ## With measured steps of one's own
 
-`planner calibrate` refits the coefficients to measured steps. On other layouts of the same model and devices, the median error is then
+`planner calibrate RUNS.csv` refits the coefficients to measured steps, and writes a file that specs name as `cluster.calibration`. A row
+of RUNS.csv has a spec, the seconds of its step, and settings by their keys (`spec,layout.tensor_parallel,step_s`). A measured bandwidth
+between nodes, of nccl-tests for example, is `cluster.inter_node`. On other layouts of the same model and devices, the median error is then
 {summary(one)[1]} (90 % below {summary(one)[2]}) after one step, and {summary(three)[1]} (90 % below {summary(three)[2]}) after three.
 
 ## Order of layouts
@@ -197,6 +208,17 @@ Sweeps of at least {LEAST} layouts of one model on one cluster, predicted withou
 measured layout the first choice is, and the best of the first three.
 
 {table("sweep", sweeps, ("layouts", "rank correlation", "first choice", "best of three"))}
+
+`planner layouts` lists the layouts of a cluster in this order.
+
+## Whole trainings
+
+Device hours that papers and model cards report, over those that are predicted for the same tokens without restarts, evaluation and
+failures. No fit saw them. Reported hours include what is not predicted, so more than 1 is expected: smaller batches at the start and
+failures in Llama 3.1's, and in those of Llama 1 and 2 clusters and layouts that are not published, for which the fastest fully sharded
+layout that fits is assumed. DeepSeek-V3's DualPipe hides the exchange of tokens between experts behind computation.
+
+{table("training", whole, ("reported hours", "predicted", "ratio"))}
 
 ## The worst predictions
 

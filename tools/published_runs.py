@@ -21,9 +21,10 @@ from planner.capacity.figures import Plan, RankPeak, Work
 from planner.capacity.work import work
 from planner.devices import Device
 from planner.spec.precision import Dtype
+from planner.spec.records import Cluster, Layout
 from planner.time.kernels import Kernel, slowdown
 from planner.time.rates import Low, Rates, rates
-from planner.time.terms import Seconds, Setting, by_group, terms
+from planner.time.terms import Seconds, Setting, by_group, terms, turns
 from planner.trace.decoder import trace
 from planner.trace.nodes import Flops, Node, Operation
 from planner.trace.sizes import hinted
@@ -63,6 +64,16 @@ def runs(path: Path = PUBLISHED, known: Collection[str] = ()) -> Iterator[Run]:
             yield _run(run, book["models"][run["model"]], others, plans)
 
 
+def campaigns() -> Iterator[tuple[Run, float]]:
+    """Yield whole trainings as runs whose step takes as long as its part of all device hours, and these hours."""
+    book = _read(PUBLISHED)
+    others = {entry["name"]: _device(entry) for entry in book["devices"]}
+    for run in book["campaigns"]:
+        steps = run["tokens"] / (run["global_batch"] * run["seq"])
+        of_step = {"step_s": run["device_hours"] * 3600 / run["gpus"] / steps}
+        yield _run({**run, "reported": of_step}, book["models"][run["model"]], others, {}), run["device_hours"]
+
+
 def _read(path: Path) -> Any:  # noqa: ANN401 - a file of runs
     return yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
 
@@ -75,10 +86,11 @@ def _run(run: Mapping[str, Any], model: Mapping[str, Any], others: Mapping[str, 
     plan = plans.get(key) or planner.plan({"name": run["id"].replace("_", "-"), **written})
     plans[key] = plan
     full = _rates(run, device)
-    microbatches = run["global_batch"] // (run["micro_batch"] * run["dp"])
+    microbatches, both_ways = run["global_batch"] // (run["micro_batch"] * run["dp"]), run.get("schedule") == "dualpipe"
+    schedule = Layout(Cluster("", 0, 1), schedule="dualpipev" if both_ways else "1f1b")
     of = Setting(
         microbatches=microbatches,
-        turns=microbatches + (run["pp"] - 1) / run["vp"],
+        turns=turns(schedule, microbatches, run["pp"], run["vp"]),
         tensor=run["tp"],
         context=run["cp"],
         experts=run["ep"],
@@ -88,6 +100,7 @@ def _run(run: Mapping[str, Any], model: Mapping[str, Any], others: Mapping[str, 
         overlaps=run["stack"].startswith(HIDES) and run["stack"] != "megatron-2021",
         kernel=slowdown(_kernel(run), device.name),
         top_k=model.get("moe", {}).get("top_k", 1),
+        hides_exchange=both_ways,
     )
     assert plan.fleet is not None  # noqa: S101 - it has a cluster
     ranks = plan.fleet.ranks[:-1] if uneven and len(plan.fleet.ranks) > 1 else plan.fleet.ranks
