@@ -11,8 +11,9 @@ reduction and scattered. The root's weights, all those outside the other groups,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 from planner.capacity.figures import ByteSum, Traffic, Weight
@@ -20,16 +21,21 @@ from planner.capacity.optimizers import ElementBytes
 from planner.capacity.timeline import Change, Changes, Place
 from planner.spec.records import Layout, Training
 from planner.trace.decoder import EMBEDDING, HEAD, WHOLE, Trace
-from planner.trace.sizes import Size, ceil_div, maximum, minimum, product
+from planner.trace.sizes import Size, ceil_div, choose, maximum, minimum, product
 
 Line: TypeAlias = "ByteSum[Size]"
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Bytes of a group of weights that are gathered together."""
+    """Bytes of a group of weights that are gathered together: those of ``experts`` that devices divide, or others.
 
-    copy: Size  # of its part, cast to the dtype of computation, or copied from the host
+    ``alone``: the device shares them with no other.
+    """
+
+    experts: bool
+    alone: bool
+    copy: Size  # of its part, cast to the dtype of computation, or copied from the host; alone, with the whole weights
     gathered: Size  # of the buffer, and of the whole weights
     gradients: Size  # whole, in the dtype of computation
     accumulated: Size  # whole, in the dtype of reduction
@@ -42,13 +48,33 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class UnitGroup:
-    """The group of a unit, and the unit's copies. ``reshards``: its whole weights are freed after its forward pass."""
+class UnitGroups:
+    """The groups of a unit, one or that of its experts besides, and the unit's copies.
+
+    ``reshards``: its whole weights are freed after its forward pass.
+    """
 
     name: str
-    group: Group
+    groups: tuple[Group, ...]
     copies: Size
     reshards: bool
+
+    @property
+    def gathered(self) -> Size:
+        """Bytes of the whole weights."""
+        return sum(group.gathered for group in self.groups)
+
+    @property
+    def scatter(self) -> Size:
+        """Bytes of the whole gradients in the dtype of reduction."""
+        return sum(group.scatter for group in self.groups)
+
+    def prefetched(self, by: UnitGroups | None) -> tuple[Group, ...]:
+        """Return the groups that are gathered before the backward pass of the unit after it, or of the root.
+
+        FSDPParamGroup._backward_prefetch: a single group only gathers the one before it.
+        """
+        return self.groups[::-1] if by and len(by.groups) > 1 else self.groups[-1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +82,7 @@ class Groups:
     """The groups of units in order, and the root's, of all other weights, None if there are none."""
 
     root: Group | None
-    units: tuple[UnitGroup, ...]
+    units: tuple[UnitGroups, ...]
     root_reshards: bool
     adds_in_place: bool  # whether gradients accumulate in the dtype of computation
     casts: bool  # whether parts have another dtype than reduced gradients
@@ -66,13 +92,28 @@ class Groups:
     @property
     def resharded(self) -> Size:
         """Bytes of the weights that are freed after a forward pass."""
-        of_units = sum(unit.group.gathered * unit.copies for unit in self.units if unit.reshards)
+        of_units = sum(unit.gathered * unit.copies for unit in self.units if unit.reshards)
         return of_units + (self.root.gathered if self.root and self.root_reshards else 0)
 
     @property
     def counted(self) -> tuple[tuple[Group, Size], ...]:
         """Every group with its copies."""
-        return (*([(self.root, 1)] if self.root else []), *((unit.group, unit.copies) for unit in self.units))
+        return (*([(self.root, 1)] if self.root else []), *((group, unit.copies) for unit in self.units for group in unit.groups))
+
+
+def sharing(weight: Weight[Size], layout: Layout, shards: Size) -> Size:
+    """Return how many of the devices that share weights have parts of this one: of experts, those with the same ones."""
+    return shards // layout.expert_parallel if layout.expert_parallel > 1 and weight.component == "experts" else shards
+
+
+def own_part(weight: Weight[Size], layout: Layout, shards: Size, number: int | None) -> Weight[Size]:
+    """Return a device's part of a weight, by the device's number among all that share weights; None: with its padding.
+
+    Devices with different experts are neighbors.
+    """
+    devices = sharing(weight, layout, shards)
+    each = 1 if devices is shards else layout.expert_parallel
+    return part(weight, devices, None if number is None else number // each)
 
 
 def part(weight: Weight[Size], shards: Size, number: int | None) -> Weight[Size]:
@@ -105,14 +146,11 @@ def groups(forward: Trace, weights: Sequence[Weight[Size]], training: Training, 
     every = [(weight, stored.gradient) for weight, stored in zip(weights, forward.parameters, strict=True)]
     rest = [one for number, one in enumerate(every) if number not in inside]
     found = (
-        UnitGroup(
+        UnitGroups(
             unit.name,
-            _group(
-                [(replace(one, copies=1), made) for one, made in every[unit.first : unit.end]],
-                each,
-                shards,
-                on_host=on_host,
-                norms_last=training.implementation != "pytorch",
+            tuple(
+                _group(some, each, devices, on_host=on_host, norms_last=training.implementation != "pytorch", experts=experts)
+                for some, devices, experts in _by_devices(every[unit.first : unit.end], layout, shards)
             ),
             unit.copies,
             not never and unit.name != HEAD,
@@ -125,8 +163,24 @@ def groups(forward: Trace, weights: Sequence[Weight[Size]], training: Training, 
     return Groups(root, tuple(found), always, reduced == each.weight, casts, (each.weight, reduced), on_host)
 
 
+def _by_devices(
+    weights: Sequence[tuple[Weight[Size], Size]], layout: Layout, shards: Size
+) -> Iterator[tuple[Sequence[tuple[Weight[Size], Size]], Size, bool]]:
+    """Yield the weights of one copy of a unit that the same devices share, the number of these, and whether they are experts, the last."""
+    every = [(replace(weight, copies=1), gradient) for weight, gradient in weights]
+    for experts in (False, True):
+        some = [one for one in every if (layout.expert_parallel > 1 and one[0].component == "experts") is experts]
+        yield from [(some, sharing(some[0][0], layout, shards), experts)] if some else []
+
+
 def _group(
-    weights: Sequence[tuple[Weight[Size], Size]], each: ElementBytes, shards: Size, *, on_host: bool, norms_last: bool = False
+    weights: Sequence[tuple[Weight[Size], Size]],
+    each: ElementBytes,
+    shards: Size,
+    *,
+    on_host: bool,
+    norms_last: bool = False,
+    experts: bool = False,
 ) -> Group:
     """Return the bytes of a group of weights, each with the elements of its gradient. ``norms_last``: norms are registered last."""
     made = sum(gradient * weight.copies for weight, gradient in weights)
@@ -134,8 +188,11 @@ def _group(
     tables = [(gradient, weight) for weight, gradient in weights if gradient != product(weight.shape)]
     low, stored = each.weight, each.master or each.weight
     reduced = each.gradient if each.master else low
+    alone = experts and choose(_is_one, shards)
     return Group(
-        copy=padded * low * (on_host or low != stored),
+        experts=experts,
+        alone=alone,
+        copy=_copying(weights, low, stored) if alone else padded * low * (on_host or low != stored),
         gathered=padded * shards * low,
         gradients=made * low,
         accumulated=made * reduced,
@@ -146,6 +203,20 @@ def _group(
         reduced=padded * reduced,
         shard=padded * stored,
     )
+
+
+def _is_one(count: int) -> bool:
+    return count == 1
+
+
+def _copying(weights: Sequence[tuple[Weight[Size], Size]], low: int, stored: int) -> Size:
+    """Return the most bytes while a device alone copies weights one by one, each cast before if its dtype is another one.
+
+    FSDPParamGroup.wait_for_unshard: a cast weight lives until the next one is cast, and the last one until the copies are made.
+    """
+    sizes = [low * weight.params for weight, _ in weights]
+    cast = [maximum(size, before) for size, before in zip(sizes, [0, *sizes], strict=False)] if low != stored else [0] * len(sizes)
+    return maximum(*(sum(sizes[: number + 1]) + more for number, more in enumerate(cast)))
 
 
 def _casting(weights: Sequence[tuple[Weight[Size], Size]], low: int, reduced: int, *, norms_last: bool) -> Size:
@@ -169,24 +240,32 @@ def changes(groups: Groups, *, several: bool, replicas: bool, root_is_whole: boo
         found[Place(WHOLE, True, forward=True)] = _gather(root)
         buffer = root.gathered
     for number, unit in enumerate(units):
-        group, before = unit.group, units[number - 1] if number else None
-        after = units[number + 1].group.scatter if number + 1 < len(units) else 0
-        found[Place(unit.name, True, forward=True)] = _gather(group, buffer)
-        found[Place(unit.name, False, forward=True)] = [Change(-group.gathered, "reshard")] if unit.reshards else []
-        again = _unshard(group) if unit.reshards else []
-        found[Place(unit.name, False, forward=False)] = [*again, *(_fill(before.group) if before and before.reshards else [])]
-        found[Place(unit.name, True, forward=False)] = _scatter(groups, group, after, several=several, keeps=replicas)
-        buffer = group.gathered
+        before, after = units[number - 1] if number else None, units[number + 1] if number + 1 < len(units) else None
+        place = partial(Place, unit.name)
+        found[place(True, forward=True)] = gathered = []
+        for group in unit.groups:
+            gathered += _gather(group, buffer)
+            buffer = 0 if group.alone else group.gathered
+        found[place(False, forward=True)] = [Change(-unit.gathered, "reshard")] if unit.reshards else []
+        filled = {*map(id, unit.prefetched(after))}
+        again = [one for group in unit.groups for one in (*([] if id(group) in filled else _fill(group)), *_unshard(group))]
+        ahead = [one for group in before.prefetched(unit) for one in _fill(group)] if before and before.reshards else []
+        found[place(False, forward=False)] = [*(again if unit.reshards else []), *ahead]
+        found[place(True, forward=False)] = scattered = []
+        held = after.scatter if after else 0
+        for group in reversed(unit.groups):
+            scattered += _scatter(groups, group, held, several=several, keeps=replicas)
+            held = 0
     ended = [Change(-buffer, "end of forward")]
     prepared: list[Change] = []
     if root:
         ended += [Change(-root.gathered, "reshard")] if groups.root_reshards else []
         prepared += [*_fill(root), *_unshard(root)] if groups.root_reshards else []
-        prepared += _fill(units[-1].group) if units and units[-1].reshards else []
-    scattered = units[0].group.scatter if units else 0
+        prepared += [one for group in units[-1].prefetched(None) for one in _fill(group)] if units and units[-1].reshards else []
+    left = units[0].scatter if units else 0
     summed = sum(group.reduced * copies for group, copies in groups.counted) if replicas and groups.casts else 0
-    final = _scatter(groups, root, scattered, several=several, keeps=replicas) if root else []
-    final.append(Change(-(root.scatter if root else scattered) - summed, "end of backward"))
+    final = _scatter(groups, root, left, several=several, keeps=replicas) if root else []
+    final.append(Change(-(root.scatter if root else left) - summed, "end of backward"))
     return {
         **found,
         Place(WHOLE, False, forward=True): ended,
@@ -201,14 +280,14 @@ def changes_of_microbatch(groups: Groups, *, gathers: bool, first: bool) -> Chan
     A pass that ``gathers`` follows a forward pass, after which weights are freed. If the dtype of reduction is another one, gradients are
     cast, or added to those of the ``first`` microbatch, and freed.
     """
-    every = [(WHOLE, groups.root), *((unit.name, unit.group) for unit in groups.units)]
+    every = [(WHOLE, groups.root), *((unit.name, group) for unit in groups.units for group in unit.groups)]
     accumulated = {} if groups.adds_in_place else {name: _accumulate(group, first=first) for name, group in every if group}
     if gathers:
         found = dict(changes(groups, several=True, replicas=False, root_is_whole=not groups.root_reshards))
     else:
-        freed = [(unit.name, unit.group) for unit in groups.units if unit.reshards]
-        freed += [(WHOLE, groups.root)] if groups.root and groups.root_reshards else []
-        found = {Place(name, False, forward=True): [Change(-group.gathered, "reshard")] for name, group in freed}
+        freed = [(unit.name, unit.gathered) for unit in groups.units if unit.reshards]
+        freed += [(WHOLE, groups.root.gathered)] if groups.root and groups.root_reshards else []
+        found = {Place(name, False, forward=True): [Change(-size, "reshard")] for name, size in freed}
     return found | {Place(name, True, forward=False): accumulated.get(name, []) for name, _ in every}
 
 
@@ -236,16 +315,22 @@ def reduction(groups: Groups, *, replicas: bool) -> list[Change]:
 def _gather(group: Group, before: Size = 0) -> list[Change]:
     """Fill a group's buffer, copy the weights from it, and free the buffer before, to which wait_for_unshard refers until it returns."""
     why = "all-gather"
+    if group.alone:
+        return [*_unshard(group), Change(-before, why)]
     return [Change(group.copy + group.gathered, why), Change(-group.copy, why), Change(group.gathered, why), Change(-before, why)]
 
 
 def _fill(group: Group) -> list[Change]:
     """Fill the buffer of a group before it runs backward."""
+    if group.alone:
+        return []
     return [Change(group.copy + group.gathered, "prefetch"), Change(-group.copy, "prefetch")]
 
 
 def _unshard(group: Group) -> list[Change]:
     """Copy the weights from the buffer, and free it."""
+    if group.alone:
+        return [Change(group.copy, "copy"), Change(group.gathered - group.copy, "copy")]
     return [Change(group.gathered, "unshard"), Change(-group.gathered, "unshard")]
 
 
@@ -267,15 +352,24 @@ def _scatter(groups: Groups, group: Group, before: Size, *, several: bool, keeps
 
 def buffers(groups: Groups) -> tuple[tuple[str, Size], ...]:
     """Return the buffers that are largest together: whole weights of the root, and two buffers and gradients of a unit."""
-    unit = [maximum(*(getattr(one.group, size) for one in groups.units)) for size in ("gathered", "scatter")] if groups.units else [0, 0]
+    unit = [maximum(*(getattr(one, size) for one in groups.units)) for size in ("gathered", "scatter")] if groups.units else [0, 0]
     root = [("gathered weights outside the layers", groups.root.gathered)] if groups.root else []
     return (*root, ("gathered weights of a layer, twice", 2 * unit[0]), ("gradients of a layer, to scatter", unit[1]))
 
 
 def traffic(groups: Groups, passes: Size, layout: Layout) -> tuple[Traffic[Size], ...]:
     """Return the collectives of a step: bytes of whole tensors, as gathered, scattered and reduced."""
-    once = sum(group.gathered * copies for group, copies in groups.counted)
-    return _traffic(groups, passes * (once + groups.resharded), layout)
+    found: list[Traffic[Size]] = []
+    for experts in (False, True) if layout.expert_parallel > 1 else (False,):
+        units = tuple(
+            replace(unit, groups=tuple(one for one in unit.groups if one.experts is experts and not one.alone)) for unit in groups.units
+        )
+        mine = replace(groups, root=None if experts else groups.root, units=units)
+        once = sum(group.gathered * copies for group, copies in mine.counted)
+        sent = _traffic(mine, passes * (once + mine.resharded), layout)
+        of_experts = layout.cluster.devices - layout.expert_parallel + 1
+        found += [replace(one, group="data of experts", spans=of_experts) for one in sent if one.bytes != 0] if experts else sent
+    return tuple(found)
 
 
 def traffic_of_stages(stages: Sequence[Groups], gathering: Size, layout: Layout) -> tuple[Traffic[Size], ...]:

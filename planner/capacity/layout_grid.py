@@ -40,7 +40,8 @@ class Columns:
 
 def peaks(model: Model, training: Training, grid: Grid) -> Columns:
     """Return the peak of the fullest device of each layout of a grid, as ``evaluate`` does."""
-    return evaluate(Spec("layouts", "", model, ()), Scenario("base", training), grid, [lambda plan: plan.memory.peak_bytes])
+    scenario = Scenario("base", training)
+    return evaluate(Spec("layouts", "", model, (scenario,)), scenario, grid, [lambda plan: plan.memory.peak_bytes])
 
 
 def evaluate(spec: Spec, scenario: Scenario, grid: Grid, figures: Sequence[Figure]) -> Columns:

@@ -130,7 +130,9 @@ def _not_between_experts(training: Training, layout: Layout) -> Iterator[str]:
     found = {
         f"implementation {training.implementation}": training.implementation not in ("pytorch", "pytorch-eager"),
         f"experts_kernel {training.experts_kernel}": training.experts_kernel == "grouped",
-        f"data_parallel {layout.data_parallel}": layout.data_parallel != "ddp",
+        f"data_parallel {layout.data_parallel}": layout.data_parallel not in ("ddp", "fsdp"),
+        f"shard_group {layout.shard_group}": layout.data_parallel == "fsdp" and layout.shard_group != "block",
+        f"offload {layout.offload}": layout.offload != "none",
         "gradient_as_bucket_view without copies of experts": layout.gradient_as_bucket_view
         and layout.data_degree == layout.expert_parallel,
         "tensor_parallel": layout.tensor_parallel > 1,

@@ -207,7 +207,7 @@ def fully_sharded(forward: Trace, weights: tuple[Weight[Size], ...], training: T
     """
     replicas, shards = layout.data_parallel == "hsdp", layout.shard_degree if layout.data_parallel == "hsdp" else layout.sharing_degree
     place = number if number < shards else number % shards
-    padded, own = (tuple(fully_shard.part(weight, shards, which) for weight in weights) for which in (None, place))
+    padded, own = (tuple(fully_shard.own_part(weight, layout, shards, which) for weight in weights) for which in (None, place))
     stored, optimizer = states(padded, training), states(own, training)
     each = ElementBytes.by_recipe(training)
     on_host = layout.offload == "weights"  # where gradients are copied without padding

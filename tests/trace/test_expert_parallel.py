@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import planner
+from planner.capacity.layout_grid import peaks
 from planner.trace.unsupported import UnsupportedError
 
 SPEC = """\
@@ -41,10 +43,27 @@ def test_all_to_alls_send_what_the_next_device_receives(tmp_path: Path) -> None:
         assert sum(one.bytes for one in fleet.traffic if one.collective == "all-to-all") == expected
 
 
+def test_layouts_at_once_have_the_peaks_of_their_plans(tmp_path: Path) -> None:
+    plan(tmp_path / "x.yaml", ", data_parallel: fsdp")
+    spec = planner.load(tmp_path / "x.yaml")
+    points = [(devices, shared) for devices in (2, 4, 6, 8, 16, 24) for shared in (2, 4, 8) if devices % shared == 0]
+    grid = {
+        name: np.array(sizes, dtype=np.int64) for name, sizes in zip(("devices", "expert_parallel"), zip(*points, strict=True), strict=True)
+    }
+    together = peaks(spec.model, spec.scenarios[0].training, grid)
+    assert not together.refused
+    alone = [planner.plan(tmp_path / "x.yaml", **{"cluster.devices": one, "layout.expert_parallel": shared}) for one, shared in points]
+    assert together.figures[0] is not None
+    assert together.figures[0].tolist() == [one.memory.peak_bytes for one in alone]
+
+
 @pytest.mark.parametrize(
     ("layout", "training", "named"),
     [
         (", data_parallel: zero1", "", "data_parallel zero1 with expert_parallel"),
+        (", data_parallel: hsdp, shard_degree: 2", "", "data_parallel hsdp with expert_parallel"),
+        (", data_parallel: fsdp, shard_group: titan", "", "shard_group titan with expert_parallel"),
+        (", data_parallel: fsdp, offload: weights", "", "offload weights with expert_parallel"),
         (", tensor_parallel: 2", "", "tensor_parallel with expert_parallel"),
         ("", ", experts_kernel: grouped", "experts_kernel grouped with expert_parallel"),
         ("", ", implementation: transformers", "implementation transformers with expert_parallel"),
