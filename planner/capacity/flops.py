@@ -56,9 +56,9 @@ def flops(nodes: Sequence[Node], parameters: Parameters[Size], model: Model, tra
         layers.append((model.prediction.count, model.runs[-1].layers[-1]))
     width = sum(count * queries(layer) for count, layer in layers)
     read, (more, of_tables) = width * training.sequence_length * tokens, _of_encoder(parameters, training, tokens)
-    if model.encoder and training.encoder_length:
-        read = read + width * training.encoder_length * tokens
-        read = read + width // model.n_layers * model.encoder.n_layers * training.batch_size * training.encoder_length**2
+    if model.encoder and training.encoder_length is not None:
+        m, of_encoder = training.encoder_length, queries(model.runs[0].layers[0]) * model.encoder.n_layers
+        read = read + width * m * tokens + of_encoder * training.batch_size * m * m
     N = parameters.active * tokens + more
     kaplan = N - sum(weight.active_each * weight.copies for weight in parameters.weights if weight.component in TABLES) * tokens - of_tables
     full, causal = (_passes(nodes, count, training) for count in _OF_MODEL)
@@ -76,7 +76,7 @@ def flops(nodes: Sequence[Node], parameters: Parameters[Size], model: Model, tra
 
 def _of_encoder(parameters: Parameters[Size], training: Training, tokens: Size) -> tuple[Size, Size]:
     """Return by how many products of weights and tokens an encoder exceeds those of the decoder's tokens: of all weights, and of tables."""
-    more = training.batch_size * (training.encoder_length or 0) - tokens
+    more = 0 if training.encoder_length is None else training.batch_size * training.encoder_length - tokens
     its = [(weight, weight.active_each * weight.copies * more) for weight in parameters.weights if weight.name.startswith(ENCODER)]
     return sizes.total(size for _, size in its), sizes.total(size for weight, size in its if weight.component in TABLES)
 

@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 
 from planner import capacity
+from planner.capacity.symbolic import formulas
 from planner.importer.formats.huggingface import read_huggingface
 from planner.importer.write import spec_text
 from planner.spec import load_text
+from planner.trace.sizes import evaluate
 
 with (Path(__file__).parent.parent / "data" / "encoder_steps.csv").open(encoding="utf-8", newline="") as file:
     CASES = list(csv.DictReader(file))
@@ -136,6 +138,21 @@ def test_encoder_decoders_have_the_parameters_of_their_classes() -> None:
     for config, right in ((t5, 222_903_552), (whisper, 241_734_912), ({"model_type": "bart"}, 406_291_456)):
         spec = load_text(spec_text(read_huggingface(config), "encoder-decoder", comments=False))
         assert capacity.plan(spec, spec.scenarios[0]).parameters.total == right
+
+
+@pytest.mark.parametrize("model_type", ["t5", "bart", "whisper"])
+def test_formulas_give_the_figures_of_a_plan(model_type: str) -> None:
+    text = spec_text(read_huggingface({"model_type": model_type}), model_type, comments=False)
+    spec = load_text(text, ["training.sequence_length=10", "training.implementation=transformers"])
+    plan, made = capacity.plan(spec, spec.scenarios[0]), formulas(spec, spec.scenarios[0])
+    figures = (
+        lambda one: one.parameters.total,
+        lambda one: one.memory.activations_bytes,
+        lambda one: one.memory.peak_bytes,
+        *(lambda one, number=number: one.flops.by_convention[number].train_per_step for number in range(len(plan.flops.by_convention))),
+    )
+    for figure in figures:
+        assert evaluate(figure(made.plan), made.values) == figure(plan)
 
 
 def test_weights_of_an_encoder_read_its_own_tokens() -> None:

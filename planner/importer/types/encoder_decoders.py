@@ -62,7 +62,12 @@ def bart(*parts: Row | Settings, n_layers: int = 12, n_heads: int = 16, d_ff: in
         "add_bias_logits add_final_layer_norm classif_dropout extra_pos_embeddings normalize_before normalize_embedding output_past "
         "static_position_embeddings"
     )
-    ignored = {UNREAD: unread, RUNS: "gradient_checkpointing", GENERATES: "force_bos_token_to_be_generated prefix", NAMES: "save_step"}
+    ignored = {
+        UNREAD: unread,
+        RUNS: "gradient_checkpointing",
+        GENERATES: "force_bos_token_to_be_generated prefix",
+        NAMES: "_num_labels save_step",
+    }
     return row(base, *parts, only=ONLY, ignored=ignored)
 
 
