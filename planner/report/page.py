@@ -52,7 +52,7 @@ def sheet() -> str:
 
 
 def _page(models: Sequence[Planned], body: str, shapes: Mapping[str, int], formulas: str, detail: Detail, changes: str) -> Iterator[str]:
-    style, script = sheet(), "".join((_HTML / name).read_text(encoding="utf-8") for name in ("units.js", "table.js"))
+    style, script = sheet(), "".join((_HTML / name).read_text(encoding="utf-8") for name in ("units.js", "compare.js", "table.js"))
     if changes:
         style, script = style + live.style(), script + live.script()
     policy = f"default-src 'none';style-src {_hash(style)};script-src {_hash(script)};base-uri 'none';form-action 'none'"
@@ -98,7 +98,8 @@ def models_table(plans: Sequence[Plan], addresses: Sequence[str] = (), *, compar
     rows = "".join(_row(name, plan, compared=compared) for name, plan in zip(names, plans, strict=True))
     listed = " ".join(f"{one.name}:{one.memory_bytes}" for one in devices.entries())
     modeled = devices.find(plans[0].training.device) or devices.entries()[0]
-    data = f' data-device="{text(modeled.name)}" data-devices="{text(listed)}"' if compared else ""
+    settings = "|".join(_settings(plans[0]))
+    data = f' data-device="{text(modeled.name)}" data-devices="{text(listed)}" data-settings="{settings}"' if compared else ""
     return f"<div class=n{data}>{table('Models', '', ('model', first, 'B', 'n', *headings), [rows])}</div>\n"
 
 
@@ -108,7 +109,15 @@ def _row(name: str, plan: Plan, *, compared: bool) -> str:
     needed = plan.memory.peak_bytes + (layout.cluster.reserve_bytes if layout else 0)  # of a device's memory
     sizes = (units.exact(plan.training.batch_size), units.exact(plan.training.sequence_length))
     made = row(name, (parameters, *sizes, *figures)) + "\n"
-    return made.replace("<tr>", f"<tr data-b={needed}>", 1) if compared else made
+    return made.replace("<tr>", f'<tr data-b={needed} data-s="{"|".join(_settings(plan).values())}">', 1) if compared else made
+
+
+def _settings(plan: Plan) -> dict[str, str]:
+    """Return the settings that plans are compared by, besides the sizes of a batch."""
+    model, training = plan.model, plan.training
+    sizes = {"layers": model.n_layers, "width d_model": model.d_model, "vocabulary": model.vocab_size, "context": model.context_length}
+    words = {name: text(str(getattr(training, name))) for name in ("precision", "recompute", "optimizer", "implementation")}
+    return words | {name: units.exact(size) for name, size in sizes.items()}
 
 
 def _models(models: Sequence[Planned], facts: Sequence[Sequence[Facts]], known: FormulaList) -> Iterator[str]:

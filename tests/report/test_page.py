@@ -221,9 +221,9 @@ def test_fifty_models_stay_under_250_kilobytes_and_a_smaller_page_omits_the_long
     assert "Formulas of more" not in text
     assert text.count("Shapes from token ids to logits</a>") == 50
     assert text.count("<summary><h2>") == 50
-    monkeypatch.setattr(page, "_BYTES_EACH", 4000)
+    monkeypatch.setattr(page, "_BYTES_EACH", 4300)
     smaller = page.report(models)
-    assert len(smaller.encode()) < 200_000
+    assert len(smaller.encode()) < 215_000
     assert re.search(r"Formulas of more than \d+ characters are omitted to keep the page small", smaller)
 
 

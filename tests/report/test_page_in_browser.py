@@ -41,7 +41,10 @@ def browser(models: list[Planned], chromium: Any, tmp_path_factory: pytest.TempP
 
 
 def names(browser: Any) -> list[str]:  # noqa: ANN401
-    script = "return [...document.querySelectorAll('.n tr')].slice(1).filter(row => !row.hidden).map(row => row.cells[0].textContent)"
+    script = """
+        const rows = [...document.querySelectorAll('.n tr')].slice(1).filter(row => !row.hidden);
+        return rows.map(row => row.cells[0].textContent.trim());
+    """
     shown: list[str] = browser.execute_script(script)
     return shown
 
@@ -74,7 +77,7 @@ def test_the_first_table_sorts_by_exact_values(browser: Any, models: list[Planne
 
 
 def test_the_first_table_filters(browser: Any) -> None:  # noqa: ANN401
-    field = browser.execute_script("return document.querySelector('input')")
+    field = browser.execute_script("return document.querySelector('[type=search]')")
     field.send_keys("llama recompute")
     assert names(browser) == ["llama-3-8b · full-recompute"]
     field.send_keys("\b" * 20)
@@ -152,7 +155,7 @@ def test_a_name_links_to_its_formula(browser: Any) -> None:  # noqa: ANN401
 
 VERDICTS = """
     const rows = [...document.querySelectorAll('.n tbody tr')].slice(1).filter(row => !row.hidden);
-    return rows.map(row => [row.cells[0].textContent, row.cells[row.cells.length - 1].textContent]);
+    return rows.map(row => [row.cells[0].textContent.trim(), row.cells[row.cells.length - 1].textContent]);
 """
 
 
@@ -177,11 +180,40 @@ def test_models_are_compared_with_a_device_that_the_fragment_holds(browser: Any,
     browser.get(before.partition("#")[0])
 
 
+def test_candidates_are_put_side_by_side_with_what_differs_first(browser: Any, models: list[Planned]) -> None:  # noqa: ANN401
+    before = browser.current_url
+    for name in ("gpt2-small", "llama-3-8b"):
+        browser.execute_script("document.querySelector(`[aria-label='Put ${arguments[0]} side by side']`).click()", name)
+    script = """
+        const text = cell => cell.firstChild ? cell.firstChild.textContent : '';
+        const tables = [...document.querySelectorAll('.side table')];
+        return Object.fromEntries(tables.map(one => [one.caption.textContent, [...one.rows].map(row => [...row.cells].map(text))]));
+    """
+    shown = browser.execute_script(script)
+    one, other = (
+        next(plan for model in models for plan in model.plans if overview.title(plan) == name) for name in ("gpt2-small", "llama-3-8b")
+    )
+    assert list(shown) == ["Figures that differ", "Settings that differ", "The same in all"]
+    assert shown["Figures that differ"][0] == ["", "gpt2-small", "llama-3-8b"]
+    assert ["peak", units.memory(one.memory.peak_bytes), units.memory(other.memory.peak_bytes)] in shown["Figures that differ"]
+    assert ["layers", "12", "32"] in shown["Settings that differ"]
+    assert ["optimizer", "adamw", "adamw"] in shown["The same in all"]
+    ratio = browser.execute_script("return document.querySelector('.side small').textContent")
+    assert ratio == f"× {other.parameters.total / one.parameters.total:.3g}"
+    address = browser.current_url
+    assert "compare=gpt2-small%7Cllama-3-8b" in address
+    browser.get("about:blank")
+    browser.get(address)
+    assert browser.execute_script(script) == shown
+    browser.get("about:blank")
+    browser.get(before.partition("#")[0])
+
+
 def test_bars_of_peaks_end_where_the_peak_does_on_the_scale_of_the_devices_line(browser: Any, models: list[Planned]) -> None:  # noqa: ANN401
     script = """
         const share = (one, name) => parseFloat(getComputedStyle(one).getPropertyValue(name));
         const cells = [...document.querySelectorAll('td.w:not(.cut)')];
-        return cells.map(cell => [cell.parentElement.cells[0].textContent, share(cell, '--w') / share(cell, '--d')]);
+        return cells.map(cell => [cell.parentElement.cells[0].textContent.trim(), share(cell, '--w') / share(cell, '--d')]);
     """
     peaks = {overview.title(plan): plan.memory.peak_bytes for model in models for plan in model.plans}
     shown = dict(browser.execute_script(script))

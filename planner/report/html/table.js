@@ -11,7 +11,7 @@
     const unit = found && (column > 1 && found[2] === 'B' ? '' : found[2]); // B is a byte but for parameters
     return found ? found[1].replaceAll(',', '') * sizes[unit] : text;
   };
-  const state = { device: box.dataset.device, filter: '', sort: '' };
+  const state = { device: box.dataset.device, filter: '', sort: '', compare: '' };
   function keep() {
     const query = new URLSearchParams(Object.entries(state).filter(([name, value]) => value !== (name === 'device' ? box.dataset.device : '')));
     if (`${query}` || location.hash.includes('=')) history.replaceState(null, '', `${query}` ? `#${query}` : location.pathname + location.search);
@@ -42,12 +42,20 @@
 
   if (!box.dataset.devices) { headings(); return; }
   const devices = new Map(box.dataset.devices.split(' ').map(one => one.split(':')));
-  const texts = rows.map(row => row.textContent.toLowerCase());
+  const texts = rows.map(row => row.textContent.toLowerCase()), titles = rows.map(row => row.cells[0].textContent);
   const most = rows.reduce((most, row) => Math.max(most, row.dataset.b), 0);
   const scale = add('th', '', top), drawn = rows.map(row => row.insertCell()), verdicts = rows.map(row => row.insertCell());
   scale.className = 'w';
   add('th', 'verdict', top);
   headings();
+
+  const boxes = rows.map((row, number) => {
+    const check = document.createElement('input');
+    Object.assign(check, { type: 'checkbox', ariaLabel: `Put ${titles[number]} side by side` });
+    check.onchange = () => { state.compare = titles.filter((_, at) => boxes[at].checked).join('|'); beside(); keep(); };
+    row.cells[0].prepend(check, ' ');
+    return check;
+  });
 
   const form = document.createElement('div'), said = document.createElement('p');
   const field = (name, tag) => { const label = add('label', `${name} `, form); return add(tag, '', label); };
@@ -73,6 +81,21 @@
     said.textContent = `${exactly(fitting)} of ${exactly(shown)} fit ${state.device}, ${inBytes(BigInt(memory))}.`;
   }
 
+  const side = document.createElement('div'), SETTINGS = box.dataset.settings.split('|');
+  function beside() {
+    const chosen = rows.map((row, number) => [row, titles[number]]).filter(([, title]) => state.compare.split('|').includes(title));
+    side.hidden = chosen.length < 2;
+    if (side.hidden) return;
+    const heads = [...top.cells].map((head, column) => [head.textContent, column]).filter(([, column]) => column && top.cells[column].className !== 'w');
+    const figures = heads.map(([name, column]) => ({
+      name,
+      texts: chosen.map(([row]) => row.cells[column].textContent),
+      amounts: name === 'verdict' ? null : chosen.map(([row]) => value(row, column)),
+    }));
+    const settings = SETTINGS.map((name, at) => ({ name, texts: chosen.map(([row]) => row.dataset.s.split('|')[at]) }));
+    side.replaceChildren(sideBySide(chosen.map(([, title]) => title), 'Side by side', figures, settings));
+  }
+
   function filter() {
     const words = state.filter.toLowerCase().split(/\s+/);
     rows.forEach((row, number) => { row.hidden = !words.every(word => texts[number].includes(word)); });
@@ -83,14 +106,18 @@
       if (name in state && (name !== 'device' || devices.has(value))) state[name] = value;
     }
     [select.value, input.value] = [state.device, state.filter];
+    titles.forEach((title, number) => { boxes[number].checked = state.compare.split('|').includes(title); });
     filter();
     compare();
     sort();
+    beside();
   }
 
-  select.oninput = () => { state.device = select.value; compare(); keep(); };
+  select.oninput = () => { state.device = select.value; compare(); beside(); keep(); };
   input.oninput = () => { state.filter = input.value; filter(); compare(); keep(); };
   addEventListener('hashchange', () => location.hash.includes('=') && read());
+  side.className = 'n side';
   box.before(form, said);
+  box.after(side);
   read();
 })();
