@@ -371,10 +371,11 @@ def names_of_layouts() -> Iterator[str]:
 
     def code(name: str) -> str:
         term, _, more = name.partition(" (")
-        return name if not term or term.startswith("(") else f"`{term}`" + (f" ({more}" if more else "")
+        terms = ", ".join(f"`{one}`" for one in term.split(", "))
+        return name if not term or term.startswith("(") else terms + (f" ({more}" if more else "")
 
-    rows = ((f"`{one.key}`", *map(code, (one.megatron, one.torchtitan, one.deepspeed))) for one in TABLE)
-    yield from table(("key", "Megatron-LM", "torchtitan", "DeepSpeed"), rows)
+    rows = ((f"`{one.key}`", *map(code, (one.megatron, one.torchtitan, one.deepspeed, one.accelerate))) for one in TABLE)
+    yield from table(("key", "Megatron-LM", "torchtitan", "DeepSpeed", "accelerate"), rows)
 
 
 def counted(page: str) -> str:

@@ -16,13 +16,19 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from planner.cli.command import FINDING, FINE
 from planner.cli.specs import report
 from planner.cli.streams import fail, note
 
+if TYPE_CHECKING:
+    from planner.importer.laid import Laid
+    from planner.importer.reader import Imported
+
 EXAMPLES = (
     ("planner import config.json -o specs/mine.yaml", "convert a config of another program"),
+    ("planner import config.json --cluster 8xH100-80GB-SXM --layout ds_config.json", "divide a model among devices as DeepSpeed does"),
     ("planner import train.sh --set vocab_size=128256", "convert a Megatron-LM script that leaves the vocabulary to its tokenizer"),
     ("planner import --keys qwen3", "print which keys of a config.json are read, and for which settings"),
 )
@@ -40,7 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cluster",
         metavar="DEVICES",
-        help="also convert how Megatron-LM, torchtitan or GPT-NeoX divides the model among these devices, e.g. 64xH100-80GB-SXM",
+        help="also convert how the configuration divides the model among these devices, e.g. 64xH100-80GB-SXM",
+    )
+    parser.add_argument(
+        "--layout",
+        metavar="FILE",
+        help="configuration of DeepSpeed, accelerate or transformers' Trainer that divides the model among --cluster (default: CONFIG)",
     )
     parser.add_argument("--keys", metavar="TYPE", help="print the keys that a model_type or trainer knows (all: print the types)")
 
@@ -67,20 +78,22 @@ def _print_keys(arguments: argparse.Namespace) -> int:
 
 
 def _convert(arguments: argparse.Namespace) -> int:
-    from planner.importer.files import first_problem, import_file, import_layout, locate, name_of
+    from planner.importer.files import first_problem, import_file, locate, name_of
     from planner.importer.reader import UnsupportedConfigError
     from planner.importer.write import spec_text
     from planner.report.write import write
     from planner.spec.problems import SpecError
 
     output: Path | None = arguments.output
+    if arguments.layout and not arguments.cluster:
+        return fail("--layout requires --cluster, e.g. --cluster 8xH100-80GB-SXM")
     if output and output.exists() and not arguments.force:
         return fail(f"{output.as_posix()} already exists; use --force to overwrite")
     try:
         file = locate(arguments.config)
         imported, address = import_file(file, arguments.set)
         name = arguments.name or name_of(file, output.name if output else None)
-        laid = import_layout(file, arguments.set, imported, arguments.cluster) if arguments.cluster else None
+        laid = _layout(arguments, file, imported)
         imported = laid.on_devices(imported) if laid else imported
         text = spec_text(imported, name, source=arguments.source or address, laid=laid)
         if wrong := first_problem(text):
@@ -103,6 +116,17 @@ def _convert(arguments: argparse.Namespace) -> int:
     write(output.parent, {output.name: text.encode()})
     note(f"wrote {output.as_posix()}")
     return code
+
+
+def _layout(arguments: argparse.Namespace, file: str, imported: Imported) -> Laid | None:
+    """Return the layout of the configuration, or of the file that divides the model. Raises SpecError, UnsupportedConfigError."""
+    from planner.importer.files import import_layout
+
+    if not arguments.cluster:
+        return None
+    if arguments.layout:
+        return import_layout(arguments.layout, (), imported, arguments.cluster)
+    return import_layout(file, arguments.set, imported, arguments.cluster)
 
 
 def _weigh(file: str) -> int:

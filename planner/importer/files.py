@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from planner.importer.layouts import Laid, layout_of
+from planner.importer.laid import Laid
+from planner.importer.layouts import layout_of
 from planner.importer.reader import Imported, UnsupportedConfigError
 from planner.importer.recognize import program_of, read_config
 from planner.importer.write import spec_text
@@ -47,7 +49,19 @@ def import_layout(file: str, assignments: Iterable[str], imported: Imported, clu
     if not found or not int(found[1]):
         raise UnsupportedConfigError(f"invalid value {cluster!r} for --cluster; expected a number and a device, e.g. 64xH100-80GB-SXM")
     program, config = program_of(read_source(file).text, file, assignments)
-    return layout_of(program, config, imported.model.get("n_layers", 0), found[2], int(found[1]))
+    model = imported.model or _of_catalog(imported.extends)
+    laid = Laid(found[2], int(found[1]), model.get("d_model", 0), file)
+    return layout_of(program, config, model.get("n_layers", 0), laid)
+
+
+def _of_catalog(name: str) -> Mapping[str, Any]:
+    """Return the model of a catalog's spec, nothing without a name."""
+    if not name:
+        return {}
+    import planner
+
+    model = planner.load({"name": name, "extends": f"catalog/{name}"}).model
+    return {"d_model": model.d_model, "n_layers": model.n_layers}
 
 
 def spec_source(source: Source, tell: Callable[[str], None]) -> Source:

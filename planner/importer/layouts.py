@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from math import prod
-from typing import Any
 
+from planner.importer import sharding
 from planner.importer.format import flattened
-from planner.importer.reader import Config, Imported, UnsupportedConfigError, show
+from planner.importer.laid import Laid, number
+from planner.importer.reader import Config, UnsupportedConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,20 +20,22 @@ class Named:
     megatron: str = ""
     torchtitan: str = ""
     deepspeed: str = ""
+    accelerate: str = ""  # and transformers' Trainer, whose fsdp_config has the keys without fsdp_
 
 
-LEFT_OUT = "layout over devices"
 _BUCKETS = "persistence_threshold max_live_parameters max_reuse_distance prefetch_bucket_size"
+_OF_PARALLELISM = "parallelism_config_"
 TABLE = (
-    Named("tensor_parallel", "--tensor-model-parallel-size", "parallelism.tensor_parallel_degree", "tensor_parallel.autotp_size"),
+    Named(
+        "tensor_parallel",
+        "--tensor-model-parallel-size",
+        "parallelism.tensor_parallel_degree",
+        "tensor_parallel.autotp_size",
+        f"{_OF_PARALLELISM}tp_size",
+    ),
     Named("sequence_parallel", "--sequence-parallel", "(on with tensor parallelism)"),
     Named("loss_parallel", "(on with tensor parallelism)", "parallelism.disable_loss_parallel (negated)"),
-    Named(
-        "pipeline_parallel",
-        "--pipeline-model-parallel-size",
-        "parallelism.pipeline_parallel_degree",
-        "(stages of PipelineModule)",
-    ),
+    Named("pipeline_parallel", "--pipeline-model-parallel-size", "parallelism.pipeline_parallel_degree", "(stages of PipelineModule)"),
     Named("virtual_stages", "--num-virtual-stages-per-pipeline-rank", "parallelism.pipeline_parallel_layers_per_stage (layers)"),
     Named(
         "first_stage_layers",
@@ -45,8 +48,20 @@ TABLE = (
         "parallelism.pipeline_parallel_last_stage_less_layers (difference)",
     ),
     Named("schedule", "(1f1b, or interleaved with virtual stages)", "parallelism.pipeline_parallel_schedule", "(1f1b)"),
-    Named("context_parallel", "--context-parallel-size", "parallelism.context_parallel_degree", "sequence_parallel_size"),
-    Named("context_kind", "--cp-comm-type", "parallelism.context_parallel_rotate_method"),
+    Named(
+        "context_parallel",
+        "--context-parallel-size",
+        "parallelism.context_parallel_degree",
+        "sequence_parallel_size",
+        f"{_OF_PARALLELISM}cp_size",
+    ),
+    Named(
+        "context_kind",
+        "--cp-comm-type",
+        "parallelism.context_parallel_rotate_method",
+        "(ulysses)",
+        f"{_OF_PARALLELISM}cp_comm_strategy",
+    ),
     Named("expert_parallel", "--expert-model-parallel-size", "parallelism.expert_parallel_degree", "(ep_size of MoE)"),
     Named("expert_tensor_parallel", "--expert-tensor-parallel-size", "parallelism.expert_tensor_parallel_degree"),
     Named(
@@ -54,72 +69,32 @@ TABLE = (
         "--use-distributed-optimizer (zero1)",
         "parallelism.data_parallel_shard_degree (fsdp)",
         "zero_optimization.stage",
+        "distributed_type, fsdp_sharding_strategy",
     ),
-    Named("shard_degree", "", "parallelism.data_parallel_shard_degree", "zero_optimization.zero_hpz_partition_size"),
-    Named("reshard_after_forward", "", "parallelism.fsdp_reshard_after_forward"),
-    Named("offload", "", "training.enable_cpu_offload", "zero_optimization.offload_optimizer"),
+    Named("shard_degree", "", "parallelism.data_parallel_shard_degree", "", f"{_OF_PARALLELISM}dp_shard_size"),
+    Named("shard_group", "", "(titan)", "", "fsdp_auto_wrap_policy"),
+    Named("reshard_after_forward", "", "parallelism.fsdp_reshard_after_forward", "", "fsdp_reshard_after_forward"),
+    Named(
+        "offload",
+        "",
+        "training.enable_cpu_offload (refused)",
+        "zero_optimization.offload_optimizer, zero_optimization.offload_param",
+        "fsdp_offload_params",
+    ),
     Named("reduce_bucket_size", "", "", "zero_optimization.reduce_bucket_size"),
     Named("overlap_comm", "", "", "zero_optimization.overlap_comm"),
     *(Named(name, "", "", f"zero_optimization.stage3_{name.replace('persistence', 'param_persistence')}") for name in _BUCKETS.split()),
+    Named("training.batch_size", "--micro-batch-size", "training.local_batch_size", "train_micro_batch_size_per_gpu"),
     Named("training.global_batch_size", "--global-batch-size", "training.global_batch_size", "train_batch_size"),
+    Named("training.gradient_dtype", "(fp32)", "(fp32)", "data_types.grad_accum_dtype", "mixed_precision"),
 )
 
 
-@dataclass(slots=True)
-class Laid:
-    """The cluster of an imported model, and how its configuration divides the model: settings with their keys there, and notes."""
-
-    device: str
-    devices: int
-    settings: dict[str, tuple[Any, str]] = field(default_factory=dict)
-    training: dict[str, Any] = field(default_factory=dict)  # in place of settings of one device
-    notes: list[str] = field(default_factory=list)
-
-    def put(self, setting: str, value: Any, origin: str) -> None:  # noqa: ANN401 - a spec's value
-        """Write a setting."""
-        self.settings[setting] = value, origin
-
-    def degree(self, setting: str, config: Config, *names: str) -> int:
-        """Write a degree above 1, and return it."""
-        name = next((name for name in names if config.get(name) is not None), names[0])
-        value = number(config, name, 1)
-        if value > 1:
-            self.put(setting, value, name)
-        return value
-
-    def train_on(self, sequences: object) -> None:
-        """Write the sequences of a step on all devices."""
-        if type(sequences) is int and sequences > 0:
-            self.training["global_batch_size"] = sequences
-
-    def on_devices(self, imported: Imported) -> Imported:
-        """Return the import with the settings of several devices, without what one device leaves out."""
-        further = {key: value for key, value in imported.further.items() if key != "gradient_accumulation" or not self.training}
-        mixed = {"precision": "bf16-master", "gradient_dtype": "fp32"} if further.get("precision") == "bf16-autocast" else {}
-        shared = self.settings.get("data_parallel", ("",))[0] in ("fsdp", "hsdp")
-        omits = tuple(part for part in imported.omits if not part.startswith(LEFT_OUT))
-        return replace(imported, further=further | (mixed if shared else {}) | self.training, omits=omits)
-
-    def unsaid(self, config: Config, names: str) -> None:
-        """Note keys that a layout cannot express."""
-        self.notes += [
-            f"`{name}: {show(config[name])}` has no key in a layout and is not planned" for name in names.split() if config.get(name)
-        ]
-
-
-def number(config: Config, name: str, default: int, least: int = 1) -> int:
-    """Return a whole number of a configuration, a positive one unless ``least`` is 0."""
-    value = config.get(name)
-    if value is not None and (type(value) is not int or value < least):
-        raise UnsupportedConfigError(f"`{name}: {show(value)}` is not {'a positive integer' if least else 'an integer from 0'}")
-    return default if value is None else int(value)
-
-
-def layout_of(program: str, config: Config, n_layers: int, device: str, devices: int) -> Laid:
+def layout_of(program: str, config: Config, n_layers: int, laid: Laid) -> Laid:
     """Return the layout of a configuration on devices of a cluster. Raises UnsupportedConfigError."""
+    program = sharding.program_of(config) if program not in READERS else program
     if program not in READERS:
-        raise UnsupportedConfigError(f"layouts are read from configurations of {', '.join(READERS)}, not {program}")
-    laid = Laid(device, devices)
+        raise UnsupportedConfigError(f"layouts are read from configurations of {', '.join(READERS)}")
     READERS[program](laid, config, n_layers)
     return laid
 
@@ -133,7 +108,7 @@ def _megatron(laid: Laid, config: Config, n_layers: int) -> None:
     if config.get("expert_tensor_parallel_size") is not None:
         laid.put("expert_tensor_parallel", number(config, "expert_tensor_parallel_size", 1), "expert_tensor_parallel_size")
     if cp > 1:
-        laid.put("context_kind", config.get("cp_comm_type") or "p2p", "cp_comm_type")
+        laid.context(config.get("cp_comm_type") or "p2p", "cp_comm_type")
     if config.get("sequence_parallel") and tp > 1:
         laid.put("sequence_parallel", True, "sequence_parallel")
     each = "num_layers_per_virtual_pipeline_stage"
@@ -188,7 +163,7 @@ def _torchtitan(laid: Laid, config: Config, n_layers: int) -> None:
         laid.put("schedule", _SCHEDULES.get(name.lower(), name), "pipeline_parallel_schedule")
         _cut_by_torchtitan(laid, parallelism, n_layers, pp, usual=1 if name.lower() in ("1f1b", "gpipe") else 2)
     if cp > 1:
-        laid.put("context_kind", parallelism.get("context_parallel_rotate_method", "allgather"), "context_parallel_rotate_method")
+        laid.context(parallelism.get("context_parallel_rotate_method", "allgather"), "context_parallel_rotate_method")
     replicas, rest = number(parallelism, "data_parallel_replicate_degree", 1), "data_parallel_shard_degree"
     every = parallelism.get(rest) in (None, -1)
     shards = laid.devices // (prod((tp, pp, cp)) * replicas) if every else number(parallelism, rest, 1)
@@ -196,11 +171,11 @@ def _torchtitan(laid: Laid, config: Config, n_layers: int) -> None:
         laid.put("data_parallel", "hsdp" if replicas > 1 else "fsdp", "data_parallel_shard_degree")
         laid.put("shard_group", "titan", "as torchtitan groups weights")
         if replicas > 1:
-            laid.put("shard_degree", shards, "data_parallel_shard_degree")
+            laid.put("shard_degree", shards * cp, "data_parallel_shard_degree")
         reshard = parallelism.get("fsdp_reshard_after_forward", "default")
         laid.put("reshard_after_forward", {"default": "never" if pp > 1 else "auto"}.get(reshard, reshard), "fsdp_reshard_after_forward")
-    training = config.get("training")
-    laid.train_on(training.get("global_batch_size") if isinstance(training, Mapping) else None)
+    training = laid.section(config, "training")
+    laid.train_on(training.get("global_batch_size"))
     laid.unsaid(parallelism, "enable_async_tensor_parallel expert_tensor_parallel_degree module_fqns_per_model_part")
 
 
@@ -228,8 +203,32 @@ def _neox(laid: Laid, config: Config, _: int) -> None:
     if stage and laid.devices > tp * pp:
         laid.put("data_parallel", {1: "zero1", 2: "zero2", 3: "fsdp"}.get(stage, stage), "zero_optimization.stage")
         laid.put("engine", "deepspeed", "GPT-NeoX runs on DeepSpeed")
+        sharding.buckets(laid, laid.section(flat, "zero_optimization"))
     laid.train_on(flat.get("train_batch_size"))
     laid.unsaid(flat, "sequence_parallel pipe_partition_method")
 
 
-READERS: Mapping[str, Callable[[Laid, Config, int], None]] = {"Megatron-LM": _megatron, "torchtitan": _torchtitan, "GPT-NeoX": _neox}
+def _accelerate(laid: Laid, config: Config, n_layers: int) -> None:
+    """Read accelerate's file, whose section for Megatron-LM has names of its own."""
+    given = laid.section(config, "megatron_lm_config")
+    if str(config.get("distributed_type")).upper() != "MEGATRON_LM":
+        sharding.accelerate(laid, config)
+        return
+    names = {
+        "tp_degree": "tensor_model_parallel_size",
+        "pp_degree": "pipeline_model_parallel_size",
+        "sequence_parallelism": "sequence_parallel",
+        "use_distributed_optimizer": "use_distributed_optimizer",
+    }
+    _megatron(laid, {theirs: sharding.plain(given.get(f"megatron_lm_{ours}")) for ours, theirs in names.items()}, n_layers)
+    laid.training["implementation"] = "megatron-core"
+
+
+READERS: Mapping[str, Callable[[Laid, Config, int], None]] = {
+    "Megatron-LM": _megatron,
+    "torchtitan": _torchtitan,
+    "GPT-NeoX": _neox,
+    "DeepSpeed": lambda laid, config, _: sharding.deepspeed(laid, config),
+    "accelerate": _accelerate,
+    **dict.fromkeys((*sharding.TRAINERS, sharding.ARGUMENTS), lambda laid, config, _: sharding.trainer(laid, config)),
+}

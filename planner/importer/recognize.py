@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from planner.importer import sharding
 from planner.importer.chosen import check_chosen, chosen_keys, with_chosen
 from planner.importer.format import Format, Given
 from planner.importer.formats import FORMATS, PROGRAMS, torchtitan
@@ -41,6 +42,8 @@ def read_config(text: str, file: str, assignments: Iterable[str] = ()) -> Import
         raise UnsupportedConfigError("unrecognized configuration (is it already a spec?)")
     if file.endswith(".toml"):
         raise UnsupportedConfigError(f"unrecognized TOML: only torchtitan's is read, which has {torchtitan.FORMAT.marks}")
+    if program := sharding.program_of(config):
+        raise UnsupportedConfigError(f"{program}'s configuration has no model; give the model's, and this file with --layout")
     raise UnsupportedConfigError(
         f"unrecognized configuration: it has the keys of none of {', '.join(PROGRAMS)}; docs/formats.md lists the keys of each"
     )

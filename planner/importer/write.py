@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from planner.importer.layouts import Laid
+from planner.importer.laid import Laid
 from planner.importer.reader import Imported, SpecModel
 from planner.spec.language import leaves
 from planner.spec.printable import printable
