@@ -96,14 +96,14 @@ def encoder_decoder(document: Document) -> Problems:
 
 def encoder_training(settings: Settings, document: Document) -> Problems:
     """Only an encoder of text reads sequences of a chosen length."""
-    model = document.model
+    model, implementation = document.model, settings.get("implementation")
     written = settings.written("encoder_length")
     if not model.on("encoder"):
         if written:
             yield settings.problem("encoder_length", "encoder", "encoder_length requires model.encoder", "remove it")
         return
-    if settings.get("implementation") not in PLAIN:
-        message = f"model.encoder under implementation {settings.get('implementation')} is not modeled yet"
+    if implementation not in PLAIN:
+        message = f"model.encoder under implementation {implementation} is not modeled yet"
         yield settings.problem("implementation", "encoder", message, f"write implementation: {' or '.join(PLAIN)}")
     for key, usual in (("liger", False), ("use_cache", False), ("padding", False), ("adapters", "none"), ("offload_activations", False)):
         other = settings.written(key)

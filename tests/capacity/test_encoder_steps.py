@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from planner import capacity
+from planner.capacity.figures import Plan
 from planner.capacity.symbolic import formulas
 from planner.importer.formats.huggingface import read_huggingface
 from planner.importer.write import spec_text
@@ -145,14 +146,13 @@ def test_formulas_give_the_figures_of_a_plan(model_type: str) -> None:
     text = spec_text(read_huggingface({"model_type": model_type}), model_type, comments=False)
     spec = load_text(text, ["training.sequence_length=10", "training.implementation=transformers"])
     plan, made = capacity.plan(spec, spec.scenarios[0]), formulas(spec, spec.scenarios[0])
-    figures = (
-        lambda one: one.parameters.total,
-        lambda one: one.memory.activations_bytes,
-        lambda one: one.memory.peak_bytes,
-        *(lambda one, number=number: one.flops.by_convention[number].train_per_step for number in range(len(plan.flops.by_convention))),
-    )
-    for figure in figures:
-        assert evaluate(figure(made.plan), made.values) == figure(plan)
+    for formula, right in zip(sizes_of(made.plan), sizes_of(plan), strict=True):
+        assert evaluate(formula, made.values) == right
+
+
+def sizes_of(plan: Plan) -> list[int]:
+    memory, counts = plan.memory, plan.flops.by_convention
+    return [plan.parameters.total, memory.activations_bytes, memory.peak_bytes, *(count.train_per_step for count in counts)]
 
 
 def test_weights_of_an_encoder_read_its_own_tokens() -> None:

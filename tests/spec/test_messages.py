@@ -113,12 +113,12 @@ ONE_PROBLEM = """\
     8:9: error[type]: model.d_ff must be a whole number, not the text '1_024'; write d_ff: 1024
   positions: rotary
     8:14: error[value]: invalid value 'rotary' for model.positions; did you mean 'rope'?
-  positions: {type: rop}
-    8:21: error[value]: invalid value 'rop' for model.positions.type; did you mean 'rope'? One of: learned, rope, alibi, sinusoidal, bucketed, none
+  norm: {type: rmsnor}
+    8:16: error[value]: invalid value 'rmsnor' for model.norm.type; did you mean 'rmsnorm'? One of: layernorm, rmsnorm
   positions: 3
-    8:14: error[value]: invalid value 3 for model.positions; one of: learned, rope, alibi, sinusoidal, none
+    8:14: error[value]: invalid value 3 for model.positions; one of: learned, rope, alibi, sinusoidal, bucketed, none
   positions: [rope]
-    8:14: error[value]: model.positions cannot be a list; one of: learned, rope, alibi, sinusoidal, none
+    8:14: error[value]: model.positions cannot be a list; one of: learned, rope, alibi, sinusoidal, bucketed, none
   positions: {rotary: 3}
     8:15: error[unknown-key]: unknown key 'rotary' in model.positions; did you mean 'rotary_dim'?
   attention: {bias: 3}
