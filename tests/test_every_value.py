@@ -25,6 +25,13 @@ from planner.trace.unsupported import UnsupportedError
 
 SIZES: dict[str, Any] = {"vocab_size": 101, "context_length": 24, "d_model": 32, "n_layers": 2, "n_heads": 4, "d_ff": 48}
 ROUTED = {"experts": {"count": 6, "top_k": 2, "d_ff": 24}, "positions": "rope", "attention": {"qkv": "separate"}}
+LLAMA: dict[str, Any] = {  # whose sizes are whole blocks of GGUF types
+    "vocab_size": 512, "context_length": 24, "d_model": 256, "n_layers": 2, "n_heads": 4, "d_ff": 512, "positions": "rope",
+    "attention": {"qkv": "separate"}, "feed_forward": {"type": "gated", "activation": "silu", "bias": False}, "norm": {"type": "rmsnorm"},
+}  # fmt: skip
+SERVABLE = (LLAMA, LLAMA | {"experts": {"count": 6, "top_k": 2, "d_ff": 512}})
+    SIZES | ROUTED | {"d_model": 256, "d_ff": 512, "head_dim": 64, "experts": {"count": 6, "top_k": 2, "d_ff": 512}}
+)  # whole blocks of GGUF
 MIXERS: dict[str, dict[str, int]] = {
     "latent_attention": {"kv_rank": 10, "nope_dim": 8, "rope_dim": 4, "v_dim": 6},
     "mamba": {"d_inner": 64},
@@ -49,6 +56,7 @@ BASES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (  # no model allows 
     (SIZES, {"train": "adapters", "adapters": {"targets": "all-linear"}}),
     (SIZES | ROUTED, {"train": "adapters", "adapters": {"virtual_tokens": 4}, "implementation": "transformers"}),
     (SIZES | {"embedding_dim": 16}, {}),
+    (SIZES | {"encoder": {"n_layers": 2}, "attention": {"qkv": "separate"}}, {}),
     (SIZES | {"causal": False, "head": {"type": "classes", "classes": 3, "tied": False}}, {}),
 )
 CLUSTER = {"device": "H100-80GB-SXM", "devices": 8}
@@ -119,10 +127,10 @@ def test_a_table_has_an_entry_for_every_value_of_its_key(table: dict[str, object
 @pytest.mark.parametrize(("key", "value"), SERVED)
 def test_every_value_of_serving_can_be_served(key: str, value: str) -> None:
     found = []
-    for engine in leaves()["serving.engine"]["enum"]:
+    for engine, model in product(leaves()["serving.engine"]["enum"], SERVABLE):
         written = {"serving.engine": engine, "serving.prompt": 8, key: value}
         try:
-            found.append(planner.serve({"name": "x", "model": SIZES}, set=written))
-        except spec.SpecError:
+            found.append(planner.serve({"name": "x", "model": model}, set=written))
+        except (spec.SpecError, UnsupportedError):
             continue
     assert found, "no engine is valid with it"

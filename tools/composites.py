@@ -20,14 +20,14 @@ from typing import Any
 
 from planner.importer.formats.composite import STATES, TABLE
 from planner.importer.keys import uses_of
-from planner.importer.types import FAMILIES, encoders
+from planner.importer.types import FAMILIES, encoder_decoders, encoders
 
 FILE = Path(__file__).parent.parent / "planner" / "importer" / "formats" / TABLE
 TWINS = Path(__file__).parent.parent / "tests" / "data" / "twins.jsonl"
 TIE = "tie_word_embeddings"
 
 Json = dict[str, Any]
-TEXTS = {name: row for name, row in FAMILIES.items() if name not in encoders.ROWS}
+TEXTS = {name: row for name, row in FAMILIES.items() if name not in {**encoders.ROWS, **encoder_decoders.ROWS}}
 """Types of text parts. An encoder in a composite is a decoder with cross-attention, or feeds one."""
 
 

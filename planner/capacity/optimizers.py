@@ -169,7 +169,7 @@ def muon_updates(weight: Weight[Number], training: Training) -> bool:
     Sources: torch.optim.Muon and github.com/KellerJordan/Muon ("hidden weights"; embeddings, heads, gains and biases by AdamW); Liu et al.
     2025 (Moonlight, arXiv:2502.16982) and Kimi K2 (arXiv:2507.20534), whose experts are separate matrices.
     """
-    if not (weight.multiplied and weight.name.startswith("model.layers.")):
+    if not (weight.multiplied and weight.name.startswith(("model.layers.", "model.encoder.layers."))):
         return False
     return len(weight.shape) == MATRIX or (weight.component == "experts" and training.muon_experts == "each")
 

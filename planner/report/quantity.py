@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 
 from planner import devices
 from planner.report import units
@@ -22,7 +21,6 @@ _FORMATS: Mapping[str, Callable[[int], str]] = {
     "FLOP": units.flops,
     "10⁹ FLOP": units.count,
     "µs": lambda value: units.seconds(value / 10**6),
-    **{unit: partial(units.measured, unit=unit) for unit in ("tokens/s", "‰", "hours", "days", "kWh", "kg", "currency units")},
 }
 _FLOP = {"FLOP": 1} | {f"{letter}FLOP": 1000**power for power, letter in enumerate(SI, 1)}
 _COUNT = {"k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
@@ -77,7 +75,9 @@ def spelled_out(memory: Amount) -> str:
 
 def rounded(column: Column, value: int | None) -> str:
     """Format a metric, rounded, with its unit: ``43.12 GiB``."""
-    return "none" if value is None else _FORMATS[column.unit](value)
+    if value is None:
+        return "none"
+    return _FORMATS[column.unit](value) if column.unit in _FORMATS else f"{units.exact(value)} {column.unit}"
 
 
 def pair(column: Column, before: int | None, after: int | None) -> tuple[str, str]:

@@ -46,11 +46,6 @@ def giga(value: int) -> int:
     return _nearest(value, 10**9)
 
 
-def measured(value: int, unit: str) -> str:
-    """Format a number with its unit: ``1,200 kWh``."""
-    return f"{exact(value)} {unit}"
-
-
 def seconds(value: float) -> str:
     """Format seconds with four digits, or whole ones if they have more."""
     return f"{value:.4g} s" if value < 9999.5 else f"{value:,.0f} s"  # noqa: PLR2004 - where four digits end

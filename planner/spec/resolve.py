@@ -174,7 +174,7 @@ def positions(settings: Settings) -> Positions:
         type_,
         offset=settings.get("positions.offset") if type_ == "learned" else 0,
         rotary_dim=settings.get("positions.rotary_dim", head_dim(settings)) if type_ == "rope" else 0,
-        buckets=settings.get("positions.buckets"),
+        **({"buckets": settings.get("positions.buckets")} if type_ == "bucketed" else {}),
     )
 
 

@@ -86,9 +86,9 @@ def estimate(plan: Plan) -> Estimate:
     """Return the time of a step of a plan. Raises UnsupportedError for a device whose rates are not known."""
     if plan.fleet is None:
         raise UnsupportedError("a spec without a cluster has no step time")
+    time = step_time(plan.model, plan.training, plan.fleet)
     causal = next(count.train_per_step for count in plan.flops.by_convention if count.convention == "matmul-causal")
-    data = plan.fleet.layout.data_degree
-    return completed(step_time(plan.model, plan.training, plan.fleet), plan.model, plan.training, causal * data)
+    return completed(time, plan.model, plan.training, causal * plan.fleet.layout.data_degree)
 
 
 def completed(made: StepTime, model: Model, training: Training, causal: int) -> Estimate:

@@ -15,6 +15,7 @@ from planner import spec as specs_room
 from planner.capacity.figures import Plan
 from planner.capacity.optimizers import muon_updates
 from planner.importer.formats.huggingface import read_huggingface
+from planner.verify import from_config
 
 ROOT = Path(__file__).parent.parent.parent
 PlanModel = Callable[..., Plan]
@@ -22,7 +23,6 @@ Config = dict[str, Any]
 
 CONFIGS: list[Config] = [json.loads(line) for line in (ROOT / "tests/data/twins.jsonl").read_text(encoding="utf-8").splitlines()]
 TWINS = {model_type: list(configs)[-1] for model_type, configs in groupby(CONFIGS, key=lambda config: config["model_type"])}
-NOT_AUTOMATIC = {"mistral4": "Mistral4ForCausalLM"}
 ROUTERS = ("router", "gate", "topk")  # in the names of classes that hold their matrix themselves
 
 
@@ -34,14 +34,10 @@ def taken(plan: Plan) -> int:
 @pytest.mark.filterwarnings("ignore")  # transformers' own
 def test_muon_updates_the_linear_modules_and_routers_of_the_layers(model_type: str, plan_model: PlanModel) -> None:
     torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    config = transformers.AutoConfig.for_model(**TWINS[model_type])
+    pytest.importorskip("transformers")
+    config, build = from_config.read(TWINS[model_type])
     with torch.device("meta"):
-        if model_type in NOT_AUTOMATIC:
-            model = getattr(transformers, NOT_AUTOMATIC[model_type])(config)
-        else:
-            masked = type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING
-            model = (transformers.AutoModelForMaskedLM if masked else transformers.AutoModelForCausalLM).from_config(config)
+        model = build(config)
     stacks = [name for name, module in model.named_modules() if isinstance(module, torch.nn.ModuleList) and "projections" not in name]
     matrices = {}
     for name, module in model.named_modules():

@@ -16,9 +16,11 @@ from planner.spec.key import held, keys
 from planner.spec.language import leaves
 from planner.spec.records import (
     Attention,
+    Encoder,
     Experts,
     Extra,
     FeedForward,
+    Frames,
     GatedDeltaNet,
     Implementation,
     Indexer,
@@ -33,6 +35,7 @@ from planner.spec.records import (
     ModelType,
     MultiTokenPrediction,
     Norm,
+    Patches,
     PerLayerEmbedding,
     Positions,
     RgLru,
@@ -48,6 +51,7 @@ SHOWN_ELSEWHERE = {"model.pad_vocab_to_multiple_of", "training.steps", "training
 GATED_ROPE = Layer(Attention(2, 1, 2), FeedForward(8, gated=True), positions=Positions("rope", rotary_dim=2))
 
 
+BUCKETED = Layer(None, None, positions=Positions("bucketed"))
 WHOLE: dict[type[Any], object] = {records.Adapters: records.Adapters(16)}  # groups with a key that has no default
 
 
@@ -102,8 +106,10 @@ def test_every_setting_of_the_spec_language_is_shown_and_no_other(plan: Plan) ->
         per_layer_embedding=PerLayerEmbedding(50, 8),
         prediction=MultiTokenPrediction(1),
         extra=(Extra("x", (3,), "other"),),
+        encoder=Encoder(2, Frames(80)),
+        patches=Patches(224, 16),
     )
-    layers = (GATED_ROPE, EVERY_SWITCH, *(Layer(None, None, mixers=(mixer,)) for mixer in MIXERS))
+    layers = (GATED_ROPE, BUCKETED, EVERY_SWITCH, *(Layer(None, None, mixers=(mixer,)) for mixer in MIXERS))
     uniform = [settings.model(plan.model), settings.model(once), *(with_layers(plan, Run(3, (layer,))) for layer in layers)]
     shown = {f"model.{key}" for values in uniform for key in values} | {f"training.{key}" for key in settings.training(loud(plan.training))}
     assert shown == {key for key in leaves() if key.startswith(("model.", "training."))} - SHOWN_ELSEWHERE

@@ -72,7 +72,7 @@ class Serving:
     output: int = key("Tokens that each sequence decodes after its prompt, each in a pass of its own.", "tokens", default=1,
         aliases="max_new_tokens osl output_length")
     weights: ServedWeights = key("Type of the weights. Engines have packed ones: linears of layers and experts in few bits with scales, or "
-        "a GGUF file of llama.cpp.", default="bf16", aliases="weights_dtype quantization", values={"bf16": "bfloat16",
+        "a GGUF file of llama.cpp.", default="bf16", aliases="weights_dtype", values={"bf16": "bfloat16",
         "fp16": "float16 half", "fp32": "float32 float", "nf4": "bitsandbytes", "q4_k_m": "Q4_K_M", "q8_0": "Q8_0"})
     group_size: int = key("Inputs that share a scale.", "inputs", default=128, only="weights: gptq or awq", aliases="q_group_size")
     attention: ServedAttention = key("Attention of transformers.", default="sdpa", only=_TRANSFORMERS)
