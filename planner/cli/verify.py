@@ -1,9 +1,9 @@
 """Compare with PyTorch.
 
 Build the model from PyTorch modules and compare it with the plan. Parameters are always compared, by name; options add more checks.
-Requires the torch extra (--index does not), but no GPU: --kept, --flops and --step run at full size on a fake A100-class device, without
-data. --optimizer and --loss run a scaled-down copy of the model on the CPU, --layout one on fake devices. Models that cannot be built are
-listed and exit with 2.
+Requires the torch extra (--index does not), and for adapters the tuning extra, but no GPU: --kept, --flops and --step run at full size on a
+fake A100-class device, without data. --optimizer and --loss run a scaled-down copy of the model on the CPU, --layout one on fake devices.
+Models that cannot be built are listed and exit with 2.
 """
 
 from __future__ import annotations
@@ -103,10 +103,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _every(scenario: Scenario) -> tuple[Check, ...]:
-    """Return all checks of a scenario: of one device, or of several."""
+    """Return all checks of a scenario: of one device or of several, with frozen weights or without."""
     layout = scenario.training.layout
-    several = layout is not None and layout.cluster.devices > 1
-    return tuple(check for check in _CHECKS if (check == "layout") is several)
+    if layout is not None and layout.cluster.devices > 1:
+        return ("layout",)
+    from planner.verify.comparison import OF_ALL_WEIGHTS
+    from planner.verify.tuned import tunes
+
+    left_out = {"layout"} | (OF_ALL_WEIGHTS if tunes(scenario.training) else set())
+    return tuple(check for check in _CHECKS if check not in left_out)
 
 
 def _weigh(arguments: argparse.Namespace, specs: Sequence[Spec]) -> int:

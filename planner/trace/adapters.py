@@ -94,6 +94,8 @@ def decomposed(t: Tape, x: Tensor, w: Tensor, made: Tensor | None, pair: tuple[T
     a, b = pair
     outputs, inputs = w.shape
     magnitude = t.weight("lora_magnitude_vector.weight", (outputs,), "magnitudes: out", dtype=a.dtype)
+    for one in pair:  # autocast caches casts, which have a gradient
+        op.cast_lower_precision(t, one)
     with t.without_gradients(trains=True):
         (identity,) = t.record("eye", [], [t.tensor((inputs, inputs), a.dtype, needs_grad=False)], by=decomposed)
         narrow = op.linear(t, identity, a)

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from planner import capacity
 from planner.capacity.activations import OUTPUT_IN_REGION
-from planner.capacity.figures import EVERYTHING, FlopsCount, Plan
+from planner.capacity.figures import FlopsCount, Plan
 from planner.spec.records import Scenario, Spec
 from planner.verify import CannotMeasureError, OptimizerError, from_config, huggingface, modules
 from planner.verify.measured import CHECKPOINT, Check, Compared, Measured, pattern
 from planner.verify.real import measure_gpu, measure_loss, measure_optimizer
 from planner.verify.scaled_down import scaled_down
-from planner.verify.step import measure
+from planner.verify.step import measure, parameters_of_tuned
+from planner.verify.tuned import tunes
 
 # Relative tolerances. The order in which PyTorch allocates and frees inside a layer is modeled only in part.
 PEAK_ALLOWED, PEAK_ALLOWED_RECOMPUTED = 0.005, 0.01
@@ -34,17 +35,16 @@ def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check] = ("paramete
     wanted = set(checks)
     if scenario.training.count_prediction:
         raise CannotMeasureError("prediction layers cannot be built in PyTorch here; remove training.count_prediction to compare the rest")
-    if scenario.training.adapters or (scenario.training.train != EVERYTHING and wanted - {"parameters", "transformers", "config"}):
-        raise CannotMeasureError(
-            "adapters and frozen weights cannot be built here; remove training.train, adapters and base to compare the rest"
-        )
+    if tunes(scenario.training) and (others := wanted & OF_ALL_WEIGHTS):
+        raise CannotMeasureError(f"{', '.join(sorted(others))}: compared only where all weights train; remove training.train and adapters")
     # No storage in PyTorch corresponds to a reserve or to an allocator's rounding.
     scenario = replace(scenario, training=replace(scenario.training, reserve_bytes=0, round_allocations=False))
     plan = capacity.plan(spec, scenario)
     if "parameters" in wanted:
         # Only the classes of transformers have experts and mixers other than attention.
         built = huggingface if plan.training.implementation.startswith("transformers") else modules
-        yield from compare_parameters(plan, "parameters", built.parameters(plan.model))
+        theirs = parameters_of_tuned(plan.model, plan.training) if plan.training.adapters else built.parameters(plan.model)
+        yield from compare_parameters(plan, "parameters", theirs)
     if "transformers" in wanted:
         yield from compare_parameters(plan, "transformers", huggingface.parameters(plan.model))
     if "config" in wanted and config:
@@ -208,6 +208,7 @@ def compare_loss(plan: Plan) -> Iterator[Compared]:
     yield _rows(plan, "loss", "nats")("initial loss (scaled-down copy)", plan.initial_loss, measured.loss, LOSS_ALLOWED)
 
 
+OF_ALL_WEIGHTS: set[Check] = {"transformers", "config", "optimizer", "loss", "device"}
 NEED_OPTIMIZER: tuple[Check, ...] = ("step", "optimizer")
 STEPS: dict[Check, Callable[[Plan, Measured], Iterator[Compared]]] = {"kept": compare_saved, "flops": compare_flops, "step": compare_step}
 SCALED_DOWN: dict[Check, Callable[[Plan], Iterator[Compared]]] = {"optimizer": compare_optimizer, "loss": compare_loss}

@@ -6,6 +6,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from planner.spec.precision import RECIPES
 from planner.spec.records import Model, Training
-from planner.verify import fake_cuda, huggingface, modules, torchtitan
+from planner.verify import fake_cuda, huggingface, modules, torchtitan, tuned
 from planner.verify.allocations import AllocationTracker, dtype_name
 from planner.verify.engine import backward
 from planner.verify.losses import loss_of
@@ -108,7 +109,7 @@ def quiet() -> Iterator[None]:
     """Ignore warnings about speed (autocast on the CPU leaves a norm's input in 16 bits) and about deprecated names."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Mismatch dtype between input and weight")
-        warnings.filterwarnings("ignore", message=".*gradient_checkpointing_enable.* is deprecated", category=FutureWarning)
+        warnings.filterwarnings("ignore", message=".*gradient_checkpointing.* is deprecated", category=FutureWarning)
         yield
 
 
@@ -126,7 +127,7 @@ def measure(model: Model, training: Training, builder: Builder | None = None) ->
     running = (
         huggingface.simulated_runtime(padded=training.padding) if training.implementation.startswith("transformers") else nullcontext()
     )
-    with quiet(), running, fake_cuda.cuda(training.device, training.attention_kernel, order):
+    with quiet(), running, tuned.kernels(training), fake_cuda.cuda(training.device, training.attention_kernel, order):
         try:
             return Step(model, training, "cuda", builder).measure()
         except DynamicOutputShapeException as error:
@@ -139,10 +140,28 @@ def build(model: Model, training: Training, device: torch.device) -> tuple[nn.Mo
     """Return the modules of the implementation, and our names for theirs."""
     if training.float8:
         raise UnbuildableError("linears in float8 cannot be built in PyTorch here; remove training.float8 to compare the rest")
-    dtype = dtype_of_weights(training)
-    if training.implementation.startswith("transformers"):
+    if tuned.tunes(training):
+        plain = replace(training, adapters=None, base=None, recompute="none") if of_transformers(training) else training
+        return tuned.build(*of_implementation(model, plain, device, tuned.dtype_of_base(training)), model, training)
+    return of_implementation(model, training, device, dtype_of_weights(training))
+
+
+def of_transformers(training: Training) -> bool:
+    """Whether transformers' classes are built."""
+    return training.implementation.startswith("transformers")
+
+
+def of_implementation(model: Model, training: Training, device: torch.device, dtype: torch.dtype) -> tuple[nn.Module, Callable[[str], str]]:
+    """Return the modules of the implementation without adapters, and our names for theirs."""
+    if of_transformers(training):
         return huggingface.build(model, training, device, dtype), lambda name: huggingface.our_name(name, model)
     return (torchtitan if training.implementation == "torchtitan" else modules).CausalLM(model, training, device, dtype), str
+
+
+def parameters_of_tuned(model: Model, training: Training) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every parameter of a model with adapters by our name."""
+    with quiet(), fake_cuda.cuda(), tuned.kernels(training):
+        return tuned.shapes(*build(model, replace(training, device="a100"), torch.device("cuda")))
 
 
 class Step:
@@ -162,7 +181,15 @@ class Step:
         hidden = muon_names(model, training) if training.optimizer == "muon" else frozenset[str]()
         self.trainer = Trainer(self.module, training, self.names, hidden)
         self.allocations = AllocationTracker(self.device)
-        initial = (*self.module.parameters(), *self.module.buffers(), *self.trainer.initial_tensors(), self.ids, self.targets, *mask)
+        initial = (
+            *self.module.parameters(),
+            *tuned.states(self.module),
+            *self.module.buffers(),
+            *self.trainer.initial_tensors(),
+            self.ids,
+            self.targets,
+            *mask,
+        )
         self.allocations.track(initial, "start")
 
     def forward(self) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -221,6 +248,7 @@ class Step:
         with self.phase("optimizer", phases, points):
             self.trainer.step()
         self.trainer.free_gradients()
+        tuned.kept_inputs(self.module).clear()
         del output
         return tuple(phases), tuple(points), kept
 
@@ -248,7 +276,7 @@ class Step:
         that the forward pass replaces, as CTRL does with one in another dtype.
         """
         saved = {key: row for key, (storage, row) in recorder.saved.items() if storage() is not None}
-        results = (loss, *output, *self.module.buffers(), *(tensor for _, _, tensor in self.states()))
+        results = (loss, *output, *self.module.buffers(), *tuned.kept_inputs(self.module), *(tensor for _, _, tensor in self.states()))
         counted = known | saved.keys() | {id(tensor.untyped_storage()) for tensor in results}
         others = [one for key, (_, one) in self.allocations.storages.items() if key not in counted and one.operator != MAKES_GRADIENTS]
         return (*saved.values(), *(SavedStorage("model", CHECKPOINT, one.shape, one.dtype, one.bytes) for one in others))

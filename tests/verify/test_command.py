@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,17 +39,21 @@ def test_parameters_are_always_compared(tiny: Path, capsys: pytest.CaptureFixtur
     assert out.endswith("2 values compared with PyTorch for 1 model: 2 equal, 0 different.\n")
 
 
-@pytest.mark.parametrize(
-    ("training", "arguments"),
-    [("{train: adapters, adapters: {rank: 4}}", []), ("{train: [head], batch_size: 2}", ["--step"])],
-)
-def test_adapters_and_frozen_weights_are_never_a_pass(
-    tmp_path: Path, training: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "tuned.yaml"
+def tuned(folder: Path, training: str) -> str:
+    path = folder / "tuned.yaml"
     path.write_text(SPEC.partition("training:")[0] + f"training: {training}\n", encoding="utf-8")
-    assert cli.main(["verify", str(path), *arguments]) == 2
-    assert "adapters and frozen weights cannot be built here" in capsys.readouterr().err
+    return str(path)
+
+
+def test_adapters_without_peft_are_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)
+    assert cli.main(["verify", tuned(tmp_path, "{train: adapters, adapters: {rank: 4}}")]) == 2
+    assert "peft cannot be imported" in capsys.readouterr().err
+
+
+def test_all_checks_of_frozen_weights_are_those_of_a_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", tuned(tmp_path, "{train: [feed_forward], batch_size: 2}"), "--all", "--format", "json"]) == 0
+    assert {row["check"] for row in json.loads(capsys.readouterr().out)} == {"parameters", "kept", "flops", "step"}
 
 
 def test_everything_agrees_in_every_scenario(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
