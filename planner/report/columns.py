@@ -269,6 +269,10 @@ def columns_of(plans: Iterable[Plan]) -> tuple[Column, ...]:
     return (*COLUMNS, *(ON_DEVICES if on_devices else ()), *(FINE_TUNED if tuned else ()))
 
 
+RATES = ("tokens_per_s_per_device", "mfu_permille", "hfu_permille")
+"""Estimates that are large if a step is short."""
+
+
 CLAIMABLE: Mapping[str, Column] = {
     column.name: column for column in (*COLUMNS, *ON_DEVICES, *FINE_TUNED, *SERVED) if column.kind == "integer"
 }

@@ -17,6 +17,7 @@ _FORMATS: Mapping[str, Callable[[int], str]] = {
     "tokens": units.count,
     "sequences": units.count,
     "devices": units.count,
+    "requests": units.count,
     "bytes": units.memory,
     "FLOP": units.flops,
     "10⁹ FLOP": units.count,
@@ -27,9 +28,12 @@ _COUNT = {"k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 _UNITS: Mapping[str, Mapping[str, int]] = {
     "bytes": BYTES,
     "FLOP": _FLOP | {f"{unit}s": size for unit, size in _FLOP.items()},
+    "µs": {"µs": 1, "us": 1, "ms": 10**3, "s": 10**6, "min": 60 * 10**6},
+    "hours": _COUNT | {"hours": 1, "h": 1},
+    "days": _COUNT | {"days": 1, "d": 1},
 }
-_EXAMPLES: Mapping[str, str] = {"bytes": "80GB, 40GiB", "FLOP": "1.5ZFLOP, 3e21"}
-_AMOUNT = re.compile(r"(?P<number>\d{1,20}(?:\.\d{1,20})?(?:[eE]\+?\d{1,2})?)\s?(?P<unit>[A-Za-z%]*)")
+_EXAMPLES: Mapping[str, str] = {"bytes": "80GB, 40GiB", "FLOP": "1.5ZFLOP, 3e21", "µs": "5s, 900ms", "hours": "5000, 5k", "days": "30"}
+_AMOUNT = re.compile(r"(?P<number>\d{1,20}(?:\.\d{1,20})?(?:[eE]\+?\d{1,2})?)\s?(?P<unit>[A-Za-zµ%]*)")
 
 
 @dataclass(frozen=True, slots=True)

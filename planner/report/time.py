@@ -32,6 +32,15 @@ def trained(plan: Plan, read: Callable[[WholeTraining], Fraction | None]) -> int
     return None if value is None else round(value)
 
 
+def spread(plan: Plan, value: int, *, is_rate: bool) -> tuple[int, int] | None:
+    """Return the range of a figure that is proportional to the time of a step, or of a rate; None without an estimate."""
+    found = of_plan(plan)
+    if isinstance(found, str):
+        return None
+    low, high = found.low / found.seconds, found.high / found.seconds
+    return (round(value / high), round(value / low)) if is_rate else (round(value * low), round(value * high))
+
+
 def summary(plan: Plan) -> str:
     """Return the time of a step with its range and rates, or why there is none."""
     found = of_plan(plan)

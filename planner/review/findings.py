@@ -9,8 +9,8 @@ from datetime import UTC, date, datetime
 from fractions import Fraction
 
 from planner.capacity.figures import Plan
-from planner.report import claims, quantity, units
-from planner.report.columns import CLAIMABLE, SERVING_FIGURES
+from planner.report import claims, quantity, time, units
+from planner.report.columns import CLAIMABLE, RATES, SERVING_FIGURES, TIME
 from planner.report.planned import Planned
 from planner.report.remedies import find_remedies
 from planner.review.policy import POLICY_CHANGE, SIZE_LABEL, Budget, Limit, Policy
@@ -170,7 +170,7 @@ def _exceeded(model: CheckedModel, plan: Plan, budget: Budget, *, remedies: bool
         yield Finding(
             rule=f"budget:{budget.name}",
             severity=budget.severity,
-            message=_message(budget, limit, value, worth, model.renamed.get(plan.scenario, "")),
+            message=_message(budget, limit, value, worth, model.renamed.get(plan.scenario, "")) + _range(budget.figure, plan, value),
             place=model.places.get(budget.figure, model.places[""]),
             model=plan.name,
             scenario=plan.scenario,
@@ -217,6 +217,13 @@ def _message(budget: Budget, limit: Limit, value: int, worth: Fraction, was: str
         "max_increase": f"exceeds budget {budget.name} (an increase of {limit.amount.text}{since}, to {allowed}) by {beyond}",
     }[limit.kind]
     return f"{budget.figure} {actual} {what} ({limit.place.file}:{limit.place.line})"
+
+
+def _range(figure: str, plan: Plan, value: int) -> str:
+    """Return the range of an estimate, whose central value is checked, for the end of a message."""
+    column = CLAIMABLE[figure]
+    found = time.spread(plan, value, is_rate=figure in RATES) if column.method == TIME else None
+    return f"; estimated, 80 % range {' to '.join(quantity.rounded(column, one) for one in found)}" if found else ""
 
 
 def _claims(model: CheckedModel, from_root: Callable[[str], str]) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from planner.spec.key import keys, needed
 from planner.spec.language import inlined, properties
 from planner.spec.mixers import RECORDS, names
 from planner.spec.problems import Problem, quote
-from planner.spec.records import Experts
+from planner.spec.records import Cluster, Experts
 from planner.spec.resolve import sizes
 from planner.spec.settings import Document, Settings, Unresolved
 from planner.spec.suggest import key_hint, keys_meant
@@ -51,6 +51,14 @@ def n_heads(document: Document) -> Problems:
     for settings in _layers(document):
         if {"attention", "latent_attention"}.intersection(names(settings)) and settings.written("n_heads") is None:
             yield from _missing(_key_mark(document.root, "model"), "model", settings.node, ("n_heads",))
+
+
+def price(document: Document) -> Problems:
+    """Prices have a currency, a source and a date."""
+    cluster = document.cluster
+    if cluster is None or not (node := cluster.written("price")) or not cluster.on("price"):
+        return
+    yield from _missing(_key_mark(cluster.node, "price"), "cluster.price", node, needed(Cluster, "price"))
 
 
 def unused_mixers(document: Document) -> Problems:
@@ -302,12 +310,14 @@ def _missing(mark: Mark, group: str, node: Node, needed: tuple[str, ...]) -> Pro
 
 
 def _allowed(group: str) -> dict[str, Any]:
-    part = properties(inlined())["model"]
-    for step in group.split(".") if group != "model" else ():
+    path = group.split(".")
+    path = path if path[0] in ("model", "cluster") else ["model", *path]
+    part = inlined()
+    for step in path:
         part = properties(part)[step]
     return properties(part)
 
 
-DOCUMENT = (n_heads, unused_mixers, shared_kv, embedding_dim, extra_tensors)
+DOCUMENT = (n_heads, price, unused_mixers, shared_kv, embedding_dim, extra_tensors)
 LAYER = (needed_keys, mixer_list, latent_positions, selected_keys, channel_mixing, chosen_experts, experts_beside, something_in_it)
 ATTENTION = (window, reused_keys, differential_heads)  # of layers that have attention

@@ -147,6 +147,27 @@ def test_memory_that_a_step_leaves_free_has_a_minimum(repo: Repo) -> None:
     assert "is below budget" in finding["message"]
 
 
+PRICED = """\
+cluster:
+  device: H100-80GB-SXM
+  devices: 1
+  price: {per_device_hour: 2, currency: USD, source: "https://example.com", date: 2026-05-01}
+"""
+
+
+def test_estimates_have_budgets_whose_messages_show_the_range(repo: Repo) -> None:
+    repo.write(spec().replace("training:\n", "training:\n  tokens: 1e15\n  device: h100\n") + PRICED)
+    found = figures(repo.review())
+    for figure, limit in (("step_us", "1us"), ("device_hours", "1h"), ("days", "1d"), ("cost", "1")):
+        value = found[figure]["after"]
+        repo.write(budget(figure, max=str(value)), "planner.yaml")
+        assert repo.run("diff")[0] == 0
+        repo.write(budget(figure, max=limit), "planner.yaml")
+        (finding,) = (one for one in repo.review()["findings"] if one["rule"].startswith("budget:"))
+        assert "; estimated, 80 % range " in finding["message"]
+    assert found["cost"]["after"] == pytest.approx(2 * found["device_hours"]["after"], abs=1)
+
+
 def test_a_minimum_of_free_memory_has_remedies(repo: Repo) -> None:
     text = spec(batch_size="8").replace("training:\n", "training:\n  device: h100\n") + ON_DEVICES
     repo.write(text)

@@ -97,6 +97,9 @@ def test_an_invalid_policy_is_a_finding(repo: Repo) -> None:
         ("1_000_000", "parameters", 10**6),
         ("2.5ZFLOP", "FLOP", 25 * 10**20),
         ("3e21", "FLOP", 3 * 10**21),
+        ("5s", "µs", 5 * 10**6),
+        ("250 µs", "µs", 250),
+        ("1.5k", "hours", 1500),
         ("1.23456789012345678901GB", "bytes", Fraction(123456789012345678901, 10**11)),
     ],
 )

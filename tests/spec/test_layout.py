@@ -34,6 +34,10 @@ cluster: {device: h100, devices: 12}
     8:10: error[per-node]: per_node 8 does not divide devices 12; write 6 or 12, or devices: 8 or 16
     8:34: error[layout-missing]: cluster has 12 devices, but no layout divides the model among them; \
 write layout: {data_parallel: fsdp}, or devices: 1
+cluster: {device: h100, devices: 1, price: {per_device_hour: 2, source: x, date: 2026-05-01}}
+    8:37: error[missing-key]: missing required key 'currency' in cluster.price; for example currency: USD
+cluster: {device: h100, devices: 1, price: {per_device_hours: 2, currency: USD, source: x, date: 2026-05-01}}
+    8:45: error[unknown-key]: unknown key 'per_device_hours' in cluster.price; did you mean 'per_device_hour'?
 cluster: {devices: 1}
     8:1: error[missing-key]: missing required key 'device' in cluster
 cluster: {device: {memory: 80GiB, name: x}, devices: 1}
