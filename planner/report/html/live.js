@@ -215,6 +215,13 @@
       note('peak').textContent = `The peak comes in the ${model.phases[top.phase]} phase, at ${top.operator}. The parts add up to ${exactly(top.total)} bytes.`;
       bar(top);
       ledger(top);
+      at('.phases tbody').replaceChildren();
+      model.phases.forEach((name, phase) => {
+        const inside = moments.filter(one => one.phase === phase), one = inside.length && highest(inside);
+        if (!one) return;
+        const row = make('tr', '', at('.phases tbody'));
+        for (const [tag, text] of [['th', name], ['td', one.operator], ['td', exactly(one.total)], ['td', inBytes(one.total)]]) make(tag, text, row);
+      });
       at('.step').replaceChildren(timeline(model, moments, state.device, Number(memory()), readout));
     }
     for (const name of ['B', 'n']) over(name);
