@@ -51,6 +51,7 @@ COLLECTIVES: dict[str, tuple[str, int | None]] = {
     "c10d::_reduce_scatter_base_": ("reduce-scatter", 1),
     "c10d::allreduce_": ("all-reduce", 0),
     "c10d::broadcast_": ("broadcast", 0),
+    "c10d::alltoall_base_": ("all-to-all", 1),
     "c10d::send": ("send", 0),
     "c10d::recv_": ("receive", 0),
     "_c10d_functional::all_gather_into_tensor": ("all-gather", None),

@@ -11,7 +11,7 @@ from planner.spec.records import Layout, Model, Training
 from planner.spec.records.layout import DIVIDED
 from planner.trace.sizes import hinted
 from planner.trace.stages import stages
-from planner.verify import CannotMeasureError, rank
+from planner.verify import CannotMeasureError, expert_parallel, rank
 from planner.verify.scaled_down import divided
 
 PEAK_ALLOWED = 0.005  # of tensors that DTensor holds for a moment
@@ -22,7 +22,8 @@ Row = tuple[str, str, int, int | None, float]  # metric, unit, the plan's value,
 def compare(model: Model, training: Training, layout: Layout) -> Iterator[Row]:
     """Yield the rows of the first device, of one in the middle and of the last one. Raises ``CannotMeasureError``."""
     refuse_unmodeled(model, training)
-    for what in _unmeasured(training, layout):
+    of_experts = expert_parallel.unbuilt(model) if layout.expert_parallel > 1 else ()
+    for what in (*_unmeasured(training, layout), *of_experts):
         raise CannotMeasureError(f"{what} is not measured on tensors without data")
     model, training, layout = divided(model, training, layout)
     refuse_unmodeled(model, training)
@@ -39,7 +40,6 @@ def _unmeasured(training: Training, layout: Layout) -> Iterator[str]:
         f"engine {layout.engine}": layout.engine != "pytorch",
         f"data_parallel {layout.data_parallel}, which reads gradients,": of_data,
         "context_kind ulysses": layout.context_parallel > 1 and layout.context_kind == "ulysses",
-        "expert_parallel": layout.expert_parallel > 1,
         f"schedule {layout.schedule}, with divided backward passes,": layout.schedule in DIVIDED,
         "device cpu": training.device == "cpu",
         "keep_logits": training.keep_logits,

@@ -27,6 +27,7 @@ from planner.spec.precision import GRADIENTS, RECIPES
 from planner.spec.records import Layout, Training
 from planner.trace.sizes import structure
 from planner.trace.stages import Stage
+from planner.verify.expert_parallel import Meshes, placement
 
 COLUMNS = ("q_proj", "k_proj", "v_proj", "qkv_proj", "gate_proj", "up_proj")
 ROWS = ("o_proj", "down_proj")
@@ -113,7 +114,7 @@ def _own_part(mesh: DeviceMesh, _: nn.Module, __: object, result: Tensor) -> Ten
     return result.chunk(mesh.size(), dim=0)[mesh.get_local_rank()]
 
 
-def share_weights(parts: Parts, training: Training, layout: Layout, mesh: DeviceMesh) -> None:
+def share_weights(parts: Parts, training: Training, layout: Layout, mesh: DeviceMesh, of_experts: Meshes | None) -> None:
     """Share weights, gradients and optimizer state by FSDP2."""
     recipe, titan = RECIPES[training.precision], layout.shard_group == "titan"
     dtypes = (getattr(torch, recipe.weights), getattr(torch, GRADIENTS[training.gradient_dtype])) if recipe.master else (None, None)
@@ -125,7 +126,7 @@ def share_weights(parts: Parts, training: Training, layout: Layout, mesh: Device
     if titan:
         fully_shard(parts.trunk.embed_tokens, **options)
     for layer in parts.layers if layout.shard_group != "none" else ():
-        fully_shard(layer, **options)
+        fully_shard(layer, **options, **placement(layer, of_experts))
     if titan:
         fully_shard([parts.trunk.norm, parts.whole.lm_head], **(options | {"reshard_after_forward": False}))
     fully_shard(parts.whole, **options)

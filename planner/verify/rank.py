@@ -22,7 +22,7 @@ from planner.spec.precision import RECIPES
 from planner.spec.records import Layout, Model, Training
 from planner.trace.sizes import structure
 from planner.trace.stages import Stage
-from planner.verify import fake_cuda, fake_group, huggingface, modules, parallel
+from planner.verify import expert_parallel, fake_cuda, fake_group, huggingface, modules, parallel
 from planner.verify.losses import loss_of
 from planner.verify.optimizers import STEP_COUNTER, make
 from planner.verify.step import autocast, dtype_of_weights, quiet
@@ -61,10 +61,10 @@ def measure(model: Model, training: Training, layout: Layout, rank: int, stages:
             reads_data = "transformers.masking_utils.find_packed_sequence_indices"
             stack.enter_context(mock.patch(reads_data, lambda _: None))  # noqa: PT008 - a Mock would hold the tensor
         mesh = stack.enter_context(fake_group.mesh(rank, parallel.dimensions(layout)))
-        of_sequences = parallel.of_sequences(layout, mesh)
+        of_sequences, of_experts = parallel.of_sequences(layout, mesh), expert_parallel.meshes(layout, mesh)
         stack.enter_context(fake_cuda.cuda(training.device, training.attention_kernel))
         stack.enter_context(fake_group.simulated(tracker, DEVICE, checkpoints=checkpoints))
-        return Rank(model, training, layout, mesh, tracker, stages, of_sequences).measure()
+        return Rank(model, training, layout, mesh, tracker, stages, of_sequences, of_experts).measure()
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -90,11 +90,12 @@ class Rank:
         tracker: fake_group.RankTracker,
         stages: tuple[Stage, ...],
         of_sequences: DeviceMesh | None,
+        of_experts: expert_parallel.Meshes | None,
     ) -> None:
         self.training, self.layout, self.mesh, self.tracker, self.stages = training, layout, mesh, tracker, stages
         self.of_sequences = of_sequences
         with tracker:  # above the other modes, as DTensor requires
-            self.modules = [build(model, training, layout, mesh, stage) for stage in stages or (None,)]
+            self.modules = [build(model, training, layout, mesh, stage, of_experts) for stage in stages or (None,)]
         shape = (training.batch_size * (training.gradient_accumulation if stages else 1), training.sequence_length)
         self.ids, self.targets = (torch.zeros(shape, dtype=torch.long, device=DEVICE) for _ in range(2))
         self.loss = loss_of(training)
@@ -214,12 +215,17 @@ def loss_of_logits(logits: Tensor, targets: Tensor) -> Tensor:
     return loss
 
 
-def build(model: Model, training: Training, layout: Layout, mesh: DeviceMesh, stage: Stage | None) -> nn.Module:
+def build(
+    model: Model, training: Training, layout: Layout, mesh: DeviceMesh, stage: Stage | None, of_experts: expert_parallel.Meshes | None
+) -> nn.Module:
     """Return the modules of a stage, or of the whole model, divided by the layout."""
     recipe, transformers = RECIPES[training.precision], training.implementation.startswith("transformers")
     dtype = getattr(torch, recipe.master or recipe.weights)
-    module: Any = (huggingface.build if transformers else modules.CausalLM)(model, training, DEVICE, dtype)
+    plain = expert_parallel.without_experts(model) if of_experts else model
+    module: Any = (huggingface.build if transformers else modules.CausalLM)(plain, training, DEVICE, dtype)
     parts = parallel.Parts(module)
+    if of_experts:
+        expert_parallel.add_experts(parts.layers, model, of_experts.group, DEVICE, dtype)
     n = training.sequence_length // layout.context_parallel
     if transformers and (layout.tensor_parallel > 1 or stage):
         parts.trunk.register_forward_pre_hook(partial(parallel.whole_positions, n), with_kwargs=True)
@@ -235,5 +241,6 @@ def build(model: Model, training: Training, layout: Layout, mesh: DeviceMesh, st
     if layout.tensor_parallel > 1:
         parallel.share_matrices(parts, layout, mesh["tp"])
     if layout.data_parallel in ("fsdp", "hsdp"):
-        parallel.share_weights(parts, training, layout, mesh["replicas", "dp"] if layout.data_parallel == "hsdp" else mesh["dp"])
+        shared = mesh["replicas", "dp"] if layout.data_parallel == "hsdp" else mesh["dp"]
+        parallel.share_weights(parts, training, layout, shared, of_experts)
     return module  # type: ignore[no-any-return] # one of two classes

@@ -7,6 +7,7 @@ from math import lcm
 
 from planner.spec.records import Layer, Layout, Model, Positions, Run, Training
 from planner.verify import CannotMeasureError
+from planner.verify.expert_parallel import without_experts
 from planner.verify.modules import attention_of, feed_forward_of
 
 D_MODEL = 64
@@ -16,6 +17,7 @@ D_FF = 160  # times d_model: more elements than 8-bit optimizers leave unquantiz
 VOCABULARY, PADDED_VOCABULARY = 250, 256
 CONTEXT = 32
 LAYERS = 2
+EXPERTS, CHOSEN = 4, 2
 MOST_DATA_PARALLEL = 8
 
 
@@ -56,6 +58,8 @@ def divided(model: Model, training: Training, layout: Layout) -> tuple[Model, Tr
     tp, pp = layout.tensor_parallel, layout.pipeline_parallel
     replicas, cp = 2 if layout.data_parallel == "hsdp" else 1, layout.context_parallel
     shards = min(layout.data_degree // replicas, layout.shard_degree // cp if replicas > 1 else layout.data_degree, MOST_DATA_PARALLEL)
+    if layout.expert_parallel > 1:
+        shards = layout.expert_parallel * min(shards // layout.expert_parallel or 1, layout.data_degree // layout.expert_parallel)
     cluster = replace(layout.cluster, devices=tp * pp * cp * replicas * shards)
     (first, last), each = _of_ends(model, layout)
     mine = replace(
@@ -68,8 +72,11 @@ def divided(model: Model, training: Training, layout: Layout) -> tuple[Model, Tr
     n, m = lcm(CONTEXT, tp, layout.sequence_multiple), training.gradient_accumulation
     passes = min(m, LAYERS) if pp == 1 else min(m, max(LAYERS * pp, pp) if m % pp == 0 else m)
     small = replace(training, batch_size=2, sequence_length=n, gradient_accumulation=passes, tokens=None, layout=mine, reserve_bytes=0)
-    whole = scaled_down(model)
-    runs = tuple(replace(run, layers=tuple(_divided(layer, tp) for layer in run.layers)) for run in whole.runs)
+    whole = scaled_down(without_experts(model) if layout.expert_parallel > 1 else model)
+    runs = tuple(
+        replace(run, layers=tuple(_divided(layer, of, layout) for layer, of in zip(run.layers, large.layers, strict=True)))
+        for run, large in zip(whole.runs, model.runs, strict=True)
+    )
     if pp > 1:
         if len(runs) > 1 or len(runs[0].layers) > 1:
             raise CannotMeasureError("a pipeline of different layers has no scaled-down copy")
@@ -92,7 +99,13 @@ def _of_ends(model: Model, layout: Layout) -> tuple[tuple[int | None, int | None
     return (first, last), few
 
 
-def _divided(layer: Layer, tp: int) -> Layer:
-    attention, feed_forward = attention_of(layer), feed_forward_of(layer)
+def _divided(layer: Layer, large: Layer, layout: Layout) -> Layer:
+    """Return a small layer with sizes that the layout divides, and with the kind of experts that the large one has."""
+    attention, feed_forward, tp = attention_of(layer), feed_forward_of(layer), layout.tensor_parallel
+    if large.experts:
+        count = lcm(EXPERTS, layout.expert_parallel)
+        return replace(
+            layer, feed_forward=None, experts=replace(large.experts, count=count, top_k=min(large.experts.top_k, CHOSEN), d_ff=D_FF)
+        )
     heads = replace(attention, n_heads=attention.n_heads * tp, n_kv_heads=attention.n_kv_heads * tp)
     return replace(layer, attention=heads, feed_forward=replace(feed_forward, d_ff=lcm(feed_forward.d_ff, tp)))

@@ -9,7 +9,7 @@ sends nothing; fake tensors on a fake GPU, or real ones on a CPU (kinds ddp_ep a
 - ``ep``: devices that share experts, with balanced routing; family moe: plain GPT-2 with top-k gated experts as batched products. Under
   data none, nothing reduces the gradients of what devices do not share. Under ddp, experts are wrapped for the ranks that have the same
   ones, if there are several, and ignored by the other wrapper. Under fsdp (kind fsdp_ep), fully_shard's shard_placement_fn shares the
-  experts of a block among the ranks that have the same ones; these rows were measured by planner/verify's rank.py, as context_steps.csv.
+  experts of a block among the ranks that have the same ones; these rows were measured with planner/verify/rank.py, whose modules these are.
 - ``cp``, ``cp_kind``, ``cp_rotate``: context_parallel and its rotation, in ``tests/data/context_steps.csv``. Ulysses
   is DeepSpeed's DistributedAttention, whose rows divide token ids before. Rows after the first eleven were measured without the fake
   tensors on which DTensor computes shapes, and without the copies of what a collective has filled, which use no memory on a GPU;

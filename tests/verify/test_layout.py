@@ -10,7 +10,7 @@ import pytest
 
 import planner
 from planner.cli import main
-from planner.spec.records import Layout, Model, Training
+from planner.spec.records import Experts, Layout, Model, Run, Training
 from planner.verify import CannotMeasureError
 
 pytest.importorskip("torch", reason="the extra torch is not installed")
@@ -84,6 +84,17 @@ def test_pytorch_allocates_and_sends_what_is_planned(name: str) -> None:
     assert off.keys() == of_sums
     assert all(abs(ours - (theirs or 0)) < PEAK_ALLOWED * ours for ours, theirs in off.values())
     assert {"parameters", "optimizer state", "allocated after backward"} <= {row[0].split(", ")[1] for row in rows}
+
+
+def test_experts_are_shared_by_the_devices_that_have_the_same_ones() -> None:
+    model, training, layout = case(8, {"expert_parallel": 2}, {"gradient_accumulation": 2})
+    dense = model.runs[0].layers[0]
+    routed = replace(dense, feed_forward=None, experts=Experts(8, 2, 64))
+    model = replace(model, n_layers=3, runs=(Run(1, (dense,)), Run(2, (routed,))))
+    assert [row for row in compare(model, training, layout) if row[2] != row[3]] == []
+    shared = replace(routed, experts=Experts(8, 2, 64, shared_d_ff=64))
+    with pytest.raises(CannotMeasureError, match=r"experts\.shared_d_ff"):
+        list(compare(replace(model, runs=(Run(3, (shared,)),)), training, layout))
 
 
 def test_layouts_without_code_to_run_are_refused_by_name() -> None:
