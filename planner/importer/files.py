@@ -58,9 +58,9 @@ def _of_catalog(name: str) -> Mapping[str, Any]:
     """Return the model of a catalog's spec, nothing without a name."""
     if not name:
         return {}
-    import planner
+    from planner.spec.loading import load_text
 
-    model = planner.load({"name": name, "extends": f"catalog/{name}"}).model
+    model = load_text(f"name: {name}\nextends: catalog/{name}\n").model
     return {"d_model": model.d_model, "n_layers": model.n_layers}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -157,7 +158,7 @@ def _wrong_type(error: _Error) -> Iterator[Finding]:
         message = f"{whole} must be a mapping, not {_said(node)}"
     else:
         message = f"{error.name} must be {' or '.join(_TYPES[name] for name in types)}, not {_said(node)}"
-        hint = _instead(node, error.key, types) or _example(error.key, {"properties": {error.key: error.schema}})
+        hint = _instead(node, error.key, types, error.schema) or _example(error.key, {"properties": {error.key: error.schema}})
     yield error.path, node.mark.problem("type", message, hint)
 
 
@@ -184,6 +185,8 @@ def _out_of_bounds(code: str, text: str, hint: str = "") -> Callable[[_Error], I
     return explain
 
 
+_AMOUNT = re.compile(r"\d+([A-Za-z]+(?:/s)?)")  # a number and its unit
+
 _EXPLAIN: dict[str, Callable[[_Error], Iterator[Finding]]] = {
     "additionalProperties": _unknown_keys,
     "required": _missing_keys,
@@ -203,13 +206,16 @@ _EXPLAIN: dict[str, Callable[[_Error], Iterator[Finding]]] = {
 }
 
 
-def _instead(node: Node, key: str, types: list[str]) -> str:
-    """Return what to write instead of a value of the wrong type, where the value shows it."""
+def _instead(node: Node, key: str, types: list[str], schema: dict[str, Any]) -> str:
+    """Return what to write instead of a value of the wrong type, where the value shows it. A number may lack the unit of an example."""
     if isinstance(node.value, str):
         if types[0] in ("integer", "number") and (number := number_meant(node.value)):
             return f"write {key}: {number}"
         if types[0] == "boolean" and (truth := truth_meant(node.value)):
             return f"YAML 1.2 reads {quote(node.value)} as text: write {key}: {truth}"
+    example = str(next(iter(schema.get("examples", [])), schema.get("default")))
+    if (found := _AMOUNT.fullmatch(example)) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        return f"write {key}: {node.text}{found[1]}"
     if types[0] == "string" and node.text and not isinstance(node.value, dict | list):
         return f'put it in quotes: {key}: "{node.text}"'
     return ""

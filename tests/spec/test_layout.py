@@ -23,11 +23,11 @@ cluster: {device: b200, devices: 1}
     8:19: error[device]: the kernels that PyTorch chooses on a B200-180GB-SXM were not measured; \
 write training.device: h100 or a100 to plan with its kernels
 cluster: {device: h100, devices: 1, inter_node: 400}
-    8:49: error[type]: cluster.inter_node must be text, not 400; put it in quotes: inter_node: "400"
+    8:49: error[type]: cluster.inter_node must be text, not 400; write inter_node: 400Gb/s
 cluster: {device: h100, devices: 1, inter_node: 400Gb}
     8:49: error[unit]: cluster.inter_node must be a number and a unit, not '400Gb'; for example 400Gb/s
 cluster: {device: h100, devices: 1, reserve: 2}
-    8:46: error[type]: cluster.reserve must be text, not 2; put it in quotes: reserve: "2"
+    8:46: error[type]: cluster.reserve must be text, not 2; write reserve: 2GiB
 cluster: {device: h100, devices: 1, reserve: 90GiB}
     8:46: error[reserve]: reserve '90GiB' leaves nothing of a device's 81559 MiB; write at most 81558MiB
 cluster: {device: h100, devices: 12}
