@@ -30,8 +30,6 @@ LLAMA: dict[str, Any] = {  # whose sizes are whole blocks of GGUF types
     "attention": {"qkv": "separate"}, "feed_forward": {"type": "gated", "activation": "silu", "bias": False}, "norm": {"type": "rmsnorm"},
 }  # fmt: skip
 SERVABLE = (LLAMA, LLAMA | {"experts": {"count": 6, "top_k": 2, "d_ff": 512}})
-    SIZES | ROUTED | {"d_model": 256, "d_ff": 512, "head_dim": 64, "experts": {"count": 6, "top_k": 2, "d_ff": 512}}
-)  # whole blocks of GGUF
 MIXERS: dict[str, dict[str, int]] = {
     "latent_attention": {"kv_rank": 10, "nope_dim": 8, "rope_dim": 4, "v_dim": 6},
     "mamba": {"d_inner": 64},
