@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 

@@ -65,38 +65,50 @@ def pool(model: Model, serving: Serving, weights_bytes: int) -> Pool:
     memory = _memory(serving, weights_bytes)
     if serving.engine == "llama.cpp":
         cells = _padded(serving.batch_size * length, block)
-        every = sum(_cells(kind, cells, serving, block) * kind.token_bytes * layers for kind, layers in kinds.items())
+        together = sum(_cells(kind, cells, serving, block) * kind.token_bytes * layers for kind, layers in kinds.items())
         one = sum(_cells(kind, _padded(length, block), serving, block) * kind.token_bytes * layers for kind, layers in kinds.items())
-        return Pool(block, token_bytes, ceil(one), ceil(every), memory, None, None, None if memory is None else Fraction(memory) / one)
-    block_bytes, each = _blocks(kinds, block, length)
-    request = ceil(each * block_bytes)
+        return Pool(block, token_bytes, ceil(one), ceil(together), memory, None, None, None if memory is None else Fraction(memory) / one)
+    block_bytes, each = _blocks(kinds, serving, block, length)
+    shared = _shared(kinds, serving, block)
+    request, every = ceil(each * block_bytes), ceil((shared + serving.batch_size * (each - shared)) * block_bytes)
     if memory is None:
-        return Pool(block, token_bytes, request, serving.batch_size * request, None, None, None, None)
+        return Pool(block, token_bytes, request, every, None, None, None, None)
     blocks = (ceil if serving.engine == "tensorrt-llm" else int)(memory / block_bytes)
-    concurrency = Fraction(blocks, each)
-    return Pool(block, token_bytes, request, serving.batch_size * request, memory, blocks, int(concurrency * each * block), concurrency)
+    concurrency = Fraction(max(0, blocks - shared), each - shared)
+    return Pool(block, token_bytes, request, every, memory, blocks, int(Fraction(blocks, each) * each * block), concurrency)
 
 
-def _blocks(kinds: Counter[Kind], block: int, length: int) -> tuple[Fraction, int]:
+def _shared(kinds: Counter[Kind], serving: Serving, block: int) -> int:
+    """Return the blocks of the prefix that all requests share: whole ones (vLLM, v1/core/kv_cache_manager.py: get_computed_blocks)."""
+    if serving.shared_prefix and any(kind.window is not None for kind in kinds):
+        raise UnsupportedError("a shared prefix of layers with a window is not modeled yet")
+    return serving.shared_prefix // block
+
+
+def _blocks(kinds: Counter[Kind], serving: Serving, block: int, length: int) -> tuple[Fraction, int]:
     """Return the bytes of a block in all layers that share its number, and the blocks of a request, as vLLM divides layers into groups."""
     if len(kinds) == 1 or all(kind.window is None for kind in kinds):
-        return sum((kind.token_bytes * layers for kind, layers in kinds.items()), Fraction()) * block, _of_request(None, block, length)
+        return sum((kind.token_bytes * layers for kind, layers in kinds.items()), Fraction()) * block, _of_request(
+            None, serving, block, length
+        )
     if len({kind.token_bytes for kind in kinds}) > 1:
         raise UnsupportedError("layers with and without a window whose tokens have different sizes are not modeled yet")
     fewest, most = min(kinds.values()), max(kinds.values())
     size = most if most < fewest * UNEVEN else fewest
-    each = sum(-(-layers // size) * _of_request(kind.window, block, length) for kind, layers in kinds.items())
+    each = sum(-(-layers // size) * _of_request(kind.window, serving, block, length) for kind, layers in kinds.items())
     return next(iter(kinds)).token_bytes * block * size, each
 
 
-def _of_request(window: int | None, block: int, length: int) -> int:
+def _of_request(window: int | None, serving: Serving, block: int, length: int) -> int:
     """Return the blocks of a request in one group of layers: a window and a pass fit in some, which need not start at a block."""
-    return -(-length // block) if window is None else -(-min(window - 1 + BATCHED, length) // block) + 1
+    return -(-length // block) if window is None else -(-min(window - 1 + (serving.batched_tokens or BATCHED), length) // block) + 1
 
 
 def _cells(kind: Kind, cells: int, serving: Serving, block: int) -> int:
     """Return the tokens for which llama.cpp makes room in a layer."""
-    return cells if kind.window is None else min(cells, _padded(kind.window * serving.batch_size + UBATCH, block))
+    return (
+        cells if kind.window is None else min(cells, _padded(kind.window * serving.batch_size + (serving.batched_tokens or UBATCH), block))
+    )
 
 
 def _padded(tokens: int, block: int) -> int:

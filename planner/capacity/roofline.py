@@ -14,24 +14,41 @@ from planner.spec.records import ServedWeights
 from planner.spec.records.serving import PLAIN_WEIGHTS
 from planner.trace.decoder import Trace
 from planner.trace.nodes import Operation, operations
-from planner.trace.sizes import hinted, product
+from planner.trace.sizes import Size, hinted, product
 from planner.trace.tape import Parameter
 from planner.trace.tensor import Storage
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Seconds that a pass needs at least, and the shares of operators bound by the rate of products and by the bandwidth."""
+    """Seconds that a pass needs at least: of operators bound by the rate of products, and by the bandwidth. Its FLOPs and bytes read."""
 
     seconds: float
     compute: float
     memory: float
+    flops: float
+    bytes: float
+
+    @property
+    def intensity(self) -> float:
+        """FLOPs per byte read."""
+        return self.flops / self.bytes
 
 
-def bound(made: Trace, device: Device, weights: ServedWeights, sizes: Sequence[int], devices: int = 1) -> Bound | None:
+def bound(
+    made: Trace,
+    device: Device,
+    weights: ServedWeights,
+    sizes: Sequence[int],
+    devices: int = 1,
+    *,
+    queries: int = 1,
+    less: Trace | None = None,
+) -> Bound | None:
     """Return the bound of a pass on this many devices together; None if the device's rate or bandwidth is not known.
 
-    ``sizes``: the bytes of all copies of each weight.
+    ``sizes``: the bytes of all copies of each weight. ``queries``: times that products run on what is read once: tokens of a sequence after
+    a cached one. ``less``: the pass over a prefix whose products are done.
     """
     rate, bandwidth = peak_rate(device, weights), device.gb_per_s
     if rate is None or bandwidth is None:
@@ -39,13 +56,21 @@ def bound(made: Trace, device: Device, weights: ServedWeights, sizes: Sequence[i
     stored = {one.tensor.storage: _active(one, size) for one, size in zip(made.parameters, sizes, strict=True)}
     joined = [tensor.storage for node, _ in operations(made.nodes) if node.name == "cat" for tensor in node.outputs]
     cached = {storage for storage in joined if storage.until_forward_ends}
-    compute = memory = 0.0
-    for node, copies in operations(made.nodes):
-        if node.flops.why:
-            by_rate = hinted(node.flops.causal * copies) / (rate * 1e12 * devices)
-            by_bytes = sum(_read(node, stored, cached)) * hinted(copies) / (bandwidth * 1e9 * devices)
-            compute, memory = compute + by_rate * (by_rate >= by_bytes), memory + by_bytes * (by_bytes > by_rate)
-    return Bound(compute + memory, compute, memory)
+    done = _products(less) if less else []
+    compute = memory = flops = read = 0.0
+    for number, (node, copies) in enumerate(_products(made)):
+        of_prefix = hinted(done[number][0].flops.causal) if less else 0
+        products = (hinted(node.flops.causal) - of_prefix) * queries * hinted(copies)
+        size = sum(_read(node, stored, cached)) * hinted(copies)
+        by_rate, by_bytes = products / (rate * 1e12 * devices), size / (bandwidth * 1e9 * devices)
+        compute, memory = compute + by_rate * (by_rate >= by_bytes), memory + by_bytes * (by_bytes > by_rate)
+        flops, read = flops + products, read + size
+    return Bound(compute + memory, compute, memory, flops, read)
+
+
+def _products(made: Trace) -> list[tuple[Operation, Size]]:
+    """Return the operators of a pass that multiply matrices; any two passes over several tokens have as many."""
+    return [(node, copies) for node, copies in operations(made.nodes) if node.flops.why]
 
 
 def peak_rate(device: Device, weights: ServedWeights) -> float | None:

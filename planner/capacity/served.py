@@ -24,17 +24,32 @@ class Bounds:
 
     prefill: Bound
     last: Bound
-    batch_size: int
+    serving: Serving
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """Expected tokens of a sequence and pass: one, and those of the draft before the first that is refused.
+
+        (1 - a^(k + 1)) / (1 - a) of k tokens, each accepted with probability a (Leviathan et al. 2023, arXiv:2211.17192, equation 1).
+        """
+        return float(sum(self.serving.acceptance**count for count in range(self.serving.draft_tokens + 1)))
 
     @property
     def tokens_per_second(self) -> float:
         """The most tokens that one sequence can decode in a second."""
-        return 1 / self.last.seconds
+        return self.tokens_per_pass / self.last.seconds
 
     @property
     def all_tokens_per_second(self) -> float:
         """The same of all sequences."""
-        return self.batch_size / self.last.seconds
+        return self.serving.batch_size * self.tokens_per_second
+
+    @property
+    def price_per_million(self) -> float | None:
+        """The least price of a million decoded tokens; None without a price."""
+        if self.serving.price is None:
+            return None
+        return float(self.serving.price) * self.serving.tensor_parallel / 3600 / self.all_tokens_per_second * 10**6
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ def _pooled(spec: Spec, serving: Serving, training: Training) -> Pooled:
         params=_whole(counted.total),
         weights_bytes=weights,
         pool=pool(spec.model, serving, weights),
-        bounds=None if _latent(spec.model) else _bounds(serving, sizes, *_passes(spec.model, serving, training)),
+        bounds=None if _latent(spec.model) else _bounds(spec.model, serving, training, sizes, *_passes(spec.model, serving, training)),
         not_counted=(*spec.omits, *OF_ENGINES),
     )
 
@@ -135,7 +135,7 @@ def _figures(spec: Spec, serving: Serving, training: Training) -> Served:
         prefill=prefill,
         first=first,
         last=last,
-        bounds=_bounds(serving, sizes, prompts, *steps),
+        bounds=_bounds(spec.model, serving, training, sizes, prompts, *steps),
         not_counted=(*spec.omits, *NOT_COUNTED),
     )
 
@@ -147,13 +147,15 @@ def _passes(model: Model, serving: Serving, training: Training) -> tuple[Trace, 
     return (_trace(model, serving, training, serving.prompt, Inference(room=room)), *steps)
 
 
-def _bounds(serving: Serving, sizes: Sequence[int], prompts: Trace, *steps: Trace) -> Bounds | None:
+def _bounds(model: Model, serving: Serving, training: Training, sizes: Sequence[int], prompts: Trace, *steps: Trace) -> Bounds | None:
     """Return the bounds of passes on a device of the catalog whose rate and bandwidth are known."""
     device = devices.find(serving.device) if serving.device else None
     if device is None:
         return None
-    least = [bound(one, device, serving.weights, sizes, serving.tensor_parallel) for one in (prompts, steps[-1])]
-    return Bounds(least[0], least[1], serving.batch_size) if least[0] and least[1] else None
+    prefix = _trace(model, serving, training, serving.shared_prefix, Inference()) if serving.shared_prefix else None
+    first = bound(prompts, device, serving.weights, sizes, serving.tensor_parallel, less=prefix)
+    last = bound(steps[-1], device, serving.weights, sizes, serving.tensor_parallel, queries=serving.draft_tokens + 1)
+    return Bounds(first, last, serving) if first and last else None
 
 
 def _latent(model: Model) -> bool:
@@ -202,8 +204,6 @@ def _whole(size: Size) -> int:
 
 def _refuse(model: Model, serving: Serving, training: Training) -> None:
     """Raise UnsupportedError for what no pass of inference models yet, or transformers does not run."""
-    if serving.weights not in PLAIN_WEIGHTS:
-        raise UnsupportedError(f"passes of transformers with weights {serving.weights} are not modeled yet; choose an engine, or bf16")
     for mixer in (mixer for run in model.runs for layer in run.layers for mixer in layer.mixers):
         if isinstance(mixer, RgLru | Mlstm):
             raise UnsupportedError(f"the states of {_name(mixer)} are not modeled yet")

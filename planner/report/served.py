@@ -111,7 +111,11 @@ def _least(bounds: Bounds | None) -> Iterator[str]:
     if bounds:
         first, last = bounds.prefill, bounds.last
         yield f"Bounds: first token after at least {_seconds(first)}, then at most {bounds.tokens_per_second:,.4g} tokens a second"
-        yield f"per request, {bounds.all_tokens_per_second:,.4g} of all. Decoding: {_by(last)}."
+        yield f"per request, {bounds.all_tokens_per_second:,.4g} of all. Decoding: {_by(last)}, {last.intensity:,.4g} FLOPs a byte."
+        if bounds.serving.draft_tokens:
+            yield f"Speculative decoding: {bounds.tokens_per_pass:.4g} tokens a pass; the draft's own time and memory are not counted."
+        if bounds.price_per_million is not None:
+            yield f"Price of a million decoded tokens: at least {bounds.price_per_million:,.4g}."
 
 
 def _seconds(one: Bound) -> str:
@@ -144,7 +148,7 @@ def as_json(served: Served | Pooled, measured: str) -> str:
 def _bounds(bounds: Bounds | None) -> dict[str, object]:
     if bounds is None:
         return {"bounds": None}
-    rates = {name: getattr(bounds, name) for name in ("tokens_per_second", "all_tokens_per_second")}
+    rates = {name: getattr(bounds, name) for name in ("tokens_per_second", "all_tokens_per_second", "tokens_per_pass", "price_per_million")}
     return {"bounds": {"prefill": asdict(bounds.prefill), "last": asdict(bounds.last), **rates}}
 
 

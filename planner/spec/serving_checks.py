@@ -62,13 +62,42 @@ def share_of_memory(settings: Settings, _: Document) -> Problems:
 
 
 def weights_of_engine(settings: Settings, _: Document) -> Problems:
-    """Find weights in a format of another engine."""
+    """Find weights in a format of another engine, and packed ones of transformers, whose passes over them are not modeled."""
     weights, engine = settings.get("weights"), settings.get("engine")
-    if weights in PLAIN_WEIGHTS or engine == "transformers" or (weights in OF_LLAMA_CPP) == (engine == "llama.cpp"):
-        return
-    message = f"weights {weights} are not of engine {engine}"
-    hint = f"write weights: {'q4_k_m' if engine == 'llama.cpp' else 'fp8'}, or engine: {'vllm' if engine == 'llama.cpp' else 'llama.cpp'}"
-    yield settings.problem("weights", "weights", message, hint)
+    of_file = weights in OF_LLAMA_CPP
+    if weights not in PLAIN_WEIGHTS and (engine == "transformers" or of_file != (engine == "llama.cpp")):
+        message = f"weights {weights} are not modeled with engine {engine}"
+        yield settings.problem("weights", "weights", message, f"write engine: {'llama.cpp' if of_file else 'vllm'}, or weights: bf16")
 
 
-SERVING = (weights_of_engine, *key_checks(Serving), *key_checks(Cache, "cache."), context, room, room_of_static, amounts, share_of_memory)
+def shared_prefix(settings: Settings, document: Document) -> Problems:
+    """Find a shared prefix that leaves no token of a prompt."""
+    prefix, prompt = settings.size("shared_prefix"), prompt_length(settings, document.model)
+    if prefix >= prompt:
+        message = f"shared_prefix {prefix} must be less than prompt {prompt}"
+        yield settings.problem("shared_prefix", "prefix", message, f"write at most {prompt - 1}")
+
+
+def accepted(settings: Settings, _: Document) -> Problems:
+    """Find proposed tokens without a probability that they are accepted, and the other way round; and one above 1."""
+    drafted, rate = settings.size("draft_tokens"), settings.get("acceptance")
+    written = settings.written("acceptance")
+    if written and rate > 1:
+        yield settings.problem("acceptance", "share", f"acceptance {quote(written.text)} exceeds 1", "write a fraction, for example 0.8")
+    elif bool(drafted) != bool(rate):
+        key, other = ("draft_tokens", "acceptance: 0.8") if drafted else ("acceptance", "draft_tokens: 3")
+        yield settings.problem(key, "draft", f"{key} requires {other.partition(':')[0]}", f"add {other}, or remove {key}")
+
+
+SERVING = (
+    shared_prefix,
+    accepted,
+    weights_of_engine,
+    *key_checks(Serving),
+    *key_checks(Cache, "cache."),
+    context,
+    room,
+    room_of_static,
+    amounts,
+    share_of_memory,
+)

@@ -93,7 +93,6 @@ def test_rates_in_4_bits_are_below_the_bound() -> None:
     [
         ("mixtral-8x7b-v0.1", {"engine": "llama.cpp", "weights": "q4_k_m"}, "known only of dense models"),
         ("llama-2-7b", {"engine": "vllm", "weights": "mxfp4"}, "the model has none"),
-        ("llama-2-7b", {"weights": "awq"}, "weights awq are not modeled"),
     ],
 )
 def test_what_is_not_known_is_refused(model: str, settings: dict[str, Any], says: str) -> None:
@@ -101,7 +100,7 @@ def test_what_is_not_known_is_refused(model: str, settings: dict[str, Any], says
         planner.serve(f"catalog/{model}", prompt=16, **settings)
 
 
-@pytest.mark.parametrize(("engine", "weights"), [("llama.cpp", "awq"), ("vllm", "q4_k_m")])
+@pytest.mark.parametrize(("engine", "weights"), [("llama.cpp", "awq"), ("vllm", "q4_k_m"), ("transformers", "awq")])
 def test_formats_belong_to_engines(engine: str, weights: str) -> None:
-    with pytest.raises(SpecError, match=f"weights {weights} are not of engine {engine}"):
+    with pytest.raises(SpecError, match=f"weights {weights} are not modeled with engine {engine}"):
         planner.serve("catalog/llama-2-7b", prompt=16, engine=engine, weights=weights)

@@ -75,6 +75,16 @@ class Serving:
         "a GGUF file of llama.cpp.", default="bf16", aliases="weights_dtype", values={"bf16": "bfloat16",
         "fp16": "float16 half", "fp32": "float32 float", "nf4": "bitsandbytes", "q4_k_m": "Q4_K_M", "q8_0": "Q8_0"})
     group_size: int = key("Inputs that share a scale.", "inputs", default=128, only="weights: gptq or awq", aliases="q_group_size")
+    shared_prefix: int = key("Tokens at the start of every prompt, which requests share and an engine caches once.", "tokens", default=0,
+        least=0, only="engine: vllm or sglang or tensorrt-llm", aliases="prefix_length")
+    batched_tokens: int | None = key("Tokens of a pass at most. The cache of a window has room for them.", "tokens", default=None,
+        derived="8192 of vllm, 512 of llama.cpp", only="engine: vllm or llama.cpp",
+        aliases="max_num_batched_tokens chunked_prefill_size ubatch_size n_ubatch")
+    draft_tokens: int = key("Tokens that speculative decoding proposes for each pass.", "tokens", default=0, least=0,
+        aliases="num_speculative_tokens draft_max")
+    acceptance: Fraction = key("Probability that a proposed token is accepted.", default=Fraction(0), least=0, aliases="acceptance_rate")
+    price: Fraction | None = key("Price of a device for an hour, in a currency of your choice.", default=None, above=0, example=2.49,
+        derived="no price", aliases="price_per_device_hour")
     attention: ServedAttention = key("Attention of transformers.", default="sdpa", only=_TRANSFORMERS)
     cache: Cache = group("The cache.", kind=Cache, default=Cache())
     tensor_parallel: int = key("Devices that share every layer.", "devices", default=1, only=_OTHERS, aliases="layout")
