@@ -11,6 +11,7 @@ from planner.spec.precision import Dtype
 from planner.spec.records import Adapters
 from planner.trace import packed, trained
 from planner.trace import primitives as op
+from planner.trace.packing import Packing
 from planner.trace.sizes import Size, product
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
@@ -18,12 +19,13 @@ from planner.trace.trained import ADAPTERS, PROMPTS
 from planner.trace.unsupported import UnsupportedError
 
 
-def adapted(t: Tape, kind: Adapters, x: Tensor, w: Tensor, made: Tensor, *, packs: bool) -> Tensor:
+def adapted(t: Tape, kind: Adapters, x: Tensor, w: Tensor, made: Tensor, packing: Packing | None) -> Tensor:
     """Return x [.., in] times w [out, in], which is ``made``, plus B · A · x: A [rank, in] reads a copy of x in its dtype.
 
     The sum is cast back to the dtype of ``made``; beside a packed weight, B · A · x is, and added to a copy of ``made``. Under autocast
     that one casts nothing.
     """
+    packs = packing is not None
     of_base = packed.compute_dtype(t) if packs else w.dtype
     dtype: Dtype = "float32" if kind.dtype == "fp32" else of_base
     outputs, inputs = w.shape
@@ -35,13 +37,14 @@ def adapted(t: Tape, kind: Adapters, x: Tensor, w: Tensor, made: Tensor, *, pack
         wide = x if as_is else op.cast(t, x, dtype)
         dropped = op.dropout(t, wide) if kind.dropout else wide
         if kind.type == "dora":
-            added = decomposed(t, dropped, w, None if kind.dropout else made, (a, b))
+            added = decomposed(t, dropped, w, None if kind.dropout else made, (a, b), packing)
         else:
             added = op.mul_scalar(t, op.linear(t, op.linear(t, dropped, a), b))
-        if packs:
+        if packs and kind.type != "dora":
             both = op.add(t, made, added if as_is else op.cast(t, added, made.dtype))
         else:
-            both = op.cast(t, op.add(t, made, added), made.dtype)
+            both = op.add(t, made, added)
+            both = both if as_is else op.cast(t, both, made.dtype)
         op.keep_alive(t, wide)
     return both
 
@@ -85,7 +88,7 @@ def embedded(t: Tape, ids: Tensor, table: Tensor, made: Tensor) -> Tensor:
     return both
 
 
-def decomposed(t: Tape, x: Tensor, w: Tensor, made: Tensor | None, pair: tuple[Tensor, Tensor]) -> Tensor:
+def decomposed(t: Tape, x: Tensor, w: Tensor, made: Tensor | None, pair: tuple[Tensor, Tensor], packing: Packing | None) -> Tensor:
     """Return what DoRA adds to x [.., in] times w: (m / |w + B · A| - 1) · w · x + m / |w + B · A| · B · A · x.
 
     The norms of rows of the sum are made of the product of an identity [in, in] with A and B, and get no gradient; m [out] trains.
@@ -100,7 +103,8 @@ def decomposed(t: Tape, x: Tensor, w: Tensor, made: Tensor | None, pair: tuple[T
         (identity,) = t.record("eye", [], [t.tensor((inputs, inputs), a.dtype, needs_grad=False)], by=decomposed)
         narrow = op.linear(t, identity, a)
         product = op.linear(t, narrow, b)
-        wide = op.cast(t, w, x.dtype)
+        stored = packed.unpacked(t, w, packing) if packing else w
+        wide = op.cast(t, stored, x.dtype)
         summed = op.add(t, wide, op.mul_scalar(t, op.cast(t, product, x.dtype)).view(outputs, inputs))
         (norms,) = t.record("norm", [summed], [t.tensor((outputs,), x.dtype)], by=decomposed)
     scale = op.divide(t, magnitude, norms).view(1, outputs)

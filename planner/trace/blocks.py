@@ -52,7 +52,7 @@ def linear(t: Tape, x: Tensor, outputs: Size, name: str, *, bias: bool) -> Tenso
             return project(x)
         if kind.type == "ia3":
             return scaled(t, kind, x, outputs, project)
-        return adapted(t, kind, x, w, project(x), packs=packing is not None)
+        return adapted(t, kind, x, w, project(x), packing)
 
 
 def feed_forward(

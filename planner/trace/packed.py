@@ -19,6 +19,14 @@ def packing_of(t: Tape) -> Packing | None:
     return Packing(base.format, base.double_quant) if base and base.format != "none" and trained.in_layer(t.path) else None
 
 
+def unpacked(t: Tape, w: Tensor, packing: Packing) -> Tensor:
+    """Return a packed weight [o, i] in the dtype that it had before (dequantize_4bit in functional.py)."""
+    elements = product(w.shape)
+    scales = packing.unpacking(elements) - 2 * elements
+    made = t.tensor(w.shape, w.dtype, needs_grad=False)
+    return t.record("dequantize_4bit", [w], [made], temporary=scales, by=unpacked)[0]
+
+
 def compute_dtype(t: Tape) -> Dtype:
     """Return the dtype in which packed weights multiply."""
     return DTYPES[t.training.base.compute_dtype] if t.training.base else t.precision.compute

@@ -146,6 +146,7 @@ def adapted(module: nn.Module, kind: Adapters, training: Training, our_name: Nam
         stack.enter_context(mock.patch.object(nn.Module, "to", lambda self, *_, **__: self))  # fake tensors stay where they are
         stack.enter_context(mock.patch.object(layers.BaseTunerLayer, "_move_adapter_to_device_of_base_layer", return_value=None))
         stack.enter_context(mock.patch("copy.deepcopy", copied))
+        stack.enter_context(mock.patch("peft.tuners.lora.dora.deepcopy", lambda module: module))  # only reads it
         made: nn.Module = peft.get_peft_model(module, config)
     made.train()
     for name, weight in made.named_parameters():

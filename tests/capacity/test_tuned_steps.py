@@ -112,7 +112,8 @@ def adapters(row: dict[str, str]) -> dict[str, Any]:
 # FLOPs of both passes, peak.
 SMALL = LLAMA | sizes(1000, 128, 4, 2, 256) | {"context_length": 512, "n_layers": 3}
 FEEDS = {"type": "ia3", "targets": "all-linear", "feedforward": ["gate", "up", "down"]}
-SCALED = [
+QLORA = {"base": {"format": "nf4", "double_quant": True, "prepare": True, "dtype": "bf16"}}
+SCALED: list[tuple[dict[str, Any], dict[str, Any], tuple[int, ...]]] = [
     ({"type": "ia3", "targets": ["k", "v", "down"]}, {}, (700416, 2304076, 1414564, 3718644, 1419176, 158597120, 169082880, 4741620)),
     (FEEDS, {}, (701952, 2899532, 1433044, 4332580, 1443800, 158597120, 169082880, 5355556)),
     (
@@ -120,11 +121,17 @@ SCALED = [
         {"recompute": "full"},
         (706848, 689156, 1491744, 2179880, 1522084, 159514624, 280756224, 3202856),
     ),
+    (
+        {"rank": 4, "type": "dora"},
+        QLORA,
+        (726912, 7296004, 1612936, 8908944, 1723532, 172359680, 174981120, 9931920),
+    ),
+    ({"type": "prefix"}, QLORA, (706944, 3156180, 1373072, 4529256, 1403796, 162529280, 178913280, 5552232)),
 ]
 
 
 @pytest.mark.parametrize(("adapters", "others", "measured"), SCALED)
-def test_scales_and_adapters_of_the_embedding(adapters: dict[str, Any], others: dict[str, Any], measured: tuple[int, ...]) -> None:
+def test_adapters_of_other_kinds(adapters: dict[str, Any], others: dict[str, Any], measured: tuple[int, ...]) -> None:
     training = {"implementation": "transformers", "batch_size": 2, "sequence_length": 64, "precision": "bf16", "train": "adapters"}
     plan = planner.plan(planner.load({"name": "small", "model": SMALL, "training": {**training, "adapters": adapters, **others}}))
     live, hardware = plan.memory.live, next(count for count in plan.flops.by_convention if count.convention == "hardware")

@@ -104,10 +104,6 @@ def test_packed_weights_have_the_bytes_of_their_blocks() -> None:
         ("base describes frozen weights, but everything trains", {"base": {"dtype": "bf16"}}),
         ("packed weights cannot train, and base.format requires train: adapters", {"train": "head", "base": {"format": "nf4"}}),
         ("base.double_quant requires base.format: nf4 or fp4, not none", {**ADAPTERS, "base": {"double_quant": True}}),
-        (
-            "dora beside packed weights is not modeled yet",
-            {"train": "adapters", "adapters": {"rank": 4, "type": "dora"}, "base": {"format": "nf4"}},
-        ),
         ("frozen weights under implementation megatron are not modeled yet", {**ADAPTERS, "implementation": "megatron"}),
         ("frozen weights with loss are not modeled yet", {**ADAPTERS, "loss": "linear_cross_entropy"}),
         ("frozen weights with liger are not modeled yet", {**ADAPTERS, "liger": True}),

@@ -59,6 +59,8 @@ ADAPTERS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (LLAMA, adapters(type="ia3", targets=["k", "v", "down"])),
     (LLAMA, adapters(type="prompt")),
     (LLAMA, adapters(type="prefix") | {"padding": True}),
+    (LLAMA, adapters(type="prefix") | QLORA),
+    (LLAMA, adapters(rank=4, type="dora") | QLORA),
     (MIXTRAL, adapters(rank=4) | {"recompute": "full"}),
     (GPT2, adapters(rank=4, targets=["qkv", "down"]) | {"base": {"format": "nf4"}}),
 ]
