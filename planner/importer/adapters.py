@@ -5,6 +5,7 @@ Read from peft 0.21.2: tuners/lora/config.py, utils/constants.py (linears by cla
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from planner.importer.engine import Reading
@@ -34,25 +35,38 @@ def by_class(c: Reading, name: str, model: object) -> list[str]:
     return _OF_CLASS[kind]
 
 
-def targets(name: str, missing: Callable[[Reading], object] = lambda _: None, split: Split = lambda given: given) -> Source:
+def targets(
+    name: str, missing: Callable[[Reading], object] = lambda _: None, split: Split = lambda given: given, ranks: str | None = None
+) -> Source:
     """Return the linears with adapters, by their names in transformers; without the key, those that ``missing`` returns.
 
-    ``split`` returns the names in a text.
+    ``split`` returns the names in a text. ``ranks``: the key of a mapping from names to ranks of their own.
     """
 
     def read(c: Reading) -> list[str] | str:
         given = split(c.value(name))
         found = missing(c) if given is None else given
+        own = _own_ranks(c, ranks) if ranks else {}
         if found == ALL:
-            return ALL
+            return [ALL, *(f"{one}={rank}" for one, rank in own.items())] if own else ALL
         if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
             raise c.refusal(f"`{name}: {show(given)}` is not a list of names; patterns are not read")
         names = list(dict.fromkeys(one.rpartition(".")[2] for one in found))
         if heads := [one for one in names if _TABLES.get(one) == "head"]:
             raise c.refusal(f"`{name}` has {show(heads[0])}: adapters of the LM head are not planned yet")
-        return names
+        if strange := [one for one in own if one not in names]:
+            raise c.refusal(f"`{ranks}` has {show(strange[0])}, which is none of the targets; patterns are not read")
+        return [f"{one}={own[one]}" if one in own else one for one in names]
 
-    return code(read, name)
+    return code(read, name, *([ranks] if ranks else []))
+
+
+def _own_ranks(c: Reading, key: str) -> dict[str, int]:
+    """Return the ranks by name."""
+    given = c.value(key) or {}
+    if not isinstance(given, dict) or not all(re.fullmatch(r"\w+", str(one)) and type(rank) is int for one, rank in given.items()):
+        raise c.refusal(f"`{key}: {show(given)}` is not a mapping from names of linears to ranks; patterns are not read")
+    return given
 
 
 def listed(given: object) -> object:

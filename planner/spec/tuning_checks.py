@@ -13,6 +13,7 @@ Problems = Iterator[Problem]
 
 PLAIN = ("pytorch", "pytorch-eager", "transformers", "transformers-eager")  # implementations whose operators know what trains
 ALSO = ("embedding", "head")
+_WITH_RANK = re.compile(r"(?!all-linear)[^=]+=[1-9]\d{0,5}")
 _LAYERS = re.compile(r"(?:layers\.)?(\d+)(?:-(\d+))?")
 
 
@@ -42,6 +43,19 @@ def adapters(settings: Settings, _: Document) -> Problems:
     if kind == "prefix" and not settings.get("implementation").startswith("transformers"):
         message = f"prefix tuning under implementation {settings.get('implementation')} is not modeled yet"
         yield settings.problem("implementation", "prefix", message, "write implementation: transformers")
+
+
+def ranks(settings: Settings, _: Document) -> Problems:
+    """Targets with ranks of their own are linears with positive numbers."""
+    own = [word for word in words(settings, key="adapters.targets") if "=" in word] if settings.on("adapters") else []
+    if own and settings.get("adapters.type") not in ("lora", "rslora", "dora"):
+        message = f"adapters.targets has {quote(own[0])}, but adapters of type {settings.get('adapters.type')} have no rank"
+        yield settings.problem("adapters.targets", "ranks", message, "write the name alone")
+        return
+    for word in own:
+        if not _WITH_RANK.fullmatch(word):
+            message = f"adapters.targets has {quote(word)}, which is no linear with a rank"
+            yield settings.problem("adapters.targets", "ranks", message, "write a name and a rank, such as q=8")
 
 
 def tuned_implementation(settings: Settings, _: Document) -> Problems:
@@ -88,4 +102,4 @@ def tunes(settings: Settings) -> bool:
     return words(settings, key="train") != ("everything",) or settings.on("base")
 
 
-TUNING = (adapters, tuned_implementation, parts_exist)
+TUNING = (adapters, ranks, tuned_implementation, parts_exist)

@@ -28,10 +28,10 @@ def adapted(t: Tape, kind: Adapters, x: Tensor, w: Tensor, made: Tensor, packing
     packs = packing is not None
     of_base = packed.compute_dtype(t) if packs else w.dtype
     dtype: Dtype = "float32" if kind.dtype == "fp32" else of_base
-    outputs, inputs = w.shape
+    (outputs, inputs), rank = w.shape, trained.rank_of(kind, t.path.rpartition(".")[2])
     with t.at("", ADAPTERS):
-        a = t.weight("lora_A.weight", (kind.rank, inputs), "adapter: rank · in", dtype=dtype)
-        b = t.weight("lora_B.weight", (outputs, kind.rank), "adapter: out · rank", dtype=dtype)
+        a = t.weight("lora_A.weight", (rank, inputs), "adapter: rank · in", dtype=dtype)
+        b = t.weight("lora_B.weight", (outputs, rank), "adapter: out · rank", dtype=dtype)
         as_is = packs and t.precision.autocast
         made = op.contiguous(t, made, 1) if packs else made
         wide = x if as_is else op.cast(t, x, dtype)
@@ -76,12 +76,12 @@ def embedded(t: Tape, ids: Tensor, table: Tensor, made: Tensor) -> Tensor:
     kind = t.training.adapters
     if not kind or kind.type in PROMPTS or not trained.of_embedding(kind):
         return made
-    rows, width = table.shape
+    (rows, width), rank = table.shape, trained.rank_of(kind, "embed_tokens")
     dtype: Dtype = "float32" if kind.dtype == "fp32" else table.dtype
     with t.at("", ADAPTERS):
-        a = t.weight("lora_embedding_A", (kind.rank, rows), "adapter: rank · V", dtype=dtype)
-        b = t.weight("lora_embedding_B", (width, kind.rank), "adapter: d · rank", dtype=dtype)
-        narrow = op.embedding(t, ids, a.view(rows, kind.rank))
+        a = t.weight("lora_embedding_A", (rank, rows), "adapter: rank · V", dtype=dtype)
+        b = t.weight("lora_embedding_B", (width, rank), "adapter: d · rank", dtype=dtype)
+        narrow = op.embedding(t, ids, a.view(rows, rank))
         added = op.mul_scalar(t, op.linear(t, narrow, b))
         both = op.cast(t, op.add(t, made, added), made.dtype)
         op.keep_alive(t, narrow, added, made)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from planner.spec.precision import Dtype
 from planner.spec.records import Adapters
 from planner.trace import primitives as op
+from planner.trace import trained
 from planner.trace.nodes import Flops, Saved
 from planner.trace.sizes import Size, product
 from planner.trace.tape import Tape
@@ -20,6 +21,7 @@ from planner.trace.unsupported import UnsupportedError
 
 CLASSES = ("mixtral", "qwen3_moe")
 """Classes whose experts were measured with adapters."""
+ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ def of_experts(t: Tape) -> Adapters | None:
         raise UnsupportedError(
             f"adapters of routed experts of type {kind.type} are not supported by peft; name the linears, such as q and v"
         )
+    if any("=" in word and not ATTENTION.issuperset(trained.linears(word)) for word in kind.targets):
+        raise UnsupportedError("ranks of their own for linears of routed experts are not modeled yet; write one rank")
     if kind.dropout:
         raise UnsupportedError("adapters of routed experts have no dropout in peft; write dropout: 0, or name the linears, such as q and v")
     layers = [layer for run in t.model.runs for layer in run.layers]

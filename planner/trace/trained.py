@@ -51,7 +51,8 @@ def _is_part(word: str, path: str, component: str, name: str) -> bool:
 
 
 def linears(word: str) -> tuple[str, ...]:
-    """Return the linears of a name: a short one, that of the trace, or that of a class of transformers."""
+    """Return the linears of a name: a short one, that of the trace, or that of a class of transformers; ``q=8`` has a rank, too."""
+    word = word.partition("=")[0]
     return OTHER_NAMES.get(word) or (LINEARS.get(word, word),)
 
 
@@ -90,6 +91,12 @@ def targets(kind: Adapters, path: str, name: str) -> bool:
     chosen = [numbers for word in kind.layers if (numbers := layers_of(word))]
     inside = in_layer(path) and (not chosen or any(has_layer(path, numbers) for numbers in chosen))
     return inside and any(word == ALL or name in linears(word) for word in kind.targets)
+
+
+def rank_of(kind: Adapters, name: str) -> int:
+    """Return the rank of a linear's adapter: its own, if a target has one, or that of all."""
+    own = (word.rpartition("=")[2] for word in kind.targets if "=" in word and name in linears(word))
+    return next(map(int, own), kind.rank)
 
 
 def of_embedding(kind: Adapters) -> bool:

@@ -195,6 +195,7 @@ def config_of(peft: ModuleType, kind: Adapters, training: Training, module: nn.M
     routed = any(type(one).__name__.endswith("Experts") for one in module.modules())
     return peft.LoraConfig(
         r=kind.rank,
+        rank_pattern={name: trained.rank_of(kind, our_name(name).rpartition(".")[2]) for name in linears + embedding},
         target_modules=trained.ALL if routed and trained.ALL in kind.targets else linears + embedding,
         lora_dropout=float(kind.dropout),
         use_dora=kind.type == "dora",

@@ -52,6 +52,8 @@ def test_an_adapter_of_the_catalog_is_planned() -> None:
         ({"layers_to_transform": [30, 31]}, {"layers": ["30", "31"]}),
         ({"layers_to_transform": 5}, {"layers": ["5"]}),
         ({"lora_dropout": 0}, {}),
+        ({"rank_pattern": {"q_proj": 4}}, {"targets": ["q_proj=4", "v_proj"]}),
+        ({"target_modules": "all-linear", "rank_pattern": {"down_proj": 4}}, {"targets": ["all-linear", "down_proj=4"]}),
     ],
 )
 def test_settings_of_adapters(changes: dict[str, Any], adapters: dict[str, Any]) -> None:
@@ -104,7 +106,9 @@ def test_modules_to_save_are_copies_that_train() -> None:
         ({"target_modules": None}, "is not a list of names"),
         ({"target_modules": ["q_proj", "lm_head"]}, "adapters of the LM head are not planned yet"),
         ({"modules_to_save": ["score"]}, "has other modules than"),
-        ({"rank_pattern": {"q_proj": 4}}, "other forms of LoRA are not planned yet"),
+        ({"rank_pattern": {"o_proj": 4}}, "`rank_pattern` has 'o_proj', which is none of the targets"),
+        ({"rank_pattern": {".*q_proj": 4}}, "is not a mapping from names of linears to ranks; patterns are not read"),
+        ({"lora_bias": True}, "other forms of LoRA are not planned yet"),
         ({"r": 0}, "`r: 0` is not a positive integer"),
         ({"lora_dropout": 2}, "is not a number above 0 and at most 1"),
         ({"layers_to_transform": ["a"]}, "is neither a layer number nor a list of them"),

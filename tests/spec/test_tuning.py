@@ -61,6 +61,12 @@ def test_adapters_are_counted_by_their_matrices() -> None:
     assert planned(**two).parameters.by_component["adapters"] == 2 * 4 * 2 * (64 + 64)
 
 
+def test_a_target_has_a_rank_of_its_own() -> None:
+    # q 64 -> 64 with rank 8, gate 64 -> 128 with rank 4, in 4 layers; the embedding of 1000 · 64 with rank 2
+    training = {"train": "adapters", "adapters": {"rank": 4, "targets": ["q=8", "gate", "embedding=2"]}}
+    assert planned(**training).parameters.trained == 4 * (8 * (64 + 64) + 4 * (64 + 128)) + 2 * (1000 + 64)
+
+
 def test_frozen_weights_have_no_backward_products_of_their_own() -> None:
     """Training of the head alone: forward, and one product for its gradient, of tokens · 2 · V · d."""
     plan = planned(train=["head"], batch_size=2)
@@ -99,6 +105,9 @@ def test_packed_weights_have_the_bytes_of_their_blocks() -> None:
             "adapters of the embedding of type dora are not modeled yet",
             {"train": "adapters", "adapters": {"type": "dora", "targets": "embedding"}},
         ),
+        ("'q=0', which is no linear with a rank", {"train": "adapters", "adapters": {"targets": ["q=0"]}}),
+        ("'all-linear=4', which is no linear with a rank", {"train": "adapters", "adapters": {"targets": "all-linear=4"}}),
+        ("adapters of type ia3 have no rank", {"train": "adapters", "adapters": {"type": "ia3", "targets": ["q=4"]}}),
         ("also_train requires adapters", {"also_train": "embedding"}),
         ("also_train has 'norm'; only copies of embedding and head are modeled", {**ADAPTERS, "also_train": "norm"}),
         ("base describes frozen weights, but everything trains", {"base": {"dtype": "bf16"}}),

@@ -53,7 +53,7 @@ PEFT = program(
                 {
                     "rank": size("r", 8),
                     "type": kind("use_dora", "use_rslora"),
-                    "targets": targets("target_modules"),
+                    "targets": targets("target_modules", ranks="rank_pattern"),
                     "layers": layers_with("layers_to_transform"),
                     "dropout": dropout("lora_dropout"),
                 },
@@ -63,7 +63,7 @@ PEFT = program(
     },
     refused={
         "other forms of LoRA are not planned yet": (
-            "rank_pattern exclude_modules lora_bias target_parameters trainable_token_indices layer_replication use_qalora use_bdlora "
+            "exclude_modules lora_bias target_parameters trainable_token_indices layer_replication use_qalora use_bdlora "
             "arrow_config kasa_config velora_config monteclora_config alora_invocation_tokens megatron_config"
         ),
     },

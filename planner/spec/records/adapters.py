@@ -29,7 +29,7 @@ class Adapters:
     virtual_tokens: int = key("Tokens of a learned prompt or prefix.", "tokens", default=20, only="adapters.type: prompt or prefix",
         example=20, aliases="num_virtual_tokens")
     targets: tuple[str, ...] = key("Linears with an adapter, by short or full names, such as q or q_proj; all-linear: all of "
-        "the layers; embedding: the token embedding.", default=("all-linear",), example=["q", "v"],
+        "the layers; embedding: the token embedding. q=8 has a rank of its own.", default=("all-linear",), example=["q", "v"],
         aliases="target_modules lora_target_modules lora_attn_modules")
     feedforward: tuple[str, ...] = key("Targets whose inputs are scaled instead of their outputs, as peft's feedforward_modules.",
         default=("down",), only="adapters.type: ia3", quiet=True, aliases="feedforward_modules", example=["down"])
