@@ -361,14 +361,12 @@ def traffic(groups: Groups, passes: Size, layout: Layout) -> tuple[Traffic[Size]
     """Return the collectives of a step: bytes of whole tensors, as gathered, scattered and reduced."""
     found: list[Traffic[Size]] = []
     for experts in (False, True) if layout.expert_parallel > 1 else (False,):
-        units = tuple(
-            replace(unit, groups=tuple(one for one in unit.groups if one.experts is experts and not one.alone)) for unit in groups.units
-        )
-        mine = replace(groups, root=None if experts else groups.root, units=units)
-        once = sum(group.gathered * copies for group, copies in mine.counted)
-        sent = _traffic(mine, passes * (once + mine.resharded), layout)
-        of_experts = layout.cluster.devices - layout.expert_parallel + 1
-        found += [replace(one, group="data of experts", spans=of_experts) for one in sent if one.bytes != 0] if experts else sent
+        units = [replace(unit, groups=tuple(one for one in unit.groups if one.experts is experts)) for unit in groups.units]
+        mine = replace(groups, root=None if experts else groups.root, units=tuple(units))
+        shared = replace(mine, units=tuple(unit for unit in units if not any(one.alone for one in unit.groups)))
+        once = sum(group.gathered * copies for group, copies in shared.counted)
+        sent = [one for one in _traffic(mine, passes * (once + shared.resharded), layout) if not experts or one.bytes != 0]
+        found += [replace(one, group="data of experts", spans=one.spans - layout.expert_parallel + 1) for one in sent] if experts else sent
     return tuple(found)
 
 
@@ -382,7 +380,7 @@ def traffic_of_stages(stages: Sequence[Groups], gathering: Size, layout: Layout)
 
 
 def _traffic(groups: Groups, gathered: Size, layout: Layout) -> tuple[Traffic[Size], ...]:
-    scattered = sum(group.scatter * copies for group, copies in groups.counted)
+    scattered = sum(group.scatter * copies for group, copies in groups.counted if not group.alone)
     reduced = sum(group.reduced * copies for group, copies in groups.counted)
     replicas, every = layout.data_parallel == "hsdp", layout.cluster.devices
     spans = layout.shard_degree * layout.tensor_parallel if replicas else every

@@ -130,8 +130,10 @@ def _not_between_experts(training: Training, layout: Layout) -> Iterator[str]:
     found = {
         f"implementation {training.implementation}": training.implementation not in ("pytorch", "pytorch-eager"),
         f"experts_kernel {training.experts_kernel}": training.experts_kernel == "grouped",
-        f"data_parallel {layout.data_parallel}": layout.data_parallel not in ("ddp", "fsdp"),
-        f"shard_group {layout.shard_group}": layout.data_parallel == "fsdp" and layout.shard_group != "block",
+        f"data_parallel {layout.data_parallel}": layout.data_parallel not in ("ddp", "fsdp", "hsdp"),
+        f"shard_group {layout.shard_group}": layout.data_parallel != "ddp" and layout.shard_group != "block",
+        f"shard_degree {layout.shard_degree}, no multiple of it,": layout.data_parallel == "hsdp"
+        and layout.shard_degree % layout.expert_parallel != 0,
         f"offload {layout.offload}": layout.offload != "none",
         "gradient_as_bucket_view without copies of experts": layout.gradient_as_bucket_view
         and layout.data_degree == layout.expert_parallel,

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo, ShardPlacementResult
+from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo, HSDPMeshInfo, ShardPlacementResult
 from torch.distributed.tensor import Shard
 
 from planner.capacity.differing import differing
@@ -33,11 +33,14 @@ class Meshes(NamedTuple):
 
 def meshes(layout: Layout, mesh: DeviceMesh) -> Meshes | None:
     """Return the meshes of a layout's experts, None if no devices divide them. Those with different experts are neighbors."""
-    degree, whole = layout.expert_parallel, mesh["dp"]
+    degree, shards = layout.expert_parallel, mesh["dp"].size()
     if degree == 1:
         return None
-    parts = whole._unflatten(0, (whole.size() // degree, degree), ("alike", "ep"))  # noqa: SLF001 - as DeviceMesh has no public one
-    return Meshes(parts["ep"].get_group(), *(FSDPMeshInfo(mesh=one, shard_mesh_dim=0) for one in (whole, parts["alike"])))
+    parts = mesh._unflatten("dp", (shards // degree, degree), ("alike", "ep"))  # noqa: SLF001 - as DeviceMesh has no public one
+    if layout.data_parallel == "hsdp":
+        both = (mesh["replicas", "dp"], parts["replicas", "alike"])
+        return Meshes(parts["ep"].get_group(), *(HSDPMeshInfo(mesh=one, shard_mesh_dim=1, replicate_mesh_dim=0) for one in both))
+    return Meshes(parts["ep"].get_group(), *(FSDPMeshInfo(mesh=one, shard_mesh_dim=0) for one in (mesh["dp"], parts["alike"])))
 
 
 def unbuilt(model: Model) -> Iterator[str]:

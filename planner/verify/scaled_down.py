@@ -58,8 +58,7 @@ def divided(model: Model, training: Training, layout: Layout) -> tuple[Model, Tr
     tp, pp = layout.tensor_parallel, layout.pipeline_parallel
     replicas, cp = 2 if layout.data_parallel == "hsdp" else 1, layout.context_parallel
     shards = min(layout.data_degree // replicas, layout.shard_degree // cp if replicas > 1 else layout.data_degree, MOST_DATA_PARALLEL)
-    if layout.expert_parallel > 1:
-        shards = layout.expert_parallel * min(shards // layout.expert_parallel or 1, layout.data_degree // layout.expert_parallel)
+    shards = layout.expert_parallel * max(shards // layout.expert_parallel, 1)
     cluster = replace(layout.cluster, devices=tp * pp * cp * replicas * shards)
     (first, last), each = _of_ends(model, layout)
     mine = replace(

@@ -87,7 +87,8 @@ def test_pytorch_allocates_and_sends_what_is_planned(name: str) -> None:
 
 
 def test_experts_are_shared_by_the_devices_that_have_the_same_ones() -> None:
-    model, training, layout = case(8, {"expert_parallel": 2}, {"gradient_accumulation": 2})
+    replicas = {"data_parallel": "hsdp", "shard_degree": 4}
+    model, training, layout = case(8, {"expert_parallel": 2, **replicas}, {"gradient_accumulation": 2})
     dense = model.runs[0].layers[0]
     routed = replace(dense, feed_forward=None, experts=Experts(8, 2, 64))
     model = replace(model, n_layers=3, runs=(Run(1, (dense,)), Run(2, (routed,))))
