@@ -46,21 +46,22 @@ def fits(spec: Spec, scenario: str, memory_bytes: int, settings: Sequence[str]) 
 
 def _fit(spec: Spec, scenario: str, memory_bytes: int, setting: str, now: int) -> Fit:
     step = _step(spec, scenario, setting)
+    rest = now % step if setting == "n_layers" else 0  # of the stages with layers of their own number
 
     def planned(count: int) -> Plan | None:
-        return vary.planned(spec, scenario, {setting: count * step})
+        return vary.planned(spec, scenario, {setting: count * step + rest})
 
     found = _largest(planned, memory_bytes)
     best, beyond = planned(found) if found else None, planned(found + 1)
     if found >= FURTHEST:
         limited_by = "not limited by memory"
     elif beyond is None:
-        problems = problems_of(spec, [vary.setting(spec, scenario, setting, (found + 1) * step)])
+        problems = problems_of(spec, [vary.setting(spec, scenario, setting, (found + 1) * step + rest)])
         why = problems[0].message if problems else "not supported"
-        limited_by = f"cannot be {units.exact((found + 1) * step)}: {why}"
+        limited_by = f"cannot be {units.exact((found + 1) * step + rest)}: {why}"
     else:
-        limited_by = _excess(beyond, units.exact((found + 1) * step), memory_bytes)
-    return Fit(setting, now, step, found * step or None, None if best is None else best.memory.peak_bytes, limited_by)
+        limited_by = _excess(beyond, units.exact((found + 1) * step + rest), memory_bytes)
+    return Fit(setting, now, step, found * step + rest if found else None, None if best is None else best.memory.peak_bytes, limited_by)
 
 
 def _largest(planned: Callable[[int], Plan | None], memory_bytes: int) -> int:
@@ -77,10 +78,16 @@ def _largest(planned: Callable[[int], Plan | None], memory_bytes: int) -> int:
 
 
 def _step(spec: Spec, scenario: str, setting: str) -> int:
-    """Return the step of a setting: sequences are equal parts, and d_model keeps a derived head_dim supported by every attention kernel."""
+    """Return the step of a setting.
+
+    Sequences are equal parts, stages have equally many layers, and d_model keeps a derived head_dim supported by every attention kernel.
+    """
     layout = next(one.training.layout for one in spec.scenarios if one.name == scenario)
     if setting == "sequence_length" and layout:
         return layout.sequence_multiple
+    if setting == "n_layers" and layout and layout.pipeline_parallel > 1:
+        others = sum(one is not None for one in (layout.first_stage_layers, layout.last_stage_layers))
+        return max(layout.stages - others, 1)
     layers = [layer for run in spec.model.runs for layer in run.layers]
     heads = {layer.attention.n_heads for layer in layers if layer.attention}
     if setting != "d_model" or "model.head_dim" not in spec.defaulted or len(heads) != 1:
@@ -152,7 +159,8 @@ def _devices(one: Fewest) -> str:
 
 
 def _reason(one: Fit) -> str:
-    why = {"sequence_length": "are equal parts on all devices"}.get(one.setting, "keep head_dim supported by every attention kernel")
+    reasons = {"sequence_length": "are equal parts on all devices", "n_layers": "are one layer for each stage"}
+    why = reasons.get(one.setting, "keep head_dim supported by every attention kernel")
     steps = f" (steps of {one.step} {why})" if one.step > 1 else ""
     return fill(f"{one.setting}{steps}: {one.limited_by}", _WIDTH, subsequent_indent="  ")
 

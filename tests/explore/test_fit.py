@@ -140,3 +140,18 @@ def test_the_memory_of_a_cluster_is_the_default(tmp_path: Path, capsys: pytest.C
     assert "64.00 GiB, 68,719,476,736 bytes" in capsys.readouterr().out
     assert main(["fit", str(ROOT / "specs/gpt2-small.yaml")]) == 2
     assert "give --memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("ends", "now", "step"), [("", 8, 4), (", first_stage_layers: 1", 10, 3)])
+def test_stages_of_a_pipeline_get_a_layer_each(tmp_path: Path, ends: str, now: int, step: int) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        f"name: a\nmodel: {{vocab_size: 1024, context_length: 64, d_model: 128, n_layers: {now}, n_heads: 8}}\n"
+        "training: {batch_size: 1, sequence_length: 64, gradient_accumulation: 8, precision: bf16-master, gradient_dtype: fp32, "
+        "device: h100, implementation: megatron-core}\n"
+        f"cluster: {{device: {{memory: 80GiB}}, devices: 4}}\nlayout: {{pipeline_parallel: 4{ends}}}\n",
+        encoding="utf-8",
+    )
+    memory = peak(path, "base", f"model.n_layers={now + 2 * step}")
+    (found,) = fit.fits(planner.load(path), "base", memory, ("n_layers",))
+    assert (found.step, found.largest, found.peak_bytes) == (step, now + 2 * step, memory)
