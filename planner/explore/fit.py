@@ -17,6 +17,7 @@ from planner.report.quantity import Amount
 from planner.report.remedies import Remedy, describe
 from planner.report.terminal import PLAIN, Style, table
 from planner.spec.edits import problems_of
+from planner.spec.layout_checks import divisors
 from planner.spec.printable import printable
 from planner.spec.records import Layout, Spec
 from planner.trace.kernels import FLASH_ALIGNMENT
@@ -47,21 +48,35 @@ def fits(spec: Spec, scenario: str, memory_bytes: int, settings: Sequence[str]) 
 def _fit(spec: Spec, scenario: str, memory_bytes: int, setting: str, now: int) -> Fit:
     step = _step(spec, scenario, setting)
     rest = now % step if setting == "n_layers" else 0  # of the stages with layers of their own number
+    shares = _shares(spec, scenario) if setting == "batch_size" else ()
+
+    def value(count: int) -> int:
+        return shares[count - 1] if 0 < count <= len(shares) else count * step + rest
 
     def planned(count: int) -> Plan | None:
-        return vary.planned(spec, scenario, {setting: count * step + rest})
+        return None if shares and count > len(shares) else vary.planned(spec, scenario, {setting: value(count)})
 
     found = _largest(planned, memory_bytes)
     best, beyond = planned(found) if found else None, planned(found + 1)
     if found >= FURTHEST:
         limited_by = "not limited by memory"
+    elif shares and found == len(shares):
+        limited_by = "all sequences of a device in one pass fit"
     elif beyond is None:
-        problems = problems_of(spec, [vary.setting(spec, scenario, setting, (found + 1) * step + rest)])
+        problems = problems_of(spec, [vary.setting(spec, scenario, setting, value(found + 1))])
         why = problems[0].message if problems else "not supported"
-        limited_by = f"cannot be {units.exact((found + 1) * step + rest)}: {why}"
+        limited_by = f"cannot be {units.exact(value(found + 1))}: {why}"
     else:
-        limited_by = _excess(beyond, units.exact((found + 1) * step + rest), memory_bytes)
-    return Fit(setting, now, step, found * step + rest if found else None, None if best is None else best.memory.peak_bytes, limited_by)
+        limited_by = _excess(beyond, units.exact(value(found + 1)), memory_bytes)
+    return Fit(setting, now, step, value(found) if found else None, None if best is None else best.memory.peak_bytes, limited_by)
+
+
+def _shares(spec: Spec, scenario: str) -> tuple[int, ...]:
+    """Return the batch sizes that divide the sequences of a device in a step, if a global batch fixes these."""
+    training = next(one.training for one in spec.scenarios if one.name == scenario)
+    sequences = training.batch_size * training.gradient_accumulation
+    fixed = any(place[-1:] == ("global_batch_size",) for place in spec.places)
+    return tuple(divisors(sequences)) if fixed else ()
 
 
 def _largest(planned: Callable[[int], Plan | None], memory_bytes: int) -> int:

@@ -155,3 +155,18 @@ def test_stages_of_a_pipeline_get_a_layer_each(tmp_path: Path, ends: str, now: i
     memory = peak(path, "base", f"model.n_layers={now + 2 * step}")
     (found,) = fit.fits(planner.load(path), "base", memory, ("n_layers",))
     assert (found.step, found.largest, found.peak_bytes) == (step, now + 2 * step, memory)
+
+
+def test_the_batch_divides_a_global_batch(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        "name: a\nmodel: {vocab_size: 1024, context_length: 64, d_model: 128, n_layers: 2, n_heads: 8}\n"
+        "training: {batch_size: 1, global_batch_size: 30, sequence_length: 64, precision: fp32, device: h100}\n"
+        "cluster: {device: {memory: 80GiB}, devices: 2}\nlayout: {data_parallel: ddp}\n",
+        encoding="utf-8",
+    )
+    spec, memory = planner.load(path), peak(path, "base", "training.batch_size=5")  # of 1, 3, 5 and 15
+    (found,) = fit.fits(spec, "base", memory, ("batch_size",))
+    assert (found.largest, found.peak_bytes) == (5, memory)
+    (every,) = fit.fits(spec, "base", 1 << 40, ("batch_size",))
+    assert (every.largest, every.limited_by) == (15, "all sequences of a device in one pass fit")
