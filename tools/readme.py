@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -107,7 +108,10 @@ def updated(page: Path) -> str:
 
 def main() -> int:
     """Update the pages, or check them."""
-    outdated = {page: text for page in pages() if (text := updated(page)) != page.read_text(encoding="utf-8")}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        outdated = {
+            page: text for page, text in zip(pages(), pool.map(updated, pages()), strict=True) if text != page.read_text(encoding="utf-8")
+        }
     if "--check" in sys.argv[1:]:
         sys.stderr.writelines(f"{page.relative_to(ROOT).as_posix()} is out of date\n" for page in outdated)
         return int(bool(outdated))

@@ -37,7 +37,7 @@ Sheets = Mapping[str, list[list[str]]]
 def calculated(book: Path) -> Sheets:
     """Calculate a workbook without stored values in LibreOffice, and return the cells of every sheet with all digits."""
     form = "csv:Text - txt - csv (StarCalc):44,34,76,1,,0,false,false,false,false,false,-1"  # UTF-8, unformatted cells, every sheet
-    profile = f"-env:UserInstallation={(book.parent / 'profile').as_uri()}"
+    profile = f"-env:UserInstallation={(book.parent.parent / 'profile').as_uri()}"
     folder = book.parent / f"calculated-{book.stem}"
     command = ["soffice", profile, "--headless", "--convert-to", form, "--outdir", str(folder), str(book)]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
