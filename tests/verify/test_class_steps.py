@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ REPEATED = [
 ]
 EVERY = 1 if ALL else 12
 # What the small models of the file lack, by class.
-BESIDES = {
+BESIDES: dict[str, dict[str, Any]] = {
     "no norms of rotated queries and keys": {"model_type": "llama4_text", "use_qk_norm": False},
     "experts beside a feed-forward, and keys as values": {
         "model_type": "gemma4_text",
