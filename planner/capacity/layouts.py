@@ -15,8 +15,9 @@ from planner.capacity.work import work
 from planner.spec.precision import RECIPES
 from planner.spec.records import Layout, Model, Training
 from planner.spec.records.layout import DIVIDED
-from planner.trace.classes import ModelClass, class_of
+from planner.trace.classes import class_of
 from planner.trace.decoder import Trace
+from planner.trace.model_class import ModelClass
 from planner.trace.sizes import Size
 from planner.trace.unsupported import UnsupportedError
 

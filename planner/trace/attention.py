@@ -12,6 +12,7 @@ from planner.spec.records import Attention, Layer, Norm
 from planner.trace import primitives as op
 from planner.trace import pytorch
 from planner.trace.blocks import linear, norm
+from planner.trace.by_head import merge_heads
 from planner.trace.cache import cached
 from planner.trace.collectives import enter, gather_heads, leave
 from planner.trace.context_parallel import exchange_for_heads, exchange_for_sequences, projected
@@ -71,7 +72,7 @@ def heads_mixed(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
 
     whole = t.implementation.recomputes_whole
     made = t.checkpoint(attend, *inputs, whole=whole) if t.recomputes_attention else attend(*inputs)
-    return op.merge_heads(t, exchange_for_sequences(t, made, q, k, v))
+    return merge_heads(t, exchange_for_sequences(t, made, q, k, v))
 
 
 def heads(

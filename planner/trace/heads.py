@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from planner.trace import cache, masks, pytorch, relative
 from planner.trace import primitives as op
+from planner.trace.by_head import matmul_by_head, merge_heads
 from planner.trace.implementation import Scores
 from planner.trace.nodes import Saved
 from planner.trace.routing import sigmoid
@@ -69,7 +70,7 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
     if kind.scores_in_float32:
         q, k = op.cast(t, q, "float32"), op.cast(t, k, "float32")
     with t.without_autocast() if kind.scores_without_autocast else nullcontext():
-        scores = op.mul_scalar(t, op.matmul_by_head(t, q, k, transposed=True))
+        scores = op.mul_scalar(t, matmul_by_head(t, q, k, transposed=True))
     scores = op.softcap(t, scores) if terms.softcap else scores
     scores = op.add(t, scores, terms.relative) if terms.relative else scores
     if terms.bias:
@@ -94,9 +95,9 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
         op.keep_alive(t, scores)
     probabilities = pytorch.drop(t, probabilities)
     v = v if kind.grouped_heads else pytorch.expand_kv(t, v, H)  # the product broadcasts one head
-    made = op.matmul_by_head(t, probabilities, v)
+    made = matmul_by_head(t, probabilities, v)
     made = op.multiply(t, made, op.cast(t, share, made.dtype)) if share else made
-    joined = op.merge_heads(t, made).view(*made.shape)  # while keys and values of all heads are alive
+    joined = merge_heads(t, made).view(*made.shape)  # while keys and values of all heads are alive
     op.keep_alive(t, k, v)
     t.returned.append(probabilities)
     return joined

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from planner.spec.precision import Dtype
 from planner.spec.records import Activation, Experts, Norm
-from planner.trace.classes import ModelClass
+from planner.trace.model_class import ModelClass
 from planner.trace.sizes import Size
 from planner.trace.tensor import Tensor
 

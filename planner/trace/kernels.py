@@ -13,6 +13,7 @@ from planner.spec.precision import BYTES, Dtype
 from planner.spec.records import Training
 from planner.trace import context_parallel
 from planner.trace import primitives as op
+from planner.trace.by_head import matmul_by_head
 from planner.trace.nodes import Flops, Saved
 from planner.trace.sizes import Size, ceil_div, choose, exceeds_one, minimum
 from planner.trace.tape import Tape
@@ -184,12 +185,12 @@ def math_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
         q = op.mul_scalar(t, wide_q)
         mask = bias if bias or not t.causal or (t.inference and t.inference.decodes) else causal_mask(t, q.shape[2])
         k, v = (repeat_kv(t, x, q.shape[1]) if grouped else x for x in (wide_k, wide_v))
-        scores = op.matmul_by_head(t, q, broadcast_head(t, op.mul_scalar(t, k), q.shape[1]), transposed=True)
+        scores = matmul_by_head(t, q, broadcast_head(t, op.mul_scalar(t, k), q.shape[1]), transposed=True)
         probabilities = op.softmax(t, op.add(t, scores, mask) if mask else scores)
         if t.training.dropout:
             probabilities = op.dropout(t, probabilities)
         returned = op.cast(t, probabilities, dtype)  # discarded by the caller
-        result = op.cast(t, op.matmul_by_head(t, probabilities, broadcast_head(t, v, q.shape[1])), dtype)
+        result = op.cast(t, matmul_by_head(t, probabilities, broadcast_head(t, v, q.shape[1])), dtype)
         op.keep_alive(t, wide_q, wide_k, wide_v, q, k, v, *([mask] if mask else []), probabilities, returned)
         result.by_head = True
     return result

@@ -17,12 +17,12 @@ from planner.spec.precision import Dtype
 from planner.spec.records import Activation
 from planner.trace import kernels, pytorch
 from planner.trace import primitives as op
-from planner.trace.classes import ModelClass
 from planner.trace.implementation import Scores
 from planner.trace.megatron_context import attend
 from planner.trace.megatron_experts import experts
 from planner.trace.megatron_linear import enter, linear, norm
 from planner.trace.megatron_parallel import leave
+from planner.trace.model_class import ModelClass
 from planner.trace.nodes import Operation, Saved, Sent
 from planner.trace.pytorch import PYTORCH
 from planner.trace.sizes import Size, exceeds_one, product, structure

@@ -13,6 +13,7 @@ from planner.spec.precision import Dtype
 from planner.spec.records import Activation, Norm
 from planner.trace import float8, relative
 from planner.trace import primitives as op
+from planner.trace.by_head import matmul_by_head
 from planner.trace.implementation import Implementation, Scores, Sublayer
 from planner.trace.kernels import fused_attention
 from planner.trace.losses import cross_entropy
@@ -144,13 +145,13 @@ def by_products(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tens
     note_sinks(t, terms)
     H = q.shape[1]
     k, v = expand_kv(t, k, H), expand_kv(t, v, H)
-    scores = op.mul_scalar(t, op.matmul_by_head(t, q, k, transposed=True))
+    scores = op.mul_scalar(t, matmul_by_head(t, q, k, transposed=True))
     scores = op.softcap(t, scores) if terms.softcap else scores
     for bias in (terms.relative, terms.bias):
         scores = op.add(t, scores, bias) if bias else scores
     scores = masked(t, scores)
     probabilities = drop(t, op.softmax(t, scores))
-    made = op.matmul_by_head(t, probabilities, v)
+    made = matmul_by_head(t, probabilities, v)
     op.keep_alive(t, k, v, scores, probabilities)
     return made
 

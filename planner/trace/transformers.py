@@ -15,9 +15,9 @@ from typing import assert_never
 from planner.spec.records import Activation, Norm
 from planner.trace import heads, masks, pytorch
 from planner.trace import primitives as op
-from planner.trace.classes import LayerNormKind
 from planner.trace.implementation import Sublayer
 from planner.trace.losses import cross_entropy, log_softmax, nll_loss
+from planner.trace.model_class import LayerNormKind
 from planner.trace.nodes import Saved
 from planner.trace.pytorch import PYTORCH
 from planner.trace.sizes import Size, exceeds_one

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from planner.capacity import step
-from planner.trace import tape
-from planner.trace.classes import ModelClass
+from planner.trace import setup
+from planner.trace.model_class import ModelClass
 from planner.trace.sizes import hinted
 from tests.capacity import fleet_steps
 
@@ -31,7 +31,7 @@ WHOLE, PARTS = ([case for case in fleet_steps.cases() if case["loss_parallel"] =
 @pytest.fixture(autouse=True)
 def _without_position_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pass no position ids to transformers' layers, as the table's program."""
-    monkeypatch.setattr(tape, "class_of", lambda _: ModelClass(position_ids=False))
+    monkeypatch.setattr(setup, "class_of", lambda _: ModelClass(position_ids=False))
 
 
 @pytest.fixture(autouse=True)
