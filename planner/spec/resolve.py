@@ -170,11 +170,12 @@ def feed_forward(settings: Settings) -> FeedForward:
 def positions(settings: Settings) -> Positions:
     """Return a layer's positions; rotary_dim is head_dim unless written."""
     type_ = settings.get("positions.type")
+    if type_ == "bucketed":
+        return Positions(type_, buckets=settings.get("positions.buckets"))
     return Positions(
         type_,
         offset=settings.get("positions.offset") if type_ == "learned" else 0,
         rotary_dim=settings.get("positions.rotary_dim", head_dim(settings)) if type_ == "rope" else 0,
-        **({"buckets": settings.get("positions.buckets")} if type_ == "bucketed" else {}),
     )
 
 
