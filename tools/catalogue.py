@@ -143,6 +143,8 @@ def kinds(model: Mapping[str, Any]) -> Iterator[str]:
         yield "mixture of experts"
     if not model.get("causal", True):
         yield "encoder"
+    elif model.get("encoder"):
+        yield "encoder-decoder"
     elif not others and "latent_attention" not in mixers and not isinstance(model.get("experts"), dict):
         yield "dense"
 

@@ -37,7 +37,7 @@ def equal(first: str, second: str, default: int) -> Source:
     return code(one, *both)
 
 
-COMMON: Settings = {"attention.qkv": "separate", "_class": code(generates, "architectures")}
+COMMON: Settings = {"attention.qkv": "separate", "_unused": code(generates, "architectures")}
 ONLY = {"is_encoder_decoder": True}
 
 
