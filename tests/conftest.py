@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
 from collections.abc import Callable, Mapping
@@ -25,6 +26,12 @@ settings.load_profile("planner")
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
+
+
+def pytest_collection_finish() -> None:
+    """Exempt all that is imported from garbage collection, of which measurements of memory need many."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

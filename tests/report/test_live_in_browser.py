@@ -107,6 +107,7 @@ def test_figures_after_random_changes_equal_the_planner(chromium: Any, tmp_path:
             continue
         for label, shown in figures.items():
             group, _, figure = label.rpartition(": ")
+            value: int | None
             if group == "Parts" and figure in PHASES:
                 value = next(phase.peak_bytes for phase in plan.memory.phases if phase.phase == figure)
             elif group in ("Columns of capacity.csv", "Parts"):
