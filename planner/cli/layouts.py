@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from planner.explore.best_layouts import Found, Search
     from planner.spec.records import Cluster, Scenario, Spec, Training
 
-MOST = 10**6  # devices, or a fixed setting
+MOST = 10**6  # devices, sequences of a step, or a fixed setting
 EXAMPLES = (
     ("planner layouts specs/fleet/llama-3-8b-8-h100.yaml", "the fastest layouts on the spec's cluster"),
     ("planner layouts llama-3-8b --devices 16xH100-80GB-SXM --global-batch 64", "on another cluster"),
@@ -85,8 +85,9 @@ def _searched(arguments: argparse.Namespace, spec: Spec, scenario: Scenario) -> 
     if arguments.sort == "cost" and len({cluster.device for cluster in clusters}) > 1:
         raise ValueError("--sort cost requires clusters of one device, whose hours have one price")
     sequences = best_layouts.sequences_of(scenario.training) if arguments.global_batch is None else arguments.global_batch
-    if not sequences or sequences < 0:
-        raise ValueError("the sequences of a step are not known; give --global-batch, for example --global-batch 1024")
+    if sequences is None or not 1 <= sequences <= MOST:
+        found = "are not known" if sequences is None else f"must be from 1 to {MOST:,}, not {sequences:,}"
+        raise ValueError(f"the sequences of a step {found}; give --global-batch, for example --global-batch 1024")
     with Progress() as progress:
         made = best_layouts.search(spec, scenario, clusters, sequences, progress, fixed)
     listed = made.front if arguments.pareto else made.ranked(arguments.sort)

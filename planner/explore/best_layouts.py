@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from planner.capacity.figures import Fleet
 from planner.capacity.plan import divided, plan
+from planner.spec.layout_checks import divisors
 from planner.spec.possible import conditions, of_kind
 from planner.spec.records import Cluster, Layout, Scenario, Spec, Training
 from planner.spec.records.layout import DataParallel
@@ -231,12 +232,12 @@ def _layouts(spec: Spec, training: Training, cluster: Cluster, sequences: int, f
     model, devices = spec.model, cluster.devices
     experts = next((layer.experts.count for run in model.runs for layer in run.layers if layer.experts), 1)
     axes = {
-        "tensor_parallel": [one for one in _divisors(devices) if one <= MOST_TENSOR],
-        "pipeline_parallel": [one for one in _divisors(devices) if model.n_layers % one == 0],
-        "context_parallel": [one for one in _divisors(devices) if one <= MOST_CONTEXT],
-        "expert_parallel": _divisors(experts),
-        "virtual_stages": [one for one in _divisors(model.n_layers) if one <= MOST_VIRTUAL],
-        "batch_size": [one for one in _divisors(sequences) if one <= MOST_BATCH],
+        "tensor_parallel": [one for one in divisors(devices) if one <= MOST_TENSOR],
+        "pipeline_parallel": [one for one in divisors(devices) if model.n_layers % one == 0],
+        "context_parallel": [one for one in divisors(devices) if one <= MOST_CONTEXT],
+        "expert_parallel": divisors(experts),
+        "virtual_stages": [one for one in divisors(model.n_layers) if one <= MOST_VIRTUAL],
+        "batch_size": [one for one in range(1, MOST_BATCH + 1) if sequences % one == 0],
     }
     axes = {name: [int(fixed[name])] if name in fixed else values for name, values in axes.items()}
     crossed = np.meshgrid(*(np.array(values, dtype=np.int64) for values in axes.values()), indexing="ij")
@@ -305,10 +306,6 @@ def _meets(found: Iterator[object], count: int) -> NDArray[np.bool_]:
     import numpy as np
 
     return reduce(and_, (~condition.fails for condition in found), np.ones(count, dtype=bool))  # type: ignore[attr-defined]
-
-
-def _divisors(number: int) -> list[int]:
-    return [one for one in range(1, number + 1) if number % one == 0]
 
 
 def sequences_of(training: Training) -> int | None:

@@ -156,6 +156,7 @@ def test_the_command_writes_what_it_lists(tmp_path: Path, capsys: pytest.Capture
         (["--fix", "tensor_parallel=0"], "must be a whole number above 0"),
         (["--devices", "8xV100-32GB-SXM"], "no rate of bf16 products; known TFLOP/s: fp16 125"),
         (["--global-batch", "0"], "give --global-batch"),
+        (["--global-batch", "1000000000000"], "must be from 1 to 1,000,000, not 1,000,000,000,000"),
         (["--devices", "1xH100-80GB-SXM,1xA100-80GB-SXM", "--sort", "cost"], "clusters of one device"),
     ],
 )
