@@ -162,7 +162,10 @@ def _undivided(model: Model, training: Training) -> Iterator[str]:
     yield from [] if plain else [f"implementation {training.implementation} of this model type"]
     yield from differing(model, _OF_MODEL)
     layout = training.layout
-    yield from ["head.tied"] if model.tied_head and layout and layout.tensor_parallel > 1 else []
+    if model.tied_head and layout and layout.pipeline_parallel > 1:
+        yield "head.tied, which torch.distributed.pipelining does not share between stages,"
+    elif model.tied_head and layout and layout.tensor_parallel > 1 and layout.context_parallel > 1:
+        yield "head.tied beside context_parallel"
     for layer in (layer for run in model.runs for layer in run.layers):
         yield from differing(layer, _OF_LAYER)
         kind, feed = layer.attention, layer.feed_forward

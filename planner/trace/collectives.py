@@ -70,8 +70,18 @@ def partial_gradient(t: Tape, *weights: Tensor | None) -> None:
 
 
 def whole_table(t: Tape, table: Tensor) -> Tensor:
-    """Return a part [V / tp, d] of the token embedding as the lookup sees it: its gradient is made for the whole table [V, d]."""
-    return table if t.vocabulary_parallel or not t.tensor_parallel else table.view(table.shape[0] * t.degree, table.shape[1])
+    """Return a part [V / tp, d] of the token embedding as the lookup sees it: its gradient is made for the whole table [V, d].
+
+    That of the part is a view of it. If the head reads the part, too, its gradient and a copy of that view are added to a new one.
+    """
+    if t.vocabulary_parallel or not t.tensor_parallel:
+        return table
+    rows, width = table.shape[0] * t.degree, table.shape[1]
+    if not t.model.tied_head:
+        return table.view(rows, width)
+    whole = t.tensor((rows, width), table.dtype)
+    whole.storage.bytes = 0
+    return t.record("redistribute", [table], [whole], backward_temporary=table.bytes, by=whole_table)[0]
 
 
 def gather_vocabulary(t: Tape, logits: Tensor) -> Tensor:

@@ -125,12 +125,12 @@ def segment_ids(t: Tape, n: Size) -> Tensor:
 def token_rows(t: Tape, width: Size | None, why: str, *, more: Size = 0, looked_up: bool = False) -> Tensor:
     """Return a weight with a row of the given width, or one element, per token of the padded vocabulary, and ``more`` rows.
 
-    With tensor parallelism, it is a device's part. The gradient of a table that is ``looked_up`` is whole.
+    With tensor parallelism, it is a device's part. The gradient of a table that is only ``looked_up`` is whole.
     """
     V, padded = t.model.vocab_size, t.vocabulary
     shape, a_row = ((padded,), 1) if width is None else ((padded + more, width), width)
     padding = 0 if t.tensor_parallel else (padded - V) * a_row  # whose device has it is not counted
-    gradient = (t.model.padded_vocab_size + more) * a_row if looked_up and not t.vocabulary_parallel else None
+    gradient = (t.model.padded_vocab_size + more) * a_row if looked_up and not (t.vocabulary_parallel or t.model.tied_head) else None
     return t.weight("bias" if width is None else "weight", shape, why, padding=padding, gradient=gradient)
 
 

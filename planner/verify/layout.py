@@ -29,7 +29,7 @@ def compare(model: Model, training: Training, layout: Layout) -> Iterator[Row]:
     refuse_unmodeled(model, training)
     count, numbers = layout.pipeline_parallel, layout.sharing_degree
     for stage, number in dict.fromkeys(((0, 0), (count // 2, numbers // 2), (count - 1, numbers - 1))):
-        yield from _of_device(model, training, layout, stage, number)
+        yield from of_device(model, training, layout, stage, number)
 
 
 def _unmeasured(training: Training, layout: Layout) -> Iterator[str]:
@@ -48,7 +48,7 @@ def _unmeasured(training: Training, layout: Layout) -> Iterator[str]:
     yield from (what for what, is_set in found.items() if is_set)
 
 
-def _of_device(model: Model, training: Training, layout: Layout, stage: int, number: int) -> Iterator[Row]:
+def of_device(model: Model, training: Training, layout: Layout, stage: int, number: int) -> Iterator[Row]:
     """Yield the rows of a device, by its numbers in the pipeline and among those that share weights."""
     held, used = device(model, training, layout, stage, number)
     count, world = layout.pipeline_parallel, layout.sharing_degree * layout.tensor_parallel

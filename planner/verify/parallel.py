@@ -75,6 +75,7 @@ def cut(parts: Parts, stage: Stage) -> None:
 def share_matrices(parts: Parts, layout: Layout, mesh: DeviceMesh) -> None:
     """Divide the matrices of layers, the embedding and the head over the devices of tensor parallelism."""
     whole, between = Replicate(), Shard(1) if layout.sequence_parallel else Replicate()
+    table, head = (getattr(module, "weight", None) for module in (parts.trunk.embed_tokens, parts.whole.lm_head))
     for layer in parts.layers:
         parallelize_module(layer, mesh, _of_layer(layer, between, layout))
         attention = layer.self_attn
@@ -88,6 +89,8 @@ def share_matrices(parts: Parts, layout: Layout, mesh: DeviceMesh) -> None:
         **({"model.norm": SequenceParallel()} if layout.sequence_parallel else {}),
     }
     parallelize_module(parts.whole, mesh, {name: how for name, how in outside.items() if [*parts.whole.get_submodule(name).parameters()]})
+    if table is not None and table is head:  # parallelize_module has given each its own
+        parts.trunk.embed_tokens.weight = parts.whole.lm_head.weight
     if parts.positions is not None and layout.sequence_parallel:
         parts.positions.register_forward_hook(partial(_own_part, mesh))
 

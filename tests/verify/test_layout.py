@@ -17,7 +17,8 @@ from planner.verify import CannotMeasureError
 pytest.importorskip("torch", reason="the extra torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-from planner.verify.layout import PEAK_ALLOWED, compare
+from planner.verify.layout import PEAK_ALLOWED, compare, of_device
+from planner.verify.scaled_down import divided
 
 FLEET = Path(__file__).parent.parent.parent / "specs" / "fleet"
 SHARED = {"tensor_parallel": 2, "sequence_parallel": True}
@@ -89,6 +90,15 @@ def test_pytorch_allocates_and_sends_what_is_planned(name: str) -> None:
     assert off.keys() == of_sums
     assert all(abs(ours - (theirs or 0)) < PEAK_ALLOWED * ours for ours, theirs in off.values())
     assert {"parameters", "optimizer state", "allocated after backward"} <= {row[0].split(", ")[1] for row in rows}
+
+
+def test_gradients_of_a_divided_table_that_the_head_reads_are_added() -> None:
+    """A large vocabulary, so that the backward pass peaks where the gradients of lookup and head are added."""
+    model, training, layout = divided(*case(4, {**SHARED, "loss_parallel": True}, {}))
+    model = replace(model, vocab_size=4096, padded_vocab_size=4096, tied_head=True)
+    rows = list(of_device(model, replace(training, batch_size=1, sequence_length=8), layout, 0, 0))
+    assert [row for row in rows if row[2] != row[3]] == []
+    assert next(ours for figure, _, ours, _, _ in rows if "peak, backward" in figure) == max(row[2] for row in rows)
 
 
 def test_experts_are_shared_by_the_devices_that_have_the_same_ones() -> None:
