@@ -36,7 +36,7 @@ def fewest(spec: Spec, scenario: str, memory_bytes: int) -> tuple[int, int] | No
 
 
 def _counts(spec: Spec, training: Training, layout: Layout) -> list[int]:
-    """Return the numbers of devices to try, ascending: in full nodes, and with a whole number of micro-batches in a global batch."""
+    """Return the numbers of devices to try, ascending: full nodes, a whole number of micro-batches in a global batch, groups of experts."""
     of_model, degree = layout.cluster.devices // layout.data_degree, layout.data_degree
     least = {"ddp": 1, "hsdp": layout.shard_degree}.get(layout.data_parallel, 2)
     given = any(path[-1:] == ("global_batch_size",) for path in spec.places)
@@ -45,4 +45,7 @@ def _counts(spec: Spec, training: Training, layout: Layout) -> list[int]:
     full = known.per_node if known else devices.PER_NODE
     per_node = layout.cluster.per_node if ("cluster", "per_node") in spec.places else full
     counts = [of_model * one for one in degrees if one >= least and (layout.data_parallel != "hsdp" or one % least == 0)]
+    pipelines, tensor = layout.pipeline_parallel, 1 if training.by_megatron else layout.tensor_parallel
+    together = layout.expert_parallel * (layout.expert_tensor_degree if training.by_megatron else 1)
+    counts = [count for count in counts if count // pipelines // tensor % together == 0]
     return [count for count in counts if count <= MOST and (count <= per_node or count % per_node == 0)]

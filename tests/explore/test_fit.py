@@ -170,3 +170,19 @@ def test_the_batch_divides_a_global_batch(tmp_path: Path) -> None:
     assert (found.largest, found.peak_bytes) == (5, memory)
     (every,) = fit.fits(spec, "base", 1 << 40, ("batch_size",))
     assert (every.largest, every.limited_by) == (15, "all sequences of a device in one pass fit")
+
+
+def test_the_fewest_devices_hold_whole_groups_of_experts(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        "name: a\nmodel: {vocab_size: 1024, context_length: 64, d_model: 128, n_layers: 4, n_heads: 8, norm: {type: rmsnorm},\n"
+        "  experts: {count: 16, top_k: 2, d_ff: 64}}\n"
+        "training: {batch_size: 1, global_batch_size: 120, sequence_length: 64, precision: bf16-master, gradient_dtype: fp32,\n"
+        "  device: h100, implementation: megatron-core}\n"
+        "cluster: {device: {memory: 80GiB}, devices: 80}\n"
+        "layout: {data_parallel: zero1, pipeline_parallel: 2, expert_parallel: 8}\n",
+        encoding="utf-8",
+    )
+    found = fit.fewest(planner.load(path), "base", 1 << 40)
+    assert found is not None
+    assert found.fewest == 16  # 8 devices of each stage share the experts
