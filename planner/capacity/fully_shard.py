@@ -21,6 +21,7 @@ from planner.capacity.optimizers import ElementBytes
 from planner.capacity.timeline import Change, Changes, Place
 from planner.spec.records import Layout, Training
 from planner.trace.decoder import EMBEDDING, HEAD, WHOLE, Trace
+from planner.trace.setup import is_one
 from planner.trace.sizes import Size, ceil_div, choose, maximum, minimum, product
 
 Line: TypeAlias = "ByteSum[Size]"
@@ -188,7 +189,7 @@ def _group(
     tables = [(gradient, weight) for weight, gradient in weights if gradient != product(weight.shape)]
     low, stored = each.weight, each.master or each.weight
     reduced = each.gradient if each.master else low
-    alone = experts and choose(_is_one, shards)
+    alone = experts and choose(is_one, shards)
     return Group(
         experts=experts,
         alone=alone,
@@ -203,10 +204,6 @@ def _group(
         reduced=padded * reduced,
         shard=padded * stored,
     )
-
-
-def _is_one(count: int) -> bool:
-    return count == 1
 
 
 def _copying(weights: Sequence[tuple[Weight[Size], Size]], low: int, stored: int) -> Size:

@@ -13,6 +13,7 @@ from planner.trace import primitives as op
 from planner.trace import trained
 from planner.trace.layers import decoder_layer, first_layer, recomputed
 from planner.trace.positions import PositionTables
+from planner.trace.setup import is_one
 from planner.trace.sizes import Size, choose, maximum, structure
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
@@ -83,14 +84,15 @@ def _run(t: Tape, run: Run, positions: PositionTables, x: Tensor, *, first: Size
         return x
 
     if t.training.recompute == "full" and t.training.recompute_every > 1:
-        return _recomputed_in_part(t, run, positions, x, start=structure(first or 0))
+        return _recomputed_in_part(t, run, positions, x, start=structure(0 if first is None else first))
     count = run.count
     projected = t.model.embedding_dim is not None and x.dtype == t.precision.autocast  # in 16 bits, but layers may return float32
-    if t.grad and not x.needs_grad and not choose(_is_one, count):  # the others read what needs a gradient, and may differ
-        x, count, first = t.repeat(1, partial(stack, 1, first or 0), x), count - 1, (first or 0) + len(run.layers)
+    if t.grad and not x.needs_grad and not choose(is_one, count):  # the others read what needs a gradient, and may differ
+        start = 0 if first is None else first
+        x, count, first = t.repeat(1, partial(stack, 1, start), x), count - 1, start + len(run.layers)
     elif first in {None, 0} and (t.modules.residual_in_float32 or t.modules.norm_in_first_layer or t.modules.passes_selection or projected):
         x = t.repeat(1, partial(stack, 1, 0, of_model=True), x)
-        if choose(_is_one, count):
+        if choose(is_one, count):
             return x
         count, first = count - 1, None if first is None else len(run.layers)
     body = partial(stack, count, first)
@@ -120,10 +122,6 @@ def _recomputed_in_part(t: Tape, run: Run, positions: PositionTables, x: Tensor,
 
     x = t.repeat(repeats, partial(stack, start, repeats, period), x) if repeats else x
     return t.repeat(1, partial(stack, start + repeats * period, 1, rest), x) if rest else x
-
-
-def _is_one(count: int) -> bool:
-    return count == 1
 
 
 def _label(first: Size, count: Size, step: int) -> str:

@@ -14,7 +14,8 @@ from planner.trace.model_class import ModelClass
 from planner.trace.sizes import Size, ceil_div, choose, structure
 
 
-def _is_one(size: int) -> bool:
+def is_one(size: int) -> bool:
+    """Whether a size is one, by which ``choose`` decides the structure of a pass."""
     return size == 1
 
 
@@ -70,7 +71,7 @@ class Setup:
     def part(self, size: int) -> int:
         """Return a device's part of the heads, of a hidden width or of the vocabulary. Structure depends on whether it is one."""
         mine = size // self.degree
-        return 1 if choose(_is_one, mine) else cast("int", mine)
+        return 1 if choose(is_one, mine) else cast("int", mine)
 
     @property
     def vocabulary(self) -> int:

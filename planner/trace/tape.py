@@ -12,8 +12,8 @@ from planner.spec.records import Extra
 from planner.trace import trained
 from planner.trace.nodes import Boundary, Carry, Checkpoint, Flops, Node, Operation, Repeat, Saved, Sent, Unit
 from planner.trace.packing import Packing
-from planner.trace.setup import Setup
-from planner.trace.sizes import Size, product
+from planner.trace.setup import Setup, is_one
+from planner.trace.sizes import Size, choose, product
 from planner.trace.tensor import Storage, Tensor
 from planner.trace.unsupported import UnsupportedError
 
@@ -260,9 +260,9 @@ class Tape(Setup):
         made = body(inside)
         self.stacks.append((first, len(self.parameters), count))
         nodes, self.nodes, self.copies = self.nodes, outer_nodes, outer_copies
-        if made.dtype != x.dtype and count != 1:
+        if made.dtype != x.dtype and not choose(is_one, count):
             raise UnsupportedError(f"a layer turns {x.dtype} into {made.dtype}, so its copies are not equal")
-        if made.needs_grad != x.needs_grad and count != 1:
+        if made.needs_grad != x.needs_grad and not choose(is_one, count):
             raise UnsupportedError("only the first of equal layers reads a tensor without gradient, so its copies are not equal")
         last = self.tensor(made.shape, made.dtype, needs_grad=made.needs_grad)
         self.nodes.append(Repeat(count, tuple(nodes), Carry(x, inside, made, last)))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import planner
 from planner import spec as spec_package
 from planner.capacity import explain, plan, step_formulas
 from planner.explore.table import METRICS
@@ -61,6 +62,16 @@ def test_formulas_of_a_class_whose_kernels_liger_replaces(name: str, implementat
     (spec,), problems = spec_package.read([str(CATALOG / f"{name}.yaml")], overrides)
     assert not problems
     assert_formulas_equal_the_metrics(spec)
+
+
+@pytest.mark.parametrize("first", [1, 3])
+@pytest.mark.parametrize("train", ["bias", "head"])
+def test_formulas_of_frozen_layers_in_several_groups(first: int, train: str) -> None:
+    layers = [{"count": first, "d_ff": 64}, {"count": 4}]
+    sizes = {"vocab_size": 100, "context_length": 16, "d_model": 48, "n_heads": 4, "attention": {"bias": False}, "layers": layers}
+    assert_formulas_equal_the_metrics(
+        planner.load({"name": "frozen", "model": sizes | {"head": {"tied": False}}, "training": {"train": train}})
+    )
 
 
 def assert_swept_as_planned(spec: Spec, lengths: Sequence[int] = LENGTHS) -> None:
