@@ -25,8 +25,8 @@ ATTENTION: dict[str, Implementation] = {"sdpa": "transformers", "eager": "transf
 PRECISIONS: tuple[Precision, ...] = ("bf16", "bf16-autocast", "fp32")
 # Settings that measured steps vary or do not depend on.
 VARIED = {
-    "batch_size", "sequence_length", "precision", "recompute", "implementation", "tokens", "flops_convention", "reserve_bytes", "liger",
-    "layout",
+    "batch_size", "sequence_length", "encoder_length", "precision", "recompute", "implementation", "tokens", "flops_convention",
+    "reserve_bytes", "liger", "layout",
 }  # fmt: skip
 # tests/capacity/test_tuned_steps.py
 TUNED_CLASSES = ("gpt2", "gpt_neox", "llama", "qwen2", "qwen3")
