@@ -159,7 +159,7 @@ def layer_norm(t: Tape, x: Tensor, weight: Tensor | None, bias: Tensor | None) -
 
     In float32 under autocast on CUDA. The CPU saves the statistics in the wider dtype of input and weight.
     """
-    x = cast_fp32(t, x)
+    x, weight, bias = cast_fp32(t, x), weight and cast_fp32(t, weight), bias and cast_fp32(t, bias)
     precise = "float32" if t.device == "cuda" else promote(x, weight) if weight else x.dtype
     statistics = t.tensor((2, *x.shape[:-1]), precise, needs_grad=False)
     inputs = [tensor for tensor in (x, weight, bias) if tensor]
@@ -170,7 +170,7 @@ def layer_norm(t: Tape, x: Tensor, weight: Tensor | None, bias: Tensor | None) -
 
 def rms_norm(t: Tape, x: Tensor, weight: Tensor | None) -> Tensor:
     """RMSNorm in one kernel; float32 under autocast on CUDA. Saves x, the weight, and the reciprocal RMS per row."""
-    x = cast_fp32(t, x)
+    x, weight = cast_fp32(t, x), weight and cast_fp32(t, weight)
     root = t.tensor((*x.shape[:-1], 1), "float32", needs_grad=False)
     vectors = [weight] if weight else []
     saved = [Saved(x, "input"), Saved(root, "reciprocal RMS"), *(Saved(vector, "weight") for vector in vectors)]

@@ -84,7 +84,7 @@ class InputGradients:
 
     def __call__(self, _module: nn.Module, _inputs: object, output: Tensor) -> None:
         """Keep the embedded tokens of this pass, if they are a leaf."""
-        self.kept[:] = [] if output.requires_grad else [output.requires_grad_()]
+        self.kept[:] = [output.requires_grad_()] if output.is_leaf else []
 
 
 def kept_inputs(module: nn.Module) -> list[Tensor]:

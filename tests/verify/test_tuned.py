@@ -62,6 +62,7 @@ ADAPTERS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (LLAMA, adapters(type="prefix") | QLORA),
     (LLAMA, adapters(rank=4, type="dora") | QLORA),
     (MIXTRAL, adapters(rank=4) | {"recompute": "full"}),
+    (GPT2, adapters(rank=4) | {"precision": "bf16-autocast", "base": {"dtype": "bf16"}}),
     (GPT2, adapters(rank=4, targets=["qkv", "down"]) | {"base": {"format": "nf4"}}),
 ]
 # pip install modelplan[tuning]
