@@ -197,9 +197,14 @@ def gradient_dtype_of(settings: Settings) -> GradientDtype:
 
 
 def input_gradients(settings: Settings) -> bool:
-    """Return whether the embedded tokens require a gradient: a model with adapters makes them do so for recomputation."""
-    recomputes = settings.get("recompute") == "full" and str(settings.get("implementation")).startswith("transformers")
-    return bool(settings.get("input_gradients")) if settings.written("input_gradients") else recomputes and settings.on("adapters")
+    """Return whether the embedded tokens require a gradient: transformers makes them do so for recomputation.
+
+    That changes nothing if all weights train. gradient_checkpointing_enable in modeling_utils.py of transformers 5.24.
+    """
+    if settings.written("input_gradients"):
+        return bool(settings.get("input_gradients"))
+    tuned = settings.on("adapters") or settings.written("train") is not None
+    return tuned and settings.get("recompute") == "full" and str(settings.get("implementation")).startswith("transformers")
 
 
 def liger_of(settings: Settings) -> Liger | None:

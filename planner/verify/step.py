@@ -109,7 +109,7 @@ def quiet() -> Iterator[None]:
     """Ignore warnings about speed (autocast on the CPU leaves a norm's input in 16 bits) and about deprecated names."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Mismatch dtype between input and weight")
-        warnings.filterwarnings("ignore", message=".*gradient_checkpointing.* is deprecated", category=FutureWarning)
+        warnings.filterwarnings("ignore", message=".*(gradient_checkpointing|past_key_values).* is deprecated", category=FutureWarning)
         yield
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import importlib
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import ModuleType, SimpleNamespace
@@ -147,6 +148,8 @@ def adapted(module: nn.Module, kind: Adapters, training: Training, our_name: Nam
         stack.enter_context(mock.patch.object(layers.BaseTunerLayer, "_move_adapter_to_device_of_base_layer", return_value=None))
         stack.enter_context(mock.patch("copy.deepcopy", copied))
         stack.enter_context(mock.patch("peft.tuners.lora.dora.deepcopy", lambda module: module))  # only reads it
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")  # peft's, about settings that it corrects or does not need
         made: nn.Module = peft.get_peft_model(module, config)
     made.train()
     for name, weight in made.named_parameters():

@@ -76,7 +76,9 @@ def test_examples_and_defaults_are_valid() -> None:
 def test_sizes_are_positive_and_bounded() -> None:
     for path, part in PARTS:
         if part.get("type") == "integer" and not path.startswith(".expect"):
-            from_zero = path.endswith((".offset", ".empty", ".uses", "_bytes", ".segments", ".patches.tokens", "_stage_layers"))
+            from_zero = path.endswith(
+                (".offset", ".empty", ".uses", "_bytes", ".segments", ".patches.tokens", ".shared_prefix", ".draft_tokens", "_stage_layers")
+            )
             assert part["minimum"] == (0 if from_zero else 1), path
             assert part["maximum"] == 2**53 - 1, path
 

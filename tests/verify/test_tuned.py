@@ -40,6 +40,7 @@ GPT2 = {
 QLORA = {"base": {"format": "nf4", "double_quant": True, "prepare": True, "dtype": "bf16"}}
 FROZEN: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (LLAMA, {"train": ["layers.1", "final_norm", "head"]}),
+    (LLAMA, {"train": ["layers.1-2", "head"], "recompute": "full"}),
     (GPT2, {"train": "bias"}),
     ({key: value for key, value in LLAMA.items() if key != "model_type"}, {"train": ["layers.2"], "implementation": "pytorch"}),
 ]

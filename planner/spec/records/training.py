@@ -109,7 +109,7 @@ class Training:
         default=(), example=["embedding", "head"], quiet=True, aliases="modules_to_save")
     base: Base | None = group(kind=Base, form="none", default=None)
     input_gradients: bool = key("The embedded tokens require a gradient, as enable_input_require_grads makes them.", default=False,
-        derived="true with adapters and recompute: full under implementation transformers", quiet=True,
+        derived="true with adapters or frozen weights, and recompute: full, under implementation transformers", quiet=True,
         aliases="enable_input_require_grads")
     optimizer: Optimizer = key("Optimizer, which determines the state per parameter. Names with 8bit or 32bit and ademamix are of "
         "bitsandbytes, those with torchao, 4bit or fp8 of torchao, soap is pytorch_optimizer's; adafactor is PyTorch's, under "
