@@ -233,7 +233,7 @@ layout that fits is assumed. DeepSeek-V3's DualPipe hides the exchange of tokens
 
 
 def reason(name: str) -> str:
-    """Return why a run is predicted badly, as far as it is known."""
+    """Return the reason for a bad prediction, if known."""
     return next((why for part, why in REASONS if part in name), "not known")
 
 

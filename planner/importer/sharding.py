@@ -37,9 +37,6 @@ _OF_DEEPSPEED = (
     "sparse_attention torch_autocast"
 )
 _OF_PARALLELISM = "sp_backend sp_attn_implementation ep_size"
-WITHOUT_AUTOCAST = (
-    "mixed precision of FSDP is planned without accelerate's autocast, which computes some operators, such as norms, in float32"
-)
 
 
 def program_of(config: Config) -> str:

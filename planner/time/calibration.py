@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from planner.time.fit import Array
 
-SEPARATES = 2  # runs from which on terms are told apart; fewer scale all of them
+SEPARATES = 2  # runs needed to fit each term; with fewer, one factor scales all terms
 RIDGE = 0.0001
 
 

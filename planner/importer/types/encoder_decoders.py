@@ -151,7 +151,7 @@ ROWS: Mapping[str, Row] = {
     "mt5": t5(250112, 8, 6, 1024, "gated-gelu"),
     "plbart": bart(
         AFTER,
-        {"vocab_size": size("vocab_size", 50005), "embedding_scale": flag("scale_embedding", True)},
+        CODE,
         n_layers=6,
         n_heads=12,
         d_ff=3072,
