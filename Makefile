@@ -26,8 +26,8 @@ lint: $(VENV)/dev ## run ruff and mypy, and check the action and the files that 
 	$(BIN)/zizmor --offline --quiet --no-progress --persona auditor action.yml .github/workflows/site.yml .pre-commit-hooks.yaml $(VENV)/init/.pre-commit-config.yaml $(WORKFLOW)
 	if command -v actionlint; then actionlint $(WORKFLOW) .github/workflows/site.yml; else echo 'actionlint is not installed: skipped'; fi
 
-unit: $(VENV)/dev ## run only the tests
-	$(BIN)/pytest
+unit: $(VENV)/dev ## run only the tests, on all cores
+	$(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist loadfile
 
 sweep: $(VENV)/dev ## draw many more random specs than the tests do, and change each key of every model type
 	SHAPES=2000 SEEDS=0:200 $(BIN)/pytest tests/test_random_specs.py tests/verify/test_random_shapes.py

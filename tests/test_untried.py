@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -27,14 +28,14 @@ def test_good() -> None: pass
 FILE_SKIPS = 'import pytest\npytest.skip("another program: not installed", allow_module_level=True)\n'
 
 
-def pytest_run(folder: Path, ci: str | None, *tests: str) -> tuple[int, list[str]]:
+def pytest_run(folder: Path, ci: str | None, *tests: str, options: Sequence[str] = ()) -> tuple[int, list[str]]:
     """Run pytest on files with these tests; return its exit code and its last lines."""
     for number, text in enumerate(tests):
         (folder / f"test_{number}.py").write_text(text, encoding="utf-8")
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")  # not the repository's settings
     environment = {name: value for name, value in os.environ.items() if name != "CI"}
     environment |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} | ({} if ci is None else {"CI": ci})
-    command = [sys.executable, "-m", "pytest", "-p", "tests.untried", "-p", "no:cacheprovider", "."]
+    command = [sys.executable, "-m", "pytest", "-p", "tests.untried", "-p", "no:cacheprovider", *options, "."]
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     return run.returncode, run.stdout.splitlines()
 
@@ -50,15 +51,16 @@ def test_elsewhere_the_last_line_lists_each_reason_once(tmp_path: Path, ci: str 
     assert lines[-1] == "not tried here: another program: not installed; one program: not installed"
 
 
-def test_under_ci_skipped_tests_fail_the_run_and_are_listed(tmp_path: Path) -> None:
-    code, lines = pytest_run(tmp_path, "true", SKIPS, FILE_SKIPS)
+@pytest.mark.parametrize("options", [(), ("-p", "xdist", "--numprocesses", "2")], ids=["one process", "two processes"])
+def test_under_ci_skipped_tests_fail_the_run_and_are_listed(tmp_path: Path, options: Sequence[str]) -> None:
+    code, lines = pytest_run(tmp_path, "true", SKIPS, FILE_SKIPS, options=options)
     assert code == 1
-    assert lines[-4:] == [
-        "SKIPPED test_1.py: another program: not installed",
-        "SKIPPED test_0.py::test_one: one program: not installed",
+    assert sorted(lines[-4:-1]) == [  # two processes finish in any order
         "SKIPPED test_0.py::test_another: one program: not installed",
-        "FAILED: a skipped test is a failure where CI is set",
+        "SKIPPED test_0.py::test_one: one program: not installed",
+        "SKIPPED test_1.py: another program: not installed",
     ]
+    assert lines[-1] == "FAILED: a skipped test is a failure where CI is set"
 
 
 def test_without_skipped_tests_nothing_is_added(tmp_path: Path) -> None:
