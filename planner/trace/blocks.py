@@ -42,7 +42,8 @@ def linear(t: Tape, x: Tensor, outputs: Size, name: str, *, bias: bool) -> Tenso
     with t.at(name):
         packing = packing_of(t)
         w = t.weight("weight", (outputs, x.shape[-1]), op.LINEAR, packing=packing)
-        b = t.weight("bias", (outputs,), "bias: out") if bias else t.declared_weight("bias")
+        stored = packed.compute_dtype(t) if packing else None  # to which the first pass casts the bias of a packed weight in place
+        b = t.weight("bias", (outputs,), "bias: out", dtype=stored) if bias else t.declared_weight("bias")
 
         def project(x: Tensor) -> Tensor:
             return packed.linear(t, x, w, b, packing) if packing else t.implementation.linear(t, x, w, b)

@@ -159,7 +159,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     "glm4": ModelClass(joins_rotated=True, tables_per_layer=True, fused_gate_up=True),
     "glm4_moe": ModelClass(joins_rotated=True),
     "glm_moe_dsa": ModelClass(passes_selection=True),
-    "gpt2": ModelClass(residual_dropout=True, position_ids=False, softmax_in_float32=False, keeps_ends="output"),
+    "gpt2": ModelClass(residual_dropout=True, position_ids=False, learned_ids=True, softmax_in_float32=False, keeps_ends="output"),
     "gpt_bigcode": ModelClass(residual_dropout=True, position_ids=False, mask_buffer="model"),
     "gpt_neo": ModelClass(residual_dropout=True, position_ids=False, fused_attention=False, scores_in_float32=True, mask_buffer="layer"),
     "gpt_neox": ModelClass(residual_dropout=True, joins_rotated=True),

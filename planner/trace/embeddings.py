@@ -91,7 +91,7 @@ def summed(t: Tape, model: Model, x: Tensor, alive: list[Tensor]) -> Tensor:
             if model.patches:
                 x = op.add(t, x, table.view(1, n, width))
             else:
-                places = t.implementation.positions(t, n)
+                places = t.places = t.implementation.positions(t, n)
                 kept += [places, own_part(t, op.embedding(t, places, table))]
                 x = op.add(t, x, kept[-1])
         if model.positions.type == "sinusoidal":

@@ -22,6 +22,7 @@ class ModelClass:
 
     residual_dropout: bool = False  # on token embeddings and sublayer outputs, besides attention probabilities
     position_ids: bool = True  # every layer gets position ids
+    learned_ids: bool = False  # every layer gets the ids that the lookup of learned positions reads
     softmax_in_float32: bool = True  # in eager attention, for any dtype of the scores
     explicit_mask: bool = False  # fused attention gets a mask even if a flag would do
     fused_attention: bool = True  # attention may run in one operator; otherwise only by products

@@ -94,6 +94,7 @@ class Tape(Setup):
     ends: tuple[bool, bool] = (True, True)  # whether a pipeline's stage has the token embedding, and the loss
     declared: dict[str, Extra] = field(default_factory=dict)  # by path: tensors that the spec declares and no operator has read yet
     encoded: Tensor | None = None  # the output of the encoder, which layers read
+    places: Tensor | None = None  # the ids that the lookup of learned positions has read
 
     def __post_init__(self) -> None:
         Setup.__post_init__(self)

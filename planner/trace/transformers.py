@@ -89,6 +89,8 @@ def layer_norm(t: Tape, kind: LayerNormKind, x: Tensor, weight: Tensor | None, b
 
 def position_ids(t: Tape, n: Size) -> Tensor | None:
     """Return the position ids [1, n] or [B, n] passed to every layer, if the class does so."""
+    if t.modules.learned_ids:
+        return t.places
     return positions(t, n) if t.modules.position_ids else None
 
 

@@ -276,7 +276,14 @@ class Step:
         that the forward pass replaces, as CTRL does with one in another dtype.
         """
         saved = {key: row for key, (storage, row) in recorder.saved.items() if storage() is not None}
-        results = (loss, *output, *self.module.buffers(), *tuned.kept_inputs(self.module), *(tensor for _, _, tensor in self.states()))
+        results = (
+            loss,
+            *output,
+            *self.module.parameters(),
+            *self.module.buffers(),
+            *tuned.kept_inputs(self.module),
+            *(tensor for _, _, tensor in self.states()),
+        )
         counted = known | saved.keys() | {id(tensor.untyped_storage()) for tensor in results}
         others = [one for key, (_, one) in self.allocations.storages.items() if key not in counted and one.operator != MAKES_GRADIENTS]
         return (*saved.values(), *(SavedStorage("model", CHECKPOINT, one.shape, one.dtype, one.bytes) for one in others))

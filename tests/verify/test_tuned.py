@@ -65,6 +65,7 @@ ADAPTERS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (MIXTRAL, adapters(rank=4) | {"recompute": "full"}),
     (GPT2, adapters(rank=4) | {"precision": "bf16-autocast", "base": {"dtype": "bf16"}}),
     (GPT2, adapters(rank=4, targets=["qkv", "down"]) | {"base": {"format": "nf4"}}),
+    (GPT2, adapters(rank=4) | QLORA | {"recompute": "full"}),  # position ids, and biases that bitsandbytes casts in place
 ]
 # pip install modelplan[tuning]
 CASES = FROZEN + (ADAPTERS if find_spec("peft") and find_spec("bitsandbytes") else [])
