@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from planner.capacity import deepspeed, megatron_refusals
 from planner.capacity.context_parallel import NOT_AVERAGED, not_modeled
@@ -204,6 +205,9 @@ def refuse_mixed(weights: Sequence[Weight[Size]], training: Training) -> None:
         raise UnsupportedError(f"{what} with data_parallel {layout.data_parallel} is not modeled yet")
 
 
+Ranks: TypeAlias = Sequence[tuple[Trace, Share, Memory[Size]]]
+
+
 def _parts(share: Share, used: Memory[Size]) -> tuple[tuple[str, Size], ...]:
     """Return the memory of a device by part, which do not all live at the same time."""
     weights = used.weights_bytes + used.master_weights_bytes + used.average_bytes
@@ -216,12 +220,18 @@ def _parts(share: Share, used: Memory[Size]) -> tuple[tuple[str, Size], ...]:
     )
 
 
-def fleet(share: Share, memory: Memory[Size], training: Training, ranks: Sequence[tuple[Trace, Share, Memory[Size]]]) -> Fleet[Size] | None:
+def fleet(share: Share, memory: Memory[Size], training: Training, ranks: Ranks) -> Fleet[Size] | None:
     """Return the devices of a plan, None without a cluster; ``ranks`` are all kinds of devices."""
     if training.layout is None:
         return None
     params = sum(weight.params for weight in share.stored)
-    kinds = tuple(
+    host = share.host.total + share.host.step_counters if share.host else 0
+    return Fleet(training.layout, share.which, params, share.buffers, share.traffic, memory.peak_bytes, peaks_of(ranks), host)
+
+
+def peaks_of(ranks: Ranks) -> tuple[RankPeak[Size], ...]:
+    """Return the peaks and the work of kinds of devices."""
+    return tuple(
         RankPeak(
             each.which,
             sum(weight.params for weight in each.stored),
@@ -234,5 +244,3 @@ def fleet(share: Share, memory: Memory[Size], training: Training, ranks: Sequenc
         )
         for forward, each, used in ranks
     )
-    host = share.host.total + share.host.step_counters if share.host else 0
-    return Fleet(training.layout, share.which, params, share.buffers, share.traffic, memory.peak_bytes, kinds, host)

@@ -10,9 +10,9 @@ from typing import TypeAlias, cast
 from planner.capacity import deepspeed, megatron_layout
 from planner.capacity.activations import OWN_LINES, SavedEntry, host_bytes, saved_for_backward
 from planner.capacity.context_parallel import unlike_devices
-from planner.capacity.figures import COMPONENTS, Fleet, Memory, Plan, Prediction, SavedStorage, ShapeLine
+from planner.capacity.figures import COMPONENTS, Fleet, Memory, Plan, Prediction, RankPeak, SavedStorage, ShapeLine
 from planner.capacity.flops import flops
-from planner.capacity.layouts import fleet, left_out, refuse_mixed, refuse_unmodeled
+from planner.capacity.layouts import fleet, left_out, peaks_of, refuse_mixed, refuse_unmodeled
 from planner.capacity.parameters import parameters
 from planner.capacity.pipeline import saved
 from planner.capacity.schedules import stages_of
@@ -116,19 +116,28 @@ def _ranks(forward: Trace, model: Model, training: Training) -> list[Rank]:
 
 
 def divided(model: Model, training: Training) -> Fleet[Size]:
-    """Return the devices of a layout without the rest of a plan: of a pipeline's those that can have the largest peak or most work.
-
-    These are the first two and the last one. Raises UnsupportedError if the layout is not modeled.
-    """
-    layout = training.layout
-    assert layout is not None  # noqa: S101 - the caller has one
+    """Return the devices of a layout without the rest of a plan, as ``unlike`` does. Raises UnsupportedError if it is not modeled."""
     refuse_unmodeled(model, training)
-    count = layout.pipeline_parallel
-    some = of_devices(model, training, layout, sorted({0, 1, count - 1})) if count > 1 else _ranks(trace(model, training), model, training)
+    some = _outer(model, training)
     _, held, used = max(some, key=lambda one: one[2].peak_bytes)
     made = fleet(held, used, training, some)
     assert made is not None  # noqa: S101 - the training has a cluster
     return made
+
+
+def unlike(model: Model, training: Training) -> tuple[RankPeak[Size], ...]:
+    """Return the devices of a modeled layout that can have the largest peak or most work, in numbers or over symbols."""
+    return peaks_of(_outer(model, training))
+
+
+def _outer(model: Model, training: Training) -> list[Rank]:
+    """Return all kinds of devices, and of a pipeline's the first two and the last one."""
+    layout = training.layout
+    assert layout is not None  # noqa: S101 - the caller has one
+    count: Size = layout.pipeline_parallel
+    if count == 1:
+        return _ranks(trace(model, training), model, training)
+    return of_devices(model, training, layout, sorted({0, 1, count - 1}) if isinstance(count, int) else (0, 1, count - 1))
 
 
 def of_devices(model: Model, training: Training, layout: Layout, devices: Iterable[Size]) -> list[Rank]:

@@ -221,7 +221,8 @@ class _Step:
             return str(error)
         if fleet.free_bytes < 0:
             return -fleet.free_bytes
-        time = completed(step_time(self.model, training, fleet), self.model, training, self.causal)
+        made = step_time(self.model, training, fleet)
+        time = completed(made.time, made.known, made.full, self.model, training, self.causal)
         return Found(training, fleet.peak_bytes, fleet.free_bytes, time)
 
 

@@ -5,10 +5,10 @@ The range is the 10 to 90 % band of measured over predicted time of the plan's c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 from planner import devices
 from planner.capacity.figures import Fleet, Plan, RankPeak, Work
@@ -18,7 +18,7 @@ from planner.spec.records import Layout, Model, Training
 from planner.time.coefficients import SHIPPED, Coefficients, coefficients
 from planner.time.kernels import Kernel, slowdown
 from planner.time.rates import Rates, rates
-from planner.time.terms import COMPUTE, TERMS, Seconds, Setting, by_group, terms, turns
+from planner.time.terms import COMPUTE, TERMS, Seconds, Setting, Value, by_group, chosen, largest, maximum, terms, total, turns
 from planner.trace.unsupported import UnsupportedError
 
 
@@ -53,13 +53,23 @@ def kind_of(training: Training, *, experts: bool) -> str:
     return f"{'experts' if experts else 'dense'}, {'8 bits or fewer' if training.float8 else '16 bits'}"
 
 
+class Slowest(NamedTuple):
+    """The time of the slowest of some devices, as numbers, or as arrays of layouts.
+
+    Seconds of a step, the shares of its terms as in ``Estimate``, the FLOPs that it executes in a microbatch, and its place.
+    """
+
+    seconds: Value
+    shares: Mapping[str, Value]
+    executed: Value
+    place: Value
+
+
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds of a step of the slowest device, the shares of its terms as in ``Estimate``, and its coefficients and rates."""
+    """The time of a step of the slowest device, and its coefficients and rates."""
 
-    layout: Layout
-    seconds: float
-    shares: Mapping[str, float]
+    time: Slowest
     slowest: RankPeak
     known: Coefficients
     full: Rates
@@ -69,48 +79,54 @@ def step_time(model: Model, training: Training, fleet: Fleet) -> StepTime:
     """Return the time of a step. Raises UnsupportedError for a device whose rates are not known."""
     layout = fleet.layout
     full, known = full_rates(training, layout), known_for(layout)
-    of = setting(training, layout, top_k(model))
-    factor = known.devices.get(layout.cluster.device, 1.0)
-    each = [(rank, weighted(rank_terms(rank, of, full), known, factor)) for rank in fleet.ranks]
-    rank, slowest = max(each, key=lambda one: sum(one[1].values()))
-    seconds, executed = sum(slowest.values()), sum(_flops(rank.work))
-    shares = {name: value / seconds for name, value in slowest.items()}
-    inside = sum(value for name, value in slowest.items() if name not in OUTSIDE)
+    made = slowest(fleet.ranks, setting(training, layout, top_k(model)), known, full, layout.cluster.device)
+    return StepTime(made, fleet.ranks[made.place], known, full)
+
+
+def slowest(ranks: Sequence[RankPeak[Any]], of: Setting, known: Coefficients, full: Rates, device: str) -> Slowest:
+    """Return the time of the slowest of some devices, whose work may be of arrays."""
+    each = [weighted(rank_terms(rank, of, full), known, known.devices.get(device, 1.0)) for rank in ranks]
+    sums = [total(one.values()) for one in each]
+    place = largest(sums)
+    seconds, terms_of = chosen(place, sums), {name: chosen(place, [one[name] for one in each]) for name in TERMS}
+    executed, recomputed = (chosen(place, some) for some in zip(*(_flops(rank.work) for rank in ranks), strict=True))
+    shares = {name: value / seconds for name, value in terms_of.items()}
+    inside = total(value for name, value in terms_of.items() if name not in OUTSIDE)
     shares["bubble"] = inside * (1 - of.microbatches / of.turns) / seconds
-    products = sum(shares[name] for name in COMPUTE)
-    shares["recomputed"] = products * rank.work.recomputed_flops / executed if executed else 0.0
-    return StepTime(layout, seconds, shares, rank, known, full)
+    shares["recomputed"] = total(shares[name] for name in COMPUTE) * recomputed / maximum(executed, 1)
+    return Slowest(seconds, shares, executed, place)
 
 
 def estimate(plan: Plan) -> Estimate:
     """Return the time of a step of a plan. Raises UnsupportedError for a device whose rates are not known."""
     if plan.fleet is None:
         raise UnsupportedError("a spec without a cluster has no step time")
-    time = step_time(plan.model, plan.training, plan.fleet)
+    made, layout = step_time(plan.model, plan.training, plan.fleet), plan.fleet.layout
     causal = next(count.train_per_step for count in plan.flops.by_convention if count.convention == "matmul-causal")
-    return completed(time, plan.model, plan.training, causal * plan.fleet.layout.data_degree)
+    return completed(made.time, made.known, made.full, plan.model, plan.training, causal * layout.data_degree)
 
 
-def completed(made: StepTime, model: Model, training: Training, causal: int) -> Estimate:
+def completed(time: Slowest, known: Coefficients, full: Rates, model: Model, training: Training, causal: int) -> Estimate:
     """Return the range, rates and utilization of a step; ``causal``: the model's FLOPs on all devices, with causal attention."""
-    layout, seconds = made.layout, made.seconds
+    layout, seconds = training.layout, time.seconds
+    assert layout is not None  # noqa: S101 - a step with a time has one
     count = layout.cluster.devices
     kind = kind_of(training, experts=any(layer.experts for run in model.runs for layer in run.layers))
-    low, high = made.known.band(kind)
+    low, high = known.band(kind)
     tokens = training.batch_size * training.sequence_length * training.gradient_accumulation * layout.data_degree
-    executed = sum(_flops(made.slowest.work)) * training.gradient_accumulation * count
-    peak = made.full.peak * count
+    executed = time.executed * training.gradient_accumulation * count
+    peak = full.peak * count
     return Estimate(
         seconds,
         seconds * low,
         seconds * high,
-        made.shares,
+        time.shares,
         tokens / seconds,
         tokens / seconds / count,
         causal / seconds / peak,
         executed / seconds / peak,
         kind,
-        made.known.data,
+        known.data,
     )
 
 
@@ -182,6 +198,7 @@ def weighted(full: Seconds, known: Coefficients, factor: float) -> Seconds:
     return {name: full[name] * (known.terms[name] * factor) for name in TERMS}
 
 
-def _flops(work: Work[Any]) -> tuple[int, ...]:
+def _flops(work: Work[Any]) -> tuple[Value, Value]:
+    """Return the executed FLOPs of a microbatch, and those of them that are recomputed."""
     kinds = ("linear", "low", "expert", "low_expert", "head", "attention")
-    return tuple(cast("int", getattr(work, f"{kind}_flops")) for kind in kinds)
+    return sum(getattr(work, f"{kind}_flops") for kind in kinds), work.recomputed_flops

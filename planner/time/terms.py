@@ -1,5 +1,7 @@
 """The terms of a step time: each is work over a full rate of the device or a link. All functions accept numbers and arrays alike.
 
+An element of an array of layouts becomes exactly what the number of one layout becomes.
+
 A step takes ``turns`` times as long as a microbatch: as often as there are microbatches, and the bubble of the pipeline. Traffic of
 gradients and weights of the whole step is exposed only as far as computation does not hide it. Collectives move, per device, their whole
 tensor times (n - 1) / n, an all-reduce twice that. Devices of a node that belong to the same group share its links to other nodes.
@@ -7,8 +9,10 @@ tensor times (n - 1) / n, an all-reduce twice that. Devices of a node that belon
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import TypeAlias
 
 from planner.capacity.figures import Group, RankPeak, Work
@@ -84,7 +88,7 @@ def terms(work: Work[Any], traffic: Mapping[tuple[Group, str], Value], updated: 
     for name in ("moved", "weights"):
         t[name], t[f"experts_{name}"] = (getattr(work, f"{kind}{name.rstrip('s')}_bytes") / full.memory for kind in ("", "expert_"))
     t["launches"] = work.operators * LAUNCH
-    compute = sum(t[name] for name in COMPUTE)
+    compute = total(t[name] for name in COMPUTE)
     _inside(t, traffic, of, full)
     for name in PER_MICROBATCH:
         t[name] = t[name] * of.turns
@@ -98,7 +102,7 @@ def _inside(t: Seconds, traffic: Mapping[tuple[Group, str], Value], of: Setting,
 
     On average, uniformly chosen experts of a token are in nodes · (1 - (1 - 1 / nodes)^top_k) nodes.
     """
-    compute = sum(t[name] for name in COMPUTE)
+    compute = total(t[name] for name in COMPUTE)
     spans = {"tensor": ("tensor", of.tensor, of.tensor), "context": ("context", of.context, of.tensor * of.context)}
     for (group, collective), size in traffic.items():
         moved = TIMES.get(collective, 1) * size / of.microbatches
@@ -108,7 +112,7 @@ def _inside(t: Seconds, traffic: Mapping[tuple[Group, str], Value], of: Setting,
         elif group == "experts":
             outside = maximum(1 - of.per_node / of.experts, 0)
             inside, nodes = (of.experts - 1) / of.experts - outside, maximum(of.experts / of.per_node, 1)
-            once = nodes * (1 - (1 - 1 / nodes) ** of.top_k) / of.top_k
+            once = nodes * (1 - power(1 - 1 / nodes, of.top_k)) / of.top_k
             t["expert_exchange"] = t["expert_exchange"] + moved * (inside / full.near + outside * once / full.far)
         elif group == "stages":
             t["stages"] = t["stages"] + moved / full.far
@@ -118,7 +122,7 @@ def _inside(t: Seconds, traffic: Mapping[tuple[Group, str], Value], of: Setting,
 
 def _of_step(t: Seconds, traffic: Mapping[tuple[Group, str], Value], of: Setting, full: Rates, compute: Value) -> None:
     """Add the traffic of gradients and weights: of the last microbatch's backward pass, or with shared weights of all of them."""
-    sent = sum((TIMES.get(collective, 1) * size for (group, collective), size in traffic.items() if group.startswith("data")), 0.0)
+    sent = total(TIMES.get(collective, 1) * size for (group, collective), size in traffic.items() if group.startswith("data"))
     members = minimum(maximum(of.per_node // of.tensor, 1), of.sharing)
     link = where(of.sharing > members, full.far * members, full.near)
     sync = sent * (of.sharing - 1) / of.sharing / link
@@ -157,3 +161,36 @@ def maximum(one: Value, other: Value) -> Value:
 def minimum(one: Value, other: Value) -> Value:
     """Return the smaller value, or elements."""
     return where(one < other, one, other)
+
+
+def total(values: Iterable[Value]) -> Value:
+    """Return the sum of values, or of arrays: added one after the other, which ``sum`` does not do with numbers in Python 3.12."""
+    return reduce(add, values, 0.0)
+
+
+def power(base: Value, exponent: int) -> Value:
+    """Return a power of a value, or of elements. Powers of NumPy may be rounded differently than those of Python."""
+    if isinstance(base, float):
+        return base**exponent
+    import numpy as np
+
+    values, places = np.unique(base, return_inverse=True)
+    return np.array([one**exponent for one in values.tolist()])[places]
+
+
+def largest(values: Sequence[Value]) -> Value:
+    """Return the place of the largest value, or of each of the largest elements: the first one of several."""
+    if isinstance(values[0], float):
+        return max(range(len(values)), key=values.__getitem__)
+    import numpy as np
+
+    return np.argmax(values, axis=0)
+
+
+def chosen(place: Value, values: Sequence[Value]) -> Value:
+    """Return the value at a place, or the elements at their places."""
+    if isinstance(place, int):
+        return values[place]
+    import numpy as np
+
+    return np.choose(place, values)
