@@ -5,9 +5,9 @@ Sizes such as B or d_model are symbols of the formulas. Other settings change th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from operator import lt
+from operator import eq, lt
 from typing import NamedTuple, get_args
 
 from planner.capacity.figures import Plan
@@ -18,7 +18,8 @@ from planner.capacity.symbols import SymbolicModel, different_devices, symbolize
 from planner.spec.edits import changed
 from planner.spec.problems import SpecError
 from planner.spec.records import Model, Optimizer, Precision, Recompute, Scenario, Spec, Training
-from planner.trace.sizes import Choice, Size, evaluate, hinted, symbol, symbols
+from planner.trace.setup import is_one
+from planner.trace.sizes import Choice, Size, evaluate, hinted, itself, symbol, symbols
 from planner.trace.unsupported import UnsupportedError
 
 _WIDEST = 512  # sizes for which the choices of structure that are no comparisons are tried, e.g. of a kernel by head_dim
@@ -54,7 +55,7 @@ class Rule(NamedTuple):
 
 
 class Guard(NamedTuple):
-    """A condition under which formulas apply: ``<``, ``>=`` or ``==`` of two sizes, or ``in``, the values of a size as bits from 1 on."""
+    """A condition under which formulas apply: a relation of two sizes, or ``in``, the values of a size as bits from 1 on."""
 
     relation: str
     left: Size
@@ -107,16 +108,16 @@ def formulas_by_choice(spec: Spec) -> Formulas | None:
     if chosen not in plans:
         return None
     derived = derived_sizes(spec, own.values)
-    inputs = {name: key for name, key in INPUTS.items() if name in own.values and _changes_alone(spec, own, derived, name)}
-    rules = tuple(_rules(spec.model, own.values, derived))
-    return Formulas(own.values, derived, inputs, plans, noted, rules, chosen, _presets(spec, own, inputs, plans), samples, around)
+    inputs = {name: key for name, key in INPUTS.items() if name in own.values and changes_alone(spec, own, derived, name)}
+    must = tuple(rules(spec.model, own.values, derived))
+    return Formulas(own.values, derived, inputs, plans, noted, must, chosen, _presets(spec, own, inputs, plans), samples, around)
 
 
 def _chosen(training: Training) -> Chosen:
     return tuple(str(getattr(training, name)) for name in CHOICES)
 
 
-def _with(spec: Spec, settings: Mapping[str, object]) -> Spec | None:
+def with_settings(spec: Spec, settings: Mapping[str, object]) -> Spec | None:
     """Return the spec with other settings, None if it is invalid."""
     try:
         return changed(spec, overrides=[f"{key}={value}" for key, value in settings.items()])
@@ -126,13 +127,13 @@ def _with(spec: Spec, settings: Mapping[str, object]) -> Spec | None:
 
 def _optimizers(spec: Spec, precision: str) -> Iterator[tuple[str, dict[str, object]]]:
     """Yield the optimizers that are valid with a precision, each with the fields of training that it changes."""
-    base = _with(spec, {"training.precision": precision})
+    base = with_settings(spec, {"training.precision": precision})
     if base is None:
         return
     before = base.scenarios[0].training
     yield before.optimizer, {}
     for optimizer in CHOICES["optimizer"] if _one_walk(spec) else ():
-        other = _with(spec, {"training.precision": precision, "training.optimizer": optimizer})
+        other = with_settings(spec, {"training.precision": precision, "training.optimizer": optimizer})
         if other and optimizer != before.optimizer:
             after = other.scenarios[0].training
             pairs = ((one.name, getattr(before, one.name), getattr(after, one.name)) for one in fields(before))
@@ -157,7 +158,7 @@ class _Made:
 
 def _plans(spec: Spec, precision: str, recompute: str, optimizers: Mapping[str, Mapping[str, object]]) -> _Made | None:
     """Return the plan with each optimizer, None for an invalid combination or one that is not modeled."""
-    other = _with(spec, {"training.precision": precision, "training.recompute": recompute}) if optimizers else None
+    other = with_settings(spec, {"training.precision": precision, "training.recompute": recompute}) if optimizers else None
     if other is None:
         return None
     training = other.scenarios[0].training
@@ -180,14 +181,20 @@ def _plans(spec: Spec, precision: str, recompute: str, optimizers: Mapping[str, 
     return _Made(names.choices, plans, samples, around)
 
 
-def _changes_alone(spec: Spec, own: SymbolicModel, derived: Mapping[str, Size], name: str) -> bool:
+def changes_alone(
+    spec: Spec,
+    own: SymbolicModel,
+    derived: Mapping[str, Size],
+    name: str,
+    over_symbols: Callable[[Model, Training], SymbolicModel] = symbolize,
+) -> bool:
     """Return whether an input changes nothing but its symbol and derived sizes: the spec with another value is tried."""
     value = own.values[name]
     tried = value // 2 if name == "n" and value > 1 else 2 * value  # n may end at the learned positions
-    other = _with(spec, {INPUTS[name]: tried})
+    other = with_settings(spec, {INPUTS[name]: tried})
     if other is None:
         return False
-    names = symbolize(other.model, other.scenarios[0].training)
+    names = over_symbols(other.model, other.scenarios[0].training)
     return (names.model, names.training, names.values) == (own.model, own.training, moved(own.values, derived, {name: tried}))
 
 
@@ -212,7 +219,7 @@ def _presets(
     return found
 
 
-def _rules(model: Model, values: Mapping[str, int], derived: Mapping[str, Size]) -> Iterator[Rule]:
+def rules(model: Model, values: Mapping[str, int], derived: Mapping[str, Size]) -> Iterator[Rule]:
     """Yield what a spec must meet, and that sizes which only happen to be different stay so: equal ones are one symbol."""
     if model.positions.type == "learned":
         yield Rule(symbol("n"), "<=", symbol("context_length"), "sequence_length exceeds context_length, the learned positions")
@@ -248,7 +255,11 @@ def _guards(choice: Choice) -> Iterator[Guard]:
     distinct = list(dict.fromkeys(choice.sizes))
     if choice.function is lt:
         yield Guard("<" if choice.made else ">=", *choice.sizes)
-    elif len(distinct) == 1:
+    elif choice.function is eq and len(distinct) > 1:
+        yield Guard("==" if choice.made else "!=", *distinct)
+    elif choice.function is is_one:
+        yield Guard("==" if choice.made else "!=", distinct[0], 1)
+    elif len(distinct) == 1 and choice.function is not itself and hinted(distinct[0]) <= _WIDEST:
         tried = (choice.function(*[size] * len(choice.sizes)) == choice.made for size in range(1, _WIDEST + 1))
         yield Guard("in", distinct[0], "".join("01"[same] for same in tried))
     else:

@@ -28,6 +28,7 @@ SIZES = (*OF_CLUSTER, *OF_LAYOUT, *OF_TRAINING, "n_layers", "tokens")
 
 Values: TypeAlias = Any  # an integer, a size, or an array of one integer per layout
 Sizes = Mapping[str, Values]  # by name
+_EXACT = ("virtual_stages", "context_parallel", "expert_parallel")
 DIFFERENT_LAYERS = 3  # the first, the last and those between, of a device with several
 
 
@@ -64,6 +65,18 @@ class Structure:
             **({"tokens": (sizes["tokens"], 1)} if self.training.tokens else {}),
             **({"layers": (sizes["n_layers"] // (stages * sizes["virtual_stages"]), DIFFERENT_LAYERS + 1)} if self.layers else {}),
         }
+
+    def exact(self, sizes: Sizes) -> list[Values]:
+        """Return the sizes that the structure depends on by their values."""
+        exact = {
+            "pipeline_parallel": not self.stages,
+            "devices": not self.data,
+            "shard_degree": not self.data,
+            "n_layers": not self.layers,
+        }
+        passes, stages = sizes["gradient_accumulation"], sizes["pipeline_parallel"]
+        left = [passes - passes // stages * stages] if self.layout.schedule == "interleaved" else []
+        return [*left, *(sizes[name] for name in (*_EXACT, *(name for name, is_exact in exact.items() if is_exact)))]
 
     def _of_sequence(self, sizes: Sizes) -> Values:
         """Return the devices that divide a sequence between them."""
@@ -147,14 +160,4 @@ def kinds(structure: Structure, sizes: Sizes) -> list[NDArray[np.int64]]:
     """Return what the structure of layouts depends on: symbols only by whether they are one."""
     import numpy as np
 
-    symbolic = [np.minimum(values, least) for values, least in structure.named(sizes).values()]
-    if structure.layout.schedule == "interleaved":
-        symbolic.append(sizes["gradient_accumulation"] % sizes["pipeline_parallel"])
-    exact = {
-        "pipeline_parallel": not structure.stages,
-        "devices": not structure.data,
-        "shard_degree": not structure.data,
-        "n_layers": not structure.layers,
-    }
-    names = ["virtual_stages", "context_parallel", "expert_parallel", *(name for name, is_exact in exact.items() if is_exact)]
-    return [*symbolic, *(sizes[name] for name in names)]
+    return [*(np.minimum(values, least) for values, least in structure.named(sizes).values()), *structure.exact(sizes)]

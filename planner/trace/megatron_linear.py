@@ -5,13 +5,17 @@ The LM head is Megatron-Core's own linear (core/tensor_parallel/layers.py).
 
 from __future__ import annotations
 
+from operator import eq
+
 from planner.spec.records import Norm
 from planner.trace import float8
 from planner.trace import primitives as op
 from planner.trace.nodes import Saved, Sent
-from planner.trace.sizes import Size, product, structure
+from planner.trace.sizes import Size, choose, product
 from planner.trace.tape import Buffer, Tape
 from planner.trace.tensor import Tensor
+
+_DUMMY = "dummy gradient of"
 
 
 def norm(t: Tape, x: Tensor, kind: Norm, weight: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -95,6 +99,7 @@ def accumulates(t: Tape, w: Tensor) -> Tensor | None:
 
 def keep_dummy(t: Tape, shape: tuple[Size, ...]) -> None:
     """Store the gradient that fused accumulation returns in place of the added one: a dummy of each shape (get_dummy_wgrad)."""
-    name = f"dummy gradient of {' x '.join(str(structure(size)) for size in shape)}"
-    if t.training.gradient_accumulation_fusion and all(buffer.name != name for buffer in t.buffers):
-        t.buffers.append(Buffer(name, shape, t.precision.weights, 1, t.component))
+    known = [buffer.shape for buffer in t.buffers if buffer.name.startswith(_DUMMY)]
+    alike = any(all(a == b or choose(eq, a, b) for a, b in zip(shape, other, strict=True)) for other in known)
+    if t.training.gradient_accumulation_fusion and not alike:
+        t.buffers.append(Buffer(f"{_DUMMY} {' x '.join(map(str, shape))}", shape, t.precision.weights, 1, t.component))

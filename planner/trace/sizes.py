@@ -140,10 +140,11 @@ def choose(function: Callable[..., Made], *sizes: Size) -> Made:
 
 def structure(size: Size) -> int:
     """Return the value of a size on which the structure of the trace depends. Raises TypeError for a symbol without a hint."""
-    return choose(_itself, size)
+    return choose(itself, size)
 
 
-def _itself(value: int) -> int:
+def itself(value: int) -> int:
+    """Return the value: the choice of a structure for each one."""
     return value
 
 

@@ -13,15 +13,23 @@ import pytest
 
 import planner
 from planner import spec as spec_module
-from planner.capacity.choices import CHOICES, INPUTS
+from planner.capacity.choices import CHOICES
 from planner.capacity.figures import PHASES
+from planner.capacity.layout_choices import LAYOUT_CHOICES
 from planner.report import page, units
 from planner.report.columns import CLAIMABLE, component_rows
 from planner.report.planned import Planned
 from planner.spec.problems import SpecError
 
 ROOT = Path(__file__).parent.parent.parent
-NAMES = ("gpt2-small", "llama-3-8b", "catalog/gemma2/gemma-2-2b", "catalog/olmoe/olmoe-1b-7b-0924", "fleet/llama-3-8b-8-h100")
+NAMES = (
+    "gpt2-small",
+    "llama-3-8b",
+    "catalog/gemma2/gemma-2-2b",
+    "catalog/olmoe/olmoe-1b-7b-0924",
+    "fleet/llama-3-8b-8-h100",
+    "fleet/llama-3-70b-256-h100",
+)
 CHANGES = int(os.environ.get("CHANGES_OF_PAGE", "5"))  # of each model
 READ = """
     const figures = {};
@@ -82,7 +90,22 @@ def drawn(generator: random.Random, spec: planner.Spec) -> dict[str, object]:
     }  # fmt: skip
     if base.tokens is None:
         del state["tokens"]
-    return {key: state[key] for key in generator.sample(list(state), generator.randint(1, len(state)))}
+    several = generator.sample(list(state), generator.randint(1, len(state)))
+    if base.layout is None:
+        return {key: state[key] for key in several}
+    tp, pp, dp = (generator.choice(degrees) for degrees in ([1, 2, 4, 8], [1, 1, 2, 4, 8, 16], [1, 2, 3, 8, 64]))
+    passes = pp * generator.randint(1, 6)
+    together = {
+        "tensor_parallel": tp, "pipeline_parallel": pp, "devices": tp * pp * dp * base.layout.context_parallel,
+        "gradient_accumulation": passes, "global_batch_size": passes * dp * base.batch_size,
+    }  # fmt: skip
+    parts = generator.choice(["false", "true"])
+    state |= {
+        "n": 512 * generator.randint(1, 16), "n_layers": 16 * generator.randint(1, 8), "B": generator.randint(1, 4),
+        "data_parallel": generator.choice(LAYOUT_CHOICES["data_parallel"]), "sequence_parallel": parts, "loss_parallel": parts,
+    }  # fmt: skip
+    often = ("B", "n", "n_layers", "recompute") if generator.random() < 0.7 else several
+    return together | {key: state[key] for key in generator.sample(often, generator.randint(0, len(often)))}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -95,14 +118,13 @@ def test_figures_after_random_changes_equal_the_planner(chromium: Any, tmp_path:
         words = shlex.split(command)
         assert words[:2] == ["planner", "run"]
         overrides = words[4::2]
-        offered = {key: value for key, value in state.items() if f"{INPUTS.get(key, f'training.{key}')}={value}" in overrides}
         try:
             plan = planner.plan(spec_module.load(path, overrides))
         except (SpecError, planner.UnsupportedError):
-            assert why, offered
+            assert why, overrides
             continue
         if why:
-            assert "call for other" in why or "cannot be combined" in why, (why, offered)
+            assert "call for other" in why or "for them together" in why, (why, overrides)
             assert set(figures.values()) == {""}
             continue
         for label, shown in figures.items():
@@ -114,7 +136,7 @@ def test_figures_after_random_changes_equal_the_planner(chromium: Any, tmp_path:
                 value = CLAIMABLE[figure].value(plan)
             else:
                 value = next(row.quantity for row in component_rows(plan) if (GROUPS[row.group], row.component) == (group, figure))
-            assert shown == ("" if value is None else units.exact(value).replace("-", "−")), (label, offered)
+            assert shown == ("" if value is None else units.exact(value).replace("-", "−")), (label, overrides)
             compared += 1
     assert compared > 20 * CHANGES / 4
 
@@ -192,6 +214,38 @@ def test_the_page_of_one_model_is_small_and_sends_no_requests(chromium: Any, add
     opened(chromium, address)
     assert chromium.get_log("browser") == []
     assert Path(address.removeprefix("file://")).stat().st_size < 150_000
+
+
+def test_layouts_show_each_kind_of_device_and_say_what_does_not_divide(chromium: Any, tmp_path: Path) -> None:  # noqa: ANN401
+    name = "fleet/llama-3-8b-8-h100"
+    address = write(tmp_path / "page.html", name)
+    state = {"devices": 64, "pipeline_parallel": 4, "tensor_parallel": 2, "gradient_accumulation": 8}
+    why, command, _ = opened(chromium, address, **state)
+    plan = planner.plan(spec_module.load(ROOT / "specs" / f"{name}.yaml", shlex.split(command)[4::2]))
+    assert not why
+    assert plan.fleet is not None
+    said = chromium.execute_script("return [...document.querySelectorAll('.ranks .drawn .sub')].map(one => one.textContent)")
+    memory = units.memory(plan.fleet.layout.cluster.memory_bytes - plan.fleet.layout.cluster.reserve_bytes)
+    shown = [plan.fleet.ranks[number] for number in (0, 1, 3)]  # those between the second and the last one need less than the second
+    assert said == [f"{rank.which.partition(':')[0]}: {units.memory(rank.peak_bytes)} of {memory}" for rank in shown]
+    assert opened(chromium, address, tensor_parallel=3)[0] == (
+        "tensor_parallel 3 * pipeline_parallel 1 * context_parallel 1 does not divide devices 8."
+    )
+    assert opened(chromium, address, pipeline_parallel=3, devices=24)[0] == "pipeline_parallel 3 does not divide n_layers 32."
+
+
+def test_a_spec_with_the_changes_has_the_same_figures(chromium: Any, tmp_path: Path) -> None:  # noqa: ANN401
+    name = "llama-3-8b-8-h100"
+    address = write(tmp_path / "page.html", f"fleet/{name}")
+    opened(chromium, address, devices=16, tensor_parallel=2, n=4096, recompute="full")
+    script = "navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve() }"
+    chromium.execute_script(script)
+    press(chromium, "yaml")
+    for path in (ROOT / "specs" / "fleet" / f"{name}.yaml", ROOT / "specs" / "catalog"):
+        (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "changed.yaml").write_text(chromium.execute_script("return window.copied"), encoding="utf-8")
+    plan = planner.plan(planner.load(tmp_path / "changed.yaml"))
+    assert shown(chromium, ".key dd button") == units.memory(plan.memory.peak_bytes)
 
 
 @pytest.mark.parametrize("width", [390, 1024, 1440])

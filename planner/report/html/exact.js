@@ -31,7 +31,8 @@ function evaluator(helpers) {
       if (base[0] !== '@') return values[base];
       if (!known.has(base)) {
         const [name, ...sizes] = helpers[base.slice(1)];
-        known.set(base, HELPERS[name](...sizes.map(of)));
+        let before = 0n;
+        known.set(base, HELPERS[name](...sizes.map(size => { before = size[0] === '&' ? before + of(size.slice(1)) : of(size); return before; })));
       }
       return known.get(base);
     };
@@ -49,4 +50,21 @@ function evaluator(helpers) {
     };
     return of;
   };
+}
+
+// Writes arguments of a helper in full, of which some are what they add to the one before: ['8*B', '&4*B-2'] are 8·B and 12·B - 2.
+function inFull(sizes) {
+  let terms = new Map();
+  return sizes.map(size => {
+    if (size[0] !== '&') terms = new Map();
+    for (const term of size.replace('&', '').match(/[+-]?[^+-]+/g)) {
+      const [, sign, multiple, product] = /^([+-]?)(\d*)\*?(.*)$/.exec(term);
+      terms.set(product, (terms.get(product) || 0n) + BigInt(`${sign === '-' ? '-' : ''}${multiple || 1}`));
+    }
+    const parts = [...terms].filter(([, multiple]) => multiple).map(([product, multiple]) => {
+      const amount = multiple < 0n ? -multiple : multiple;
+      return (multiple < 0n ? '-' : '+') + (!product ? amount : amount === 1n ? product : `${amount}*${product}`);
+    });
+    return parts.join('').replace(/^\+/, '') || '0';
+  });
 }

@@ -15,7 +15,10 @@
   const KINDS = Object.keys(model.choices);
   const LABELS = {
     B: 'Batch size B', n: 'Sequence length n', n_layers: 'Layers', d_model: 'Width d_model', n_heads: 'Heads', tokens: 'Training tokens',
-    precision: 'Precision', recompute: 'Recomputation', optimizer: 'Optimizer', device: 'Device',
+    precision: 'Precision', recompute: 'Recomputation', optimizer: 'Optimizer', device: 'Device', devices: 'Devices',
+    tensor_parallel: 'Tensor parallel', pipeline_parallel: 'Pipeline parallel', gradient_accumulation: 'Microbatches',
+    global_batch_size: 'Global batch size', data_parallel: 'Data parallel', sequence_parallel: 'Sequence parallel',
+    loss_parallel: 'Loss parallel',
   };
   const KEY = {
     peak_bytes: 'Peak', params_total: 'Parameters', model_states_bytes: 'Model states', activations_bytes: 'Activations',
@@ -33,7 +36,7 @@
     ...Object.fromEntries(KINDS.map((kind, number) => [kind, model.chosen[number]])), device: model.device[0] || model.devices[0][0],
     convention: model.convention };
   const state = { ...start }, controls = {}, evaluate = evaluator(model.helpers);
-  let values, of, plan, shown = false;
+  let now, shown = false;
 
   function control(name) {
     const label = name === 'convention' ? at('[name=convention]').parentElement : make('label', '', at('.fields'));
@@ -60,47 +63,69 @@
   }
 
   const changes = () => Object.keys(start).filter(name => state[name] !== start[name]);
+  const settings = () => changes().filter(name => !VIEWS[name]).map(name => [model.inputs[name] || model.keys[name], state[name]]);
   const quoted = word => (/^[\w.,/=:+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
-  const command = () => ['planner run', quoted(model.spec), ...changes().filter(name => !VIEWS[name])
-    .map(name => `--set ${quoted(`${model.inputs[name] || `training.${name}`}=${state[name]}`)}`)].join(' ');
-
-  // Returns the values of the symbols with some others, and how to evaluate expressions with them.
-  function valued(others) {
-    const named = Object.fromEntries(Object.entries(model.values).map(([name, value]) => [name, BigInt(others[name] ?? state[name] ?? value)]));
-    const first = evaluate(named);
-    for (const name in model.derived) named[name] = first(model.derived[name]);
-    return [named, evaluate(named)];
+  const command = () => ['planner run', quoted(model.spec), ...settings().map(([key, value]) => `--set ${quoted(`${key}=${value}`)}`)].join(' ');
+  // Returns a spec that builds on the page's, with what was changed.
+  function yaml() {
+    const sections = {};
+    for (const [key, value] of settings()) {
+      const [section, name] = key.split('.');
+      (sections[section] ||= []).push(`  ${name}: ${value}`);
+    }
+    const lines = Object.entries(sections).map(([section, inside]) => `${section}:\n${inside.join('\n')}\n`);
+    const file = model.spec.split('/').at(-1);
+    return `# beside ${model.spec}\nname: ${JSON.stringify(`${model.name}-changed`)}\nextends: ${JSON.stringify(file)}\n${lines.join('')}`;
   }
 
-  const HOLDS = { '<': (a, b) => a < b, '>=': (a, b) => a >= b, '<=': (a, b) => a <= b, '==': (a, b) => a === b, '!=': (a, b) => a !== b };
+  const HOLDS = { '<': (a, b) => a < b, '>': (a, b) => a > b, '>=': (a, b) => a >= b, '<=': (a, b) => a <= b, '==': (a, b) => a === b, '!=': (a, b) => a !== b };
+  function holds([relation, left, right], size) {
+    if (relation === '&') return holds(left, size) && holds(right, size);
+    if (relation === '|') return holds(left, size) || holds(right, size);
+    return relation === 'in' ? right[Number(size(left)) - 1] === '1' : HOLDS[relation](size(left), size(right));
+  }
+
   const chosen = () => KINDS.map(kind => state[kind]);
-  // Returns why values have no figures; empty if they have.
-  function problem(size) {
-    for (const [left, relation, right, message] of model.rules) if (!HOLDS[relation](size(left), size(right))) return `${message}.`;
-    if (!model.plans[chosen().join(' ')]) return `${chosen().join(', ')} cannot be combined.`;
-    const applies = ([kind, left, right]) => (kind === 'in' ? right[Number(size(left)) - 1] === '1' : HOLDS[kind](size(left), size(right)));
-    return model.guards[chosen().slice(0, 2).join(' ')].every(applies) ? '' :
-      'These sizes call for other kernels or operators than the formulas of this page have. The command below plans them.';
+  // Returns the figures with some other inputs: the values of inputs and of symbols, how to evaluate expressions, the numbers of the
+  // figures' expressions on the device with the largest peak, and all kinds of devices; or why there are none.
+  function solved(others) {
+    const values = Object.fromEntries(Object.entries(model.values).map(([name, value]) => [name, BigInt(others[name] ?? state[name] ?? value)]));
+    for (const name in model.inputs) values[model.inputs[name].split('.').at(-1)] = values[name];
+    const first = evaluate(values);
+    for (const name in model.derived) values[name] = first(model.derived[name]);
+    const size = evaluate(values), kinds = chosen(), plans = model.plans[kinds.join(' ')];
+    for (const [test, message] of model.rules[kinds.slice(3).join(' ')] || []) {
+      if (!holds(test, size)) return { values, why: `${message.replace(/\{(\w+)\}/g, (_, name) => exactly(values[name]))}.` };
+    }
+    if (!plans) return { values, why: `${kinds.join(', ')} cannot be combined, or this page has no formulas for them together. The command below plans them.` };
+    for (const [set, rows, ranks] of plans) {
+      const [definitions, guards] = model.sets[set], symbols = { ...values };
+      for (const name in definitions) symbols[name] = size(definitions[name]);
+      const of = evaluate(symbols);
+      if (!guards.every(guard => holds(guard, of))) continue;
+      const peaks = rows.map(row => of(model.sizes[row[PEAK]])), most = peaks.reduce((top, peak) => (peak > top ? peak : top));
+      return { values, symbols, definitions, of, ranks, peak: most, row: rows[peaks.indexOf(most)], why: '' };
+    }
+    return { values, why: 'These sizes call for other kernels or operators than the formulas of this page have. The command below plans them.' };
   }
 
   function refusal() {
     for (const name in model.inputs) if (!controls[name].validity.valid) return `${LABELS[name]} must be a positive integer.`;
-    [values, of] = valued({});
-    plan = model.plans[chosen().join(' ')];
-    return problem(of);
+    now = solved({});
+    return now.why;
   }
 
-  const valueOf = number => of(model.sizes[plan[number]]);
-  const figure = name => model.figures.findIndex(([group, own]) => !group && own === name);
+  const figure = name => model.figures.findIndex(([group, own]) => !group && own === name), PEAK = figure('peak_bytes');
+  const valueOf = number => now.of(model.sizes[now.row[number]]);
 
   const memory = () => BigInt(devices.get(state.device)) - BigInt(model.reserve);
   const peakWith = others => {
-    const [, size] = valued(others);
-    return problem(size) ? null : size(model.sizes[plan[figure('peak_bytes')]]);
+    const made = solved(others);
+    return made.why ? null : made.peak;
   };
 
   function verdict() {
-    const peak = valueOf(figure('peak_bytes')), most = memory(), free = most - peak;
+    const peak = now.peak, most = memory(), free = most - peak;
     at('.verdict').className = `verdict ${free < 0n ? 'exceeds' : 'fits'}`;
     at('.verdict').textContent = free < 0n
       ? `✕ Exceeds ${state.device} by ${inBytes(-free)}: peak ${inBytes(peak)}, memory ${inBytes(most)}`
@@ -142,17 +167,19 @@
     return text.replace(/(?!^)([+-])/g, ' $1 ').replace(/(@\d+|[A-Za-z_][\w.]*)(?:\^(\d+))?/g, (_, base, power) => {
       const [helper, ...sizes] = base[0] === '@' ? model.helpers[base.slice(1)] : [];
       const [open, between, close] = MARKS[helper] || [`${helper}(`, ', ', ')'];
-      const shown = helper ? open + sizes.map(size => written(size, name)).join(between) + close : name(base);
+      const shown = helper ? open + inFull(sizes).map(size => written(size, name)).join(between) + close : name(base);
       return shown + (power ? superscript(power) : '');
     }).replaceAll('*', '·');
   }
 
   function explain(number) {
-    const [, name, unit, meaning] = model.figures[number], size = model.sizes[plan[number]], dialog = at('dialog');
+    const [, name, unit, meaning] = model.figures[number], size = model.sizes[now.row[number]], dialog = at('dialog');
     dialog.querySelector('h3').textContent = `${name} = ${exactly(valueOf(number))} ${unit}`;
     at('.meaning').textContent = meaning;
-    at('.formula').textContent = written(size, base => base);
-    at('.numbers').textContent = written(size, base => String(values[base]));
+    const formula = written(size, base => base), where = Object.entries(now.definitions).filter(([symbol]) => formula.match(new RegExp(`\\b${symbol}\\b`)));
+    const lines = where.map(([symbol, text]) => `${symbol} = ${written(text, base => base)} = ${exactly(now.symbols[symbol])}`);
+    at('.formula').textContent = lines.length ? `${formula}\n\nwhere ${lines.join('\n      ')}` : formula;
+    at('.numbers').textContent = written(size, base => String(now.symbols[base]));
     at('.source').textContent = `The planner's own functions, run on symbols. Sizes: ${[model.spec, ...model.sources].join(', ')}`;
     dialog.showModal();
   }
@@ -208,7 +235,7 @@
   }
 
   function pictures() {
-    const moments = momentsOf(model, chosen(), of);
+    const moments = momentsOf(model, chosen(), now.of);
     at('.memory').hidden = !moments;
     if (moments) {
       const top = highest(moments);
@@ -224,26 +251,38 @@
       });
       at('.step').replaceChildren(timeline(model, moments, state.device, Number(memory()), readout));
     }
+    at('.ranks').hidden = !now.ranks.length;
+    const size = number => now.of(model.sizes[number]);
+    const ranks = now.ranks.map(([which, peak, parts]) => [named(which), size(peak), parts.map(([part, bytes]) => [part, size(bytes)])]);
+    if (ranks.length) at('.ranks .drawn').replaceChildren(devicesDrawn(ranks, memory(), state.device));
     for (const name of ['B', 'n']) over(name);
+  }
+
+  // Puts values in place of symbols in the name of a device, which may have small sums: "stage pp - 1 of pp".
+  function named(which) {
+    const symbols = text => text.replace(/\b[a-z]+\b/g, name => (name in now.definitions ? String(now.symbols[name]) : name));
+    return symbols(which.split(':')[0]).replace(/(\d+) - (\d+)/g, (_, a, b) => String(a - b));
   }
 
   // Draws the peak over B or n up to the double of the chosen one or beyond the largest that fits. The peak is assumed to grow with both.
   function over(name) {
-    const other = name === 'B' ? 'n' : 'B', now = values[name];
-    const fits = size => { const peak = peakWith({ [name]: size }); return peak !== null && peak <= memory(); };
-    const largest = fits(1n) ? largestThat(fits, 1n, 1n << 40n) : null;
-    let last = 2n * now;
-    if (largest && largest < 64n * now && largest * 5n / 4n > last) last = largest * 5n / 4n;
+    const other = name === 'B' ? 'n' : 'B', own = now.values[name];
+    const peakAt = size => peakWith({ [name]: size }), UNITS = Array.from({ length: 12 }, (_, power) => 1n << BigInt(power));
+    const unit = UNITS.find(one => peakAt(own + one) !== null || (own > one && peakAt(own - one) !== null)) || own; // a layout may divide n
+    const fits = times => { const peak = peakAt(times * unit); return peak !== null && peak <= memory(); };
+    const largest = fits(1n) ? largestThat(fits, 1n, 1n << 40n) * unit : null;
+    let last = 2n * own;
+    if (largest && largest < 64n * own && largest * 5n / 4n > last) last = largest * 5n / 4n;
     const points = [];
     for (let step = 1n; step <= 24n; step += 1n) {
-      const size = (last * step) / 24n || 1n, peak = peakWith({ [name]: size });
+      const size = (last * step) / 24n / unit * unit || unit, peak = peakAt(size);
       if (peak !== null && (!points.length || points.at(-1)[0] < Number(size))) points.push([Number(size), Number(peak)]);
     }
-    const box = at(`[data-over=${name}]`), ring = largest && [Number(largest), Number(peakWith({ [name]: largest }))];
+    const box = at(`[data-over=${name}]`), ring = largest && [Number(largest), Number(peakAt(largest))];
     note(name).textContent = largest
-      ? `With ${other} = ${exactly(values[other])}, the largest ${name} that fits ${state.device} is ${exactly(largest)}.`
-      : `With ${other} = ${exactly(values[other])}, not even ${name} = 1 fits ${state.device}.`;
-    box.replaceChildren(curve(name, points, [Number(now), Number(peakWith({}))], ring, state.device, Number(memory())));
+      ? `With ${other} = ${exactly(now.values[other])}, the largest ${name} that fits ${state.device} is ${exactly(largest)}.`
+      : `With ${other} = ${exactly(now.values[other])}, not even ${name} = ${exactly(unit)} fits ${state.device}.`;
+    box.replaceChildren(curve(name, points, [Number(own), Number(now.peak)], ring, state.device, Number(memory())));
     const details = make('details', '', box), table = make('table', '', details);
     details.prepend(make('summary', 'As a table'));
     make('caption', `Peak memory over ${name}`, table);
@@ -275,10 +314,10 @@
       bar.style.setProperty('--w', `${permille(amounts[at], largest) / 10}%`);
       shown.textContent = whole ? share(amounts[at], whole) : '';
     });
-    note('forward').textContent = `${inFlops(whole)} for B · n = ${exactly(values.B * values.n)} tokens: all matrix products; a multiply-add is 2 FLOPs.`;
+    note('forward').textContent = `${inFlops(whole)} for B · n = ${exactly(now.values.B * now.values.n)} tokens: all matrix products; a multiply-add is 2 FLOPs.`;
     const counted = valueOf(model.figures.findIndex(([group, name]) => group === 'train_flops_per_step' && name === state.convention));
     note('convention').replaceChildren(make('b', inFlops(counted)), ` a step, ${exactly(counted)}. ${model.conventions[state.convention]}`);
-    const groups = model.weights.map(([css, name, parts]) => [css, name, parts.map(([part, size]) => [part, of(model.sizes[size])])]);
+    const groups = model.weights.map(([css, name, parts]) => [css, name, parts.map(([part, size]) => [part, now.of(model.sizes[size])])]);
     at('.nested').replaceChildren(nested(groups));
     const details = make('details', '', at('.nested')), table = make('table', '', details);
     details.prepend(make('summary', 'As a table'));
@@ -312,7 +351,7 @@
     pictures();
     components();
     for (const [number, button, below] of cells) {
-      const missing = plan[number] === null, value = missing ? 0n : valueOf(number), unit = model.figures[number][2];
+      const missing = now.row[number] === null, value = missing ? 0n : valueOf(number), unit = model.figures[number][2];
       button.textContent = missing ? '–' : rounded(value, unit);
       button.disabled = missing;
       below.textContent = missing ? '' : exactly(value);
@@ -347,12 +386,15 @@
   }
 
   for (const name of Object.keys(start)) control(name);
+  const fixed = Object.keys(LABELS).filter(name => !(name in start) && name in model.values);
+  note('fixed').textContent = fixed.length ? `Not changed here, since more than sizes would: ${fixed.map(name => LABELS[name]).join(', ')}. ` : '';
   scenarios();
   tables();
   flopsRows();
   at('form').onsubmit = event => event.preventDefault();
   at('[data-do=reset]').onclick = () => { Object.assign(state, start); fill(); follow(); };
   at('[data-do=copy]').onclick = event => copy(command(), event.target);
+  at('[data-do=yaml]').onclick = event => copy(yaml(), event.target);
   at('[data-do=link]').onclick = event => copy(location.href, event.target);
   at('[data-do=close]').onclick = () => at('dialog').close();
   addEventListener('hashchange', read);

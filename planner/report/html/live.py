@@ -4,61 +4,31 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from zlib import compress
 
 from planner import devices
 from planner.capacity.choices import CHOICES, Formulas, Guard, formulas_by_choice, guards
-from planner.capacity.figures import COMPONENTS, PHASES, Phase, Plan
+from planner.capacity.figures import COMPONENTS, PHASES, Parameters, Phase, Plan, RankPeak
+from planner.capacity.layout_choices import LAYOUT_CHOICES, Choice, LayoutFormulas, layout_formulas
+from planner.capacity.layout_conditions import Test
 from planner.capacity.parts import ACTIVATIONS, PARTS, PASSING, STATES, Parts
 from planner.report import breakdown
 from planner.report.columns import COLUMNS, FINE_TUNED, GROUPS, ON_DEVICES, TIME
+from planner.report.html.expressions import Expressions
 from planner.report.html.markup import text
 from planner.report.paths import display_path
 from planner.report.planned import Planned
-from planner.trace.sizes import Factor, Monomial, Size, polynomial_text
+from planner.trace.sizes import Size
 
 _GIVEN = ("batch_size", "sequence_length", "train_tokens", "train_gflop")  # inputs, and one that is rounded
 
 
-@dataclass(slots=True)
-class _Sizes:
-    """Expressions and the helpers in them, each once, as text that the page parses: ``4*B*n + 2*@7``, @7 being the helper at 7."""
-
-    sizes: dict[str, int] = field(default_factory=dict)
-    helpers: dict[Factor, int] = field(default_factory=dict)
-    written: list[list[str | int]] = field(default_factory=list)  # of helpers: the name and the arguments
-    texts: dict[Size, str] = field(default_factory=dict)
-
-    def number(self, size: Size) -> int:
-        """Return the number of an expression."""
-        return self.sizes.setdefault(self.text(size), len(self.sizes))
-
-    def text(self, size: Size) -> str:
-        """Return an expression as text."""
-        if size not in self.texts:
-            self.texts[size] = polynomial_text(size, self._product, "*").replace(" ", "")
-        return self.texts[size]
-
-    def _product(self, product: Monomial) -> str:
-        return "*".join(self._factor(factor) + (f"^{power}" if power > 1 else "") for factor, power in product)
-
-    def _factor(self, factor: Factor) -> str:
-        if isinstance(factor, str):
-            return factor
-        if factor not in self.helpers:
-            arguments = [self.text(argument) for argument in factor[1]]
-            self.helpers[factor] = len(self.written)
-            self.written.append([factor[0], *arguments])
-        return f"@{self.helpers[factor]}"
-
-
 def section(model: Planned) -> str:
     """Return the live section of a model with its data, hidden until the script runs; empty if its settings cannot change."""
-    found = formulas_by_choice(model.spec)
+    found = (layout_formulas if model.plans[0].training.layout else formulas_by_choice)(model.spec)
     if found is None:
         return ""
     data = json.dumps(_data(model, found), separators=(",", ":"), ensure_ascii=False)
@@ -73,37 +43,35 @@ def style() -> str:
 
 def script() -> str:
     """Return the script of live sections."""
-    return "".join(_file(name) for name in ("exact.js", "memory.js", "parts.js", "live.js"))
+    return "".join(_file(name) for name in ("exact.js", "memory.js", "parts.js", "ranks.js", "live.js"))
 
 
 def _file(name: str) -> str:
     return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
-def _data(model: Planned, found: Formulas) -> dict[str, Any]:
-    sizes, base = _Sizes(), model.plans[0]
-    movable = {*found.inputs, *found.derived}
-    figures = list(_figures(found.plans[found.chosen]))
-    rows = {chosen: [None if size is None else sizes.number(size) for *_, size in _figures(plan)] for chosen, plan in found.plans.items()}
-    shown = [number for number in range(len(figures)) if any(row[number] not in (None, sizes.sizes.get("0")) for row in rows.values())]
+def _data(model: Planned, found: Formulas | LayoutFormulas) -> dict[str, Any]:
+    sizes, base = Expressions(), model.plans[0]
     layout = base.training.layout
+    made = _of_layouts(found, sizes) if isinstance(found, LayoutFormulas) else _of_one_device(found, sizes)
+    figures, made["plans"] = _shown(made["plans"], sizes)
+    keys = {name: f"training.{name}" for name in CHOICES} | {name: f"layout.{name}" for name in LAYOUT_CHOICES if layout}
     return {
+        "name": model.spec.name,
         "spec": display_path(model.spec.path),
         "values": {name: str(value) for name, value in found.values.items()},
         "derived": {name: sizes.text(size) for name, size in found.derived.items()},
         "inputs": dict(found.inputs),
-        "choices": {name: sorted({chosen[at] for chosen in rows}, key=_order(name)) for at, name in enumerate(CHOICES)},
+        "keys": keys,
+        "choices": {name: sorted({chosen[at] for chosen in made["plans"]}, key=_order(name)) for at, name in enumerate(keys)},
         "chosen": found.chosen,
         "presets": {name: [chosen, {key: str(value) for key, value in sizes.items()}] for name, (chosen, sizes) in found.presets.items()},
-        "figures": [figures[number][:4] for number in shown],
-        "plans": {" ".join(chosen): [row[number] for number in shown] for chosen, row in rows.items()},
-        "guards": {" ".join(key): [_guard(one, sizes) for one in guards(noted, movable)] for key, noted in found.noted.items()},
-        "rules": [[sizes.text(rule.left), rule.relation, sizes.text(rule.right), rule.message] for rule in found.rules],
-        "weights": list(_weights(found.plans[found.chosen], sizes)),
+        "figures": figures,
         "conventions": dict(note.split(": ", 1) for note in breakdown.conventions(base).notes),
         "convention": base.flops.chosen.convention,
         "sources": model.spec.sources,
-        **_memory(found, sizes),
+        **made,
+        "plans": {" ".join(chosen): variants for chosen, variants in made["plans"].items()},
         "sizes": list(sizes.sizes),
         "helpers": sizes.written,
         "devices": [[one.name, str(one.memory_bytes)] for one in devices.entries()],
@@ -112,10 +80,75 @@ def _data(model: Planned, found: Formulas) -> dict[str, Any]:
     }
 
 
-def _weights(plan: Plan, sizes: _Sizes) -> Iterator[list[Any]]:
+def _of_one_device(found: Formulas, sizes: Expressions) -> dict[str, Any]:
+    """Return the parts of the data that depend on the formulas."""
+    keys, movable = list(found.noted), {*found.inputs, *found.derived}
+    return {
+        "plans": {chosen: [[keys.index(chosen[:2]), [plan], []]] for chosen, plan in found.plans.items()},
+        "sets": [[{}, [_guard(one, sizes) for one in guards(found.noted[key], movable)]] for key in keys],
+        "rules": {"": [[[rule.relation, sizes.text(rule.left), sizes.text(rule.right)], rule.message] for rule in found.rules]},
+        "weights": list(_weights(found.plans[found.chosen].parameters, sizes)),
+        **_memory(found, sizes),
+    }
+
+
+def _of_layouts(found: LayoutFormulas, sizes: Expressions) -> dict[str, Any]:
+    """Return the same with a layout, whose plans are for several structures and kinds of devices."""
+    sets: list[list[Any]] = []
+    plans: dict[Choice, list[list[Any]]] = {}
+    for chosen, variants in found.variants.items():
+        for one in variants:
+            definitions = {name: sizes.text(size) for name, size in one.definitions.items()}
+            applies = [definitions, [_guard(guard, sizes) for guard in one.guards]]
+            if applies not in sets:
+                sets.append(applies)
+            ranks = [_rank(rank, sizes) for plan in one.plans if plan.fleet for rank in plan.fleet.ranks]
+            plans.setdefault(chosen, []).append([sets.index(applies), one.plans, ranks])
+    return {
+        "plans": plans,
+        "sets": sets,
+        "rules": {" ".join(kind): [[_test(test, sizes), why] for test, why in required] for kind, required in found.required.items()},
+        "weights": list(_weights(found.parameters, sizes)),
+        "parts": [],
+        "moments": {},
+    }
+
+
+def _shown(plans: Mapping[Any, list[list[Any]]], sizes: Expressions) -> tuple[list[tuple[str, ...]], dict[Any, list[list[Any]]]]:
+    """Return the figures that any plan has, and the plans as the numbers of their expressions."""
+    figures = list(_figures(next(iter(plans.values()))[0][1][0]))
+    numbers = {
+        chosen: [
+            [applies, [[None if size is None else sizes.number(size) for *_, size in _figures(plan)] for plan in of_devices], ranks]
+            for applies, of_devices, ranks in variants
+        ]
+        for chosen, variants in plans.items()
+    }
+    rows = [row for variants in numbers.values() for _, of_devices, _ in variants for row in of_devices]
+    shown = [at for at in range(len(figures)) if any(row[at] not in (None, sizes.sizes.get("0")) for row in rows)]
+    for variants in numbers.values():
+        for one in variants:
+            one[1] = [[row[at] for at in shown] for row in one[1]]
+    return [figures[at][:4] for at in shown], numbers
+
+
+def _rank(rank: RankPeak, sizes: Expressions) -> list[Any]:
+    """Return which device it is, its peak, and its memory by part."""
+    return [rank.which, sizes.number(rank.peak_bytes), [[name, sizes.number(size)] for name, size in rank.parts]]
+
+
+def _test(test: Test, sizes: Expressions) -> list[Any] | bool:
+    """Return a test as the script reads it."""
+    if isinstance(test, bool):
+        return test
+    relation, *both = test
+    return [relation, *(_test(cast("Test", one), sizes) if relation in "&|" else sizes.text(cast("Size", one)) for one in both)]
+
+
+def _weights(counted: Parameters, sizes: Expressions) -> Iterator[list[Any]]:
     """Yield the class that colors a component, its name, and its weights, each with the number of its size."""
     for number, component in enumerate(COMPONENTS):
-        inside = [weight for weight in plan.parameters.weights if weight.component == component]
+        inside = [weight for weight in counted.weights if weight.component == component]
         if inside:
             yield [f"p{number}", component, [[_short(weight.name), sizes.number(weight.params)] for weight in inside]]
 
@@ -124,7 +157,7 @@ def _short(name: str) -> str:
     return name.removeprefix("model.").replace("layers.N.", "").removesuffix(".weight")
 
 
-def _memory(found: Formulas, sizes: _Sizes) -> dict[str, Any]:
+def _memory(found: Formulas, sizes: Expressions) -> dict[str, Any]:
     """Return memory by part: lists of parts and sizes, each by its number."""
 
     def listed(parts: Parts) -> list[int]:
@@ -151,7 +184,7 @@ def _memory(found: Formulas, sizes: _Sizes) -> dict[str, Any]:
 
 
 def _order(name: str) -> Any:  # noqa: ANN401 - a sort key
-    known = CHOICES[name]
+    known = {**CHOICES, **LAYOUT_CHOICES}[name]
     return lambda value: (value not in known, known.index(value) if value in known else 0)
 
 
@@ -176,5 +209,5 @@ def _figures(plan: Plan) -> Iterator[tuple[str, str, str, str, Size | None]]:
             yield group.name, name, group.unit, group.description, size
 
 
-def _guard(one: Guard, sizes: _Sizes) -> list[str]:
+def _guard(one: Guard, sizes: Expressions) -> list[str]:
     return [one.relation, sizes.text(one.left), one.right if isinstance(one.right, str) else sizes.text(one.right)]

@@ -1,0 +1,45 @@
+"""Expressions as text that the script of a page evaluates, each once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from planner.trace.sizes import Factor, Monomial, Size, polynomial_text
+
+
+@dataclass(slots=True)
+class Expressions:
+    """Expressions and the helpers in them, each once, as text that the page parses: ``4*B*n + 2*@7``, @7 being the helper at 7."""
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    helpers: dict[Factor, int] = field(default_factory=dict)
+    written: list[list[str | int]] = field(default_factory=list)  # of helpers: the name and the arguments
+    texts: dict[Size, str] = field(default_factory=dict)
+
+    def number(self, size: Size) -> int:
+        """Return the number of an expression."""
+        return self.sizes.setdefault(self.text(size), len(self.sizes))
+
+    def text(self, size: Size) -> str:
+        """Return an expression as text."""
+        if size not in self.texts:
+            self.texts[size] = polynomial_text(size, self._product, "*").replace(" ", "")
+        return self.texts[size]
+
+    def _product(self, product: Monomial) -> str:
+        return "*".join(self._factor(factor) + (f"^{power}" if power > 1 else "") for factor, power in product)
+
+    def _factor(self, factor: Factor) -> str:
+        if isinstance(factor, str):
+            return factor
+        if factor not in self.helpers:
+            arguments = [self._argument(*pair) for pair in pairwise((0, *factor[1]))]
+            self.helpers[factor] = len(self.written)
+            self.written.append([factor[0], *arguments])
+        return f"@{self.helpers[factor]}"
+
+    def _argument(self, before: Size, size: Size) -> str:
+        """Return an argument, or what it adds to the one before if that is shorter: ``&8*B-4``, since the largest of many are alike."""
+        whole, more = self.text(size), f"&{self.text(size - before)}" if before != 0 else ""
+        return more if more and len(more) < len(whole) else whole
