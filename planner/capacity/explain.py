@@ -13,12 +13,13 @@ from planner.capacity.flops import by_component, flops
 from planner.capacity.parameters import parameters
 from planner.capacity.plan import sum_by_component
 from planner.capacity.shares import Share, share
-from planner.capacity.step import Step, step
+from planner.capacity.step import Step, peaks, step
 from planner.capacity.symbols import SymbolicModel, symbolize
 from planner.spec.records import Scenario, Spec, Training
 from planner.trace.decoder import Trace, trace
+from planner.trace.dominance import undominated
 from planner.trace.nodes import Node, Operation, operations
-from planner.trace.sizes import Size, evaluate, text, total
+from planner.trace.sizes import Size, evaluate, maximum, text, total
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True)
 class FigureFormulas:
-    """The figures of a model over symbols, but the peaks, which depend on the symbols' values; each group is computed on first use."""
+    """The figures of a model over symbols, each group computed on first use. The operators of peaks depend on the symbols' values."""
 
     training: Training
     forward: Trace  # of the whole model
@@ -115,6 +116,11 @@ class FigureFormulas:
                 for name, size in by_component(self.forward.nodes).items()
             ),
         }
+
+    @cached_property
+    def peak_bytes(self) -> Size:
+        """The peak of a step with any values of the symbols."""
+        return maximum(*undominated([phase.peak_bytes for phase in peaks(self.step)[0]]))
 
     def peak(self, phase: Phase, values: Mapping[str, int], operator: str = "") -> Figure:
         """Return the peak of a phase; it is found faster if its operator is known."""

@@ -75,7 +75,7 @@ def symbolize(model: Model, training: Training) -> SymbolicModel:
     Raises UnsupportedError for layouts in which devices differ by more than sizes.
     """
     for what in different_devices(training):
-        raise UnsupportedError(f"formulas of {what} are not modeled yet; formats csv, json, md and html need none")
+        raise UnsupportedError(f"formulas of {what} are not modeled yet")
     names = _Names()
     training = replace(
         training,

@@ -1,4 +1,4 @@
-"""Activation memory around the batch size and the sequence length of a scenario."""
+"""Peak memory around the batch size and the sequence length of a scenario."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from planner.capacity.figures import Plan
 from planner.trace.lengths import structure_starts
-from planner.trace.sizes import Size, evaluate, partly
+from planner.trace.sizes import Size, evaluate
 
 _POINTS = 5  # of a curve
 _BELOW = 3  # of them, up to the chosen one if there is room above it
@@ -17,19 +17,18 @@ Curve = tuple[tuple[int, int], ...]  # sizes and bytes, both ascending
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Activation bytes by sequence length and by batch size; the other one is the scenario's."""
+    """Bytes at the peak by sequence length and by batch size; the other one is the scenario's."""
 
     by_length: Curve
     by_batch: Curve
 
 
-def activations(plan: Plan, saved: Size, values: Mapping[str, int]) -> Curves:
-    """Return activation memory over n and over B, from its formula and the values of its symbols."""
+def peaks(plan: Plan, peak: Size, values: Mapping[str, int]) -> Curves:
+    """Return the peak over n and over B, from its formula and the values of its symbols."""
     training, model = plan.training, plan.model
-    saved = partly(saved, {name: value for name, value in values.items() if name not in {"B", "n"}})
 
     def curve(sizes: Iterable[int], name: str) -> Curve:
-        return tuple((size, evaluate(saved, {**values, name: size})) for size in sizes)
+        return tuple((size, evaluate(peak, {**values, name: size})) for size in sizes)
 
     lengths = _around(training.sequence_length, model.context_length if model.positions.type == "learned" else None)
     for start in structure_starts(model, training):  # where the formula changes

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from planner.capacity.choices import formulas_by_choice
 from planner.capacity.figures import Plan
-from planner.capacity.symbolic import formulas
+from planner.capacity.symbolic import SymbolicPlan, formulas
 from planner.capacity.symbols import ByStructure
 from planner.report import omitted
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, GROUPS
@@ -23,6 +23,7 @@ from planner.report.xlsx.choices import sizes_of, write_choices
 from planner.report.xlsx.figures import write_budgets, write_components, write_figures
 from planner.report.xlsx.inputs import FIXED, MEANINGS, name_ranges, names_of, open_choices, write_check, write_devices, write_inputs
 from planner.report.xlsx.summary import write_summary
+from planner.trace.unsupported import UnsupportedError
 
 if TYPE_CHECKING:
     from xlsxwriter.worksheet import Worksheet
@@ -85,9 +86,14 @@ def _sheet_without_search() -> type[Worksheet]:
 def _fill(book: Book, models: Sequence[Planned]) -> None:
     pairs = [(model, plan, scenario) for model in models for plan, scenario in zip(model.plans, model.spec.scenarios, strict=True)]
     alike: ByStructure[Plan] = ByStructure()
-    rows = [
-        Row(model, plan, formulas(model.spec, scenario, alike), number) for number, (model, plan, scenario) in enumerate(pairs, start=2)
-    ]
+    rows, values_only = list[Row](), list[str]()
+    for number, (model, plan, scenario) in enumerate(pairs, start=2):
+        try:
+            made = formulas(model.spec, scenario, alike)
+        except UnsupportedError as error:  # a plan of integers is one of expressions without symbols
+            made = SymbolicPlan(plan, {}, {})
+            values_only.append(f"{plan.name}, scenario {plan.scenario}, has values instead of formulas: {error}")
+        rows.append(Row(model, plan, made, number))
     found = formulas_by_choice(models[0].spec) if len(models) == 1 else None  # of the base scenario
     more = [size for plan in found.plans.values() for size in sizes_of(plan).values() if size is not None] if found else []
     names, listed = names_of(rows, more), write_devices(book, rows)
@@ -108,7 +114,7 @@ def _fill(book: Book, models: Sequence[Planned]) -> None:
     name_ranges(book, names, len(rows))
     write_summary(book, rows, listed)
     left_out = omitted.of_plans([plan for model in models for plan in model.plans])
-    _write_sources(book, names, models, (*_NOTES, *left_out))
+    _write_sources(book, names, models, (*_NOTES, *values_only, *left_out))
     if not found:
         book.head("Choices", ("only the workbook of one spec has other precisions, recomputations and optimizers",))
     if budget_row == 1:

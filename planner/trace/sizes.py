@@ -249,18 +249,6 @@ def evaluate(size: Size, values: Mapping[str, int] | Mapping[Factor, int]) -> in
     return sum(multiple * product(_factor_value(factor, values) ** power for factor, power in m) for m, multiple in terms_of(size).items())
 
 
-def partly(size: Size, values: Mapping[str, int]) -> Size:
-    """Return the size with the values of some symbols in their places."""
-    made: Size = 0
-    for monomial, multiple in terms_of(size).items():
-        term: Size = multiple
-        for factor, power in monomial:
-            base = values.get(factor) if isinstance(factor, str) else None
-            term = term * (Expression({((factor, power),): 1}) if base is None else base**power)
-        made = made + term
-    return made
-
-
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 HELPERS: dict[str, Callable[..., int]] = {
     "ceil_div": lambda a, b: -(-a // b),

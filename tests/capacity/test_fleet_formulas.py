@@ -46,4 +46,4 @@ def test_layouts_without_formulas_are_refused_but_drawn() -> None:
         explain(spec, spec.scenarios[1])
     html = page.report([Planned(spec, planner.plans(spec))])
     assert html.count("<caption>Memory of each device<svg") == 2
-    assert html.count("<caption>Activations over n and B") == 1
+    assert html.count("<caption>Peak memory over n and B") == 1

@@ -297,16 +297,16 @@ def test_a_curve_equals_the_plans_at_its_points() -> None:
 
     spec = planner.load(ROOT / "specs" / "gpt2-small.yaml")
     training = spec.scenarios[0].training
-    rows = table(Reader(gpt2()), "Activations over")
+    rows = table(Reader(gpt2()), "Peak memory over")
 
-    def kept(**changed: int) -> str:
+    def peak(**changed: int) -> str:
         scenario = Scenario("base", replace(training, **changed))  # type: ignore[arg-type]
-        return units.memory(capacity.plan(spec, scenario).memory.activations_bytes)
+        return units.memory(capacity.plan(spec, scenario).memory.peak_bytes)
 
     assert rows[0] == ["n", "B = 8", "B", "n = 1,024"]
     for n, over_n, B, over_B in rows[1:]:
-        assert over_n == kept(sequence_length=number(n))
-        assert over_B == kept(batch_size=number(B))
+        assert over_n == peak(sequence_length=number(n))
+        assert over_B == peak(batch_size=number(B))
 
 
 def test_the_page_is_imported_only_on_request() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from planner.trace.dominance import undominated
 from planner.trace.sizes import Factor, Monomial, Size, polynomial_text
 
 
@@ -34,9 +35,11 @@ class Expressions:
         if isinstance(factor, str):
             return factor
         if factor not in self.helpers:
-            arguments = [self._argument(*pair) for pair in pairwise((0, *factor[1]))]
+            helper, sizes = factor
+            distinct = undominated(sizes) if helper == "maximum" else sizes
+            arguments = [self._argument(*pair) for pair in pairwise((0, *distinct))]
             self.helpers[factor] = len(self.written)
-            self.written.append([factor[0], *arguments])
+            self.written.append([helper, *arguments])
         return f"@{self.helpers[factor]}"
 
     def _argument(self, before: Size, size: Size) -> str:

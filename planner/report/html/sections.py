@@ -13,7 +13,7 @@ from planner.capacity.figures import COMPONENTS, ByteSum, PhasePeak, Plan
 from planner.capacity.symbols import ByStructure, SymbolicModel, different_devices, symbolize
 from planner.report import units
 from planner.report.curves import Curves
-from planner.report.curves import activations as curves_of
+from planner.report.curves import peaks as curves_of
 from planner.report.devices import usable
 from planner.report.html import picture
 from planner.report.html.formula_list import FormulaList
@@ -108,8 +108,8 @@ class Facts:
 
     @cached_property
     def curves(self) -> Curves:
-        """Activation memory over n, and over B."""
-        return curves_of(self.plan, self.formulas.sizes["activations_bytes"], self.names.values)
+        """Peak memory over n, and over B."""
+        return curves_of(self.plan, self.formulas.over_symbols.peak_bytes, self.names.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,19 +268,19 @@ def _short(which: str) -> str:
 
 
 def curves(one: Subject) -> str:
-    """Show activation memory over n and over B, with the spec's setting marked."""
+    """Show the peak over n and over B, with the spec's setting marked."""
     if not one.facts.memory_explained:
         return ""
     over_n, over_B = one.facts.curves.by_length, one.facts.curves.by_batch
-    training, saved = one.plan.training, one.plan.memory.activations_bytes
+    training, peak = one.plan.training, one.plan.memory.peak_bytes
     drawn = picture.curves(
-        "Activations",
+        "Peak memory",
         "Log scale; the circle marks the spec's setting",
-        [Curve("n", over_n, (training.sequence_length, saved)), Curve("B", over_B, (training.batch_size, saved))],
+        [Curve("n", over_n, (training.sequence_length, peak)), Curve("B", over_B, (training.batch_size, peak))],
     )
     rows = (f"<tr>{''.join(map(_point, pair))}" for pair in zip_longest(over_n, over_B, fillvalue=None))
     headings = ("n", f"B = {units.exact(training.batch_size)}", "B", f"n = {units.exact(training.sequence_length)}")
-    return table("Activations over n and B", drawn, headings, rows)
+    return table("Peak memory over n and B", drawn, headings, rows)
 
 
 def _point(point: tuple[int, int] | None) -> str:
