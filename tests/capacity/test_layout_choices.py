@@ -20,7 +20,7 @@ from planner.spec.problems import SpecError
 from planner.trace.sizes import Size, evaluate
 
 SPECS = Path(__file__).parent.parent.parent / "specs" / "fleet"
-NAMES = {"llama-3-8b-8-h100": 3, "llama-3-70b-256-h100": 3, "mixtral-8x7b-64-h100": 0, "gpt2-2-a100": 0}  # layouts with formulas, at least
+NAMES = {"llama-3-8b-8-h100": 3, "llama-3-70b-256-h100": 3, "mixtral-8x7b-64-h100": 0}  # layouts with formulas, at least
 RELATIONS = {"<": lt, ">": gt, "<=": le, ">=": ge, "==": eq, "!=": ne}
 
 
