@@ -164,7 +164,7 @@ def _plans(spec: Spec, precision: str, recompute: str, optimizers: Mapping[str, 
     training = other.scenarios[0].training
     names = symbolize(other.model, training)
     try:
-        made = plan(replace(other, model=names.model), Scenario("base", names.training))
+        made = plan(replace(other, model=names.model, serving=None), Scenario("base", names.training))
     except UnsupportedError:
         return None
     if not _one_walk(spec):

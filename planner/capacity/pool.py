@@ -7,14 +7,15 @@ TensorRT-LLM: batch_manager/kvCacheManager.cpp. llama.cpp: src/llama-kv-cache.cp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil
-from typing import cast
+from math import lcm
+from typing import Any, cast
 
 from planner.spec.records import Attention, CacheDtype, LatentAttention, Layer, Model, Serving
 from planner.spec.records.serving import PLAIN_WEIGHTS
+from planner.trace.sizes import Size, ceil_div, maximum, minimum, total
 from planner.trace.unsupported import UnsupportedError
 
 ELEMENT: Mapping[CacheDtype, Fraction] = {
@@ -43,7 +44,8 @@ class Pool:
 
     ``token_bytes``: of a token in all layers; ``request_bytes``: of one request with its prompt and output; ``all_bytes``: of all requests
     at once. ``pool_bytes`` is the memory of the cache, at most: engines subtract the activations of a trial run, too. ``blocks`` of
-    ``block`` tokens are in it, enough for ``tokens``, and ``concurrency`` requests of that length. None: the spec states no memory.
+    ``block`` tokens are in it, enough for ``tokens``, and ``room`` for requests of which each takes ``share``. None: the spec states no
+    memory.
     """
 
     block: int
@@ -53,7 +55,18 @@ class Pool:
     pool_bytes: int | None
     blocks: int | None
     tokens: int | None
-    concurrency: Fraction | None
+    room: int | None
+    share: int
+
+    @property
+    def concurrency(self) -> Fraction | None:
+        """The requests that fit at once."""
+        return None if self.room is None else Fraction(self.room, self.share)
+
+    @property
+    def requests(self) -> int | None:
+        """The whole requests that fit at once."""
+        return None if self.room is None else self.room // self.share
 
 
 def pool(model: Model, serving: Serving, weights_bytes: int) -> Pool:
@@ -64,18 +77,37 @@ def pool(model: Model, serving: Serving, weights_bytes: int) -> Pool:
     token_bytes = sum((kind.token_bytes * layers for kind, layers in kinds.items()), Fraction())
     memory = _memory(serving, weights_bytes)
     if serving.engine == "llama.cpp":
-        cells = _padded(serving.batch_size * length, block)
-        together = sum(_cells(kind, cells, serving, block) * kind.token_bytes * layers for kind, layers in kinds.items())
-        one = sum(_cells(kind, _padded(length, block), serving, block) * kind.token_bytes * layers for kind, layers in kinds.items())
-        return Pool(block, token_bytes, ceil(one), ceil(together), memory, None, None, None if memory is None else Fraction(memory) / one)
+        parts = lcm(*(kind.token_bytes.denominator for kind in kinds))  # of a byte
+
+        def cache(cells: Size) -> Size:
+            each = (_cells(kind, cells, serving, block) * int(kind.token_bytes * parts) * layers for kind, layers in kinds.items())
+            return total(each)
+
+        every, one = cache(_padded(serving.batch_size * length, block)), cache(_padded(length, block))
+        return _pool(
+            block, token_bytes, (_up(one, parts), _up(every, parts)), memory, None, None if memory is None else memory * parts, one
+        )
     block_bytes, each = _blocks(kinds, serving, block, length)
-    shared = _shared(kinds, serving, block)
-    request, every = ceil(each * block_bytes), ceil((shared + serving.batch_size * (each - shared)) * block_bytes)
+    shared, parts = _shared(kinds, serving, block), block_bytes.denominator
+    of_blocks = [_up(blocks * block_bytes.numerator, parts) for blocks in (each, shared + serving.batch_size * (each - shared))]
     if memory is None:
-        return Pool(block, token_bytes, request, every, None, None, None, None)
-    blocks = (ceil if serving.engine == "tensorrt-llm" else int)(memory / block_bytes)
-    concurrency = Fraction(max(0, blocks - shared), each - shared)
-    return Pool(block, token_bytes, request, every, memory, blocks, int(Fraction(blocks, each) * each * block), concurrency)
+        return _pool(block, token_bytes, of_blocks, None, None, None, each - shared)
+    divided = memory * parts
+    blocks = _up(divided, block_bytes.numerator) if serving.engine == "tensorrt-llm" else divided // block_bytes.numerator
+    return _pool(block, token_bytes, of_blocks, memory, blocks, maximum(blocks - shared, 0), each - shared)
+
+
+def _pool(
+    block: int, token_bytes: Fraction, cached: Sequence[Size], memory: Size | None, blocks: Size | None, room: Size | None, share: Size
+) -> Pool:
+    """Return a cache whose figures are integers, as those of a plan of integers are."""
+    made: list[Any] = [*cached, memory, blocks, None if blocks is None else blocks * block, room, share]
+    return Pool(block, token_bytes, *made)
+
+
+def _up(size: Size, parts: int) -> Size:
+    """Return a size divided by ``parts``, rounded up."""
+    return size if parts == 1 else ceil_div(size, parts)
 
 
 def _shared(kinds: Counter[Kind], serving: Serving, block: int) -> int:
@@ -85,7 +117,7 @@ def _shared(kinds: Counter[Kind], serving: Serving, block: int) -> int:
     return serving.shared_prefix // block
 
 
-def _blocks(kinds: Counter[Kind], serving: Serving, block: int, length: int) -> tuple[Fraction, int]:
+def _blocks(kinds: Counter[Kind], serving: Serving, block: int, length: Size) -> tuple[Fraction, Size]:
     """Return the bytes of a block in all layers that share its number, and the blocks of a request, as vLLM divides layers into groups."""
     if len(kinds) == 1 or all(kind.window is None for kind in kinds):
         return sum((kind.token_bytes * layers for kind, layers in kinds.items()), Fraction()) * block, _of_request(
@@ -95,24 +127,26 @@ def _blocks(kinds: Counter[Kind], serving: Serving, block: int, length: int) -> 
         raise UnsupportedError("layers with and without a window whose tokens have different sizes are not modeled yet")
     fewest, most = min(kinds.values()), max(kinds.values())
     size = most if most < fewest * UNEVEN else fewest
-    each = sum(-(-layers // size) * _of_request(kind.window, serving, block, length) for kind, layers in kinds.items())
+    each = total(-(-layers // size) * _of_request(kind.window, serving, block, length) for kind, layers in kinds.items())
     return next(iter(kinds)).token_bytes * block * size, each
 
 
-def _of_request(window: int | None, serving: Serving, block: int, length: int) -> int:
+def _of_request(window: int | None, serving: Serving, block: int, length: Size) -> Size:
     """Return the blocks of a request in one group of layers: a window and a pass fit in some, which need not start at a block."""
-    return -(-length // block) if window is None else -(-min(window - 1 + (serving.batched_tokens or BATCHED), length) // block) + 1
+    return _up(length, block) if window is None else _up(minimum(length, window - 1 + (serving.batched_tokens or BATCHED)), block) + 1
 
 
-def _cells(kind: Kind, cells: int, serving: Serving, block: int) -> int:
+def _cells(kind: Kind, cells: Size, serving: Serving, block: int) -> Size:
     """Return the tokens for which llama.cpp makes room in a layer."""
     return (
-        cells if kind.window is None else min(cells, _padded(kind.window * serving.batch_size + (serving.batched_tokens or UBATCH), block))
+        cells
+        if kind.window is None
+        else minimum(cells, _padded(kind.window * serving.batch_size + (serving.batched_tokens or UBATCH), block))
     )
 
 
-def _padded(tokens: int, block: int) -> int:
-    return -(-tokens // block) * block
+def _padded(tokens: Size, block: int) -> Size:
+    return _up(tokens, block) * block
 
 
 def _kinds(model: Model, serving: Serving) -> Iterator[Kind]:
@@ -149,10 +183,11 @@ def of_device(heads: int, devices: int) -> int:
     return max(1, heads // devices)
 
 
-def _memory(serving: Serving, weights_bytes: int) -> int | None:
+def _memory(serving: Serving, weights_bytes: int) -> Size | None:
     """Return the memory for the cache: what is known of it, or what weights leave of the device's share."""
     if serving.cache_bytes is not None:
         return serving.cache_bytes
     if serving.memory_bytes is None:
         return None
-    return max(0, int(serving.memory_bytes * serving.memory_utilization) - weights_bytes)
+    part = serving.memory_utilization
+    return maximum(serving.memory_bytes * part.numerator // part.denominator - weights_bytes, 0)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from planner.capacity.pool import Pool
 from planner.capacity.roofline import Bound
 from planner.spec.records import Serving
+from planner.trace.sizes import maximum
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class Served:
     @property
     def peak_bytes(self) -> int:
         """The largest of all passes: that of the first or of the last token, since windows leave the prompt's storage with the first."""
-        return max(one.peak_bytes for one in (self.prefill, self.first, self.last))
+        return cast("int", maximum(*(one.peak_bytes for one in (self.prefill, self.first, self.last))))
 
 
 @dataclass(frozen=True, slots=True)

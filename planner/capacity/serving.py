@@ -6,7 +6,8 @@ and the cache of earlier tokens are allocated besides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import cast
 
 from planner import devices
@@ -36,9 +37,10 @@ from planner.spec.records import (
 )
 from planner.spec.records.serving import PLAIN_WEIGHTS
 from planner.trace.decoder import Trace, trace
+from planner.trace.dominance import undominated
 from planner.trace.inference import Inference
 from planner.trace.nodes import operations
-from planner.trace.sizes import Size
+from planner.trace.sizes import Choice, Size, hinted, maximum, symbol
 from planner.trace.tape import Parameter
 from planner.trace.unsupported import UnsupportedError
 
@@ -71,6 +73,33 @@ def serve(spec: Spec, serving: Serving, training: Training) -> Served | Pooled:
 def of_section(spec: Spec) -> Served | Pooled | None:
     """Return the figures of a spec's section ``serving``, if it has one, with the kernels of its base scenario."""
     return serve(spec, spec.serving, spec.scenarios[0].training) if spec.serving else None
+
+
+@dataclass(frozen=True, slots=True)
+class ServingFormulas:
+    """The figures of a spec's section ``serving`` over symbols, whose values are in ``values``, and the choices that they depend on."""
+
+    served: Served | Pooled
+    values: Mapping[str, int]
+    choices: Sequence[Choice]
+
+
+SERVING_INPUTS = {"users": "batch_size", "prompt": "prompt", "output": "output", "memory": "memory_bytes"}
+"""The symbols of serving, and the fields of ``Serving`` that they are."""
+
+
+def serving_formulas(spec: Spec) -> ServingFormulas | None:
+    """Return the figures of a spec's section over symbols for requests and memory, without bounds; None if it has none."""
+    own, choices = spec.serving, list[Choice]()
+    if own is None:
+        return None
+    values = {name: getattr(own, field) or devices.entries()[0].memory_bytes for name, field in SERVING_INPUTS.items()}
+    symbols = {field: symbol(name, values[name], choices) for name, field in SERVING_INPUTS.items()}
+    serving = replace(own, **symbols, device=None)  # type: ignore[arg-type]  # sizes in place of integers
+    try:
+        return ServingFormulas(serve(spec, serving, spec.scenarios[0].training), values, choices)
+    except (TypeError, UnsupportedError):
+        return None
 
 
 def _pooled(spec: Spec, serving: Serving, training: Training) -> Pooled:
@@ -187,8 +216,8 @@ def _pass(made: Trace, start: Size) -> tuple[Pass, Size]:
     walk = ForwardPass(timeline, made.nodes, {}, "forward")
     walk.go(made.nodes)
     sizes = timeline.sizes(timeline.samples)
-    largest = max(range(len(sizes)), key=sizes.__getitem__)
-    peak = start + sizes[largest]
+    largest = max(range(len(sizes)), key=[hinted(size) for size in sizes].__getitem__)
+    peak = start + maximum(*undominated(sizes))
     return Pass(_whole(total(made.nodes, "forward")), _whole(peak), timeline.samples[largest].operator), walk.until_the_end
 
 

@@ -43,7 +43,7 @@ def formulas(spec: Spec, scenario: Scenario, by_structure: ByStructure[Plan] | N
     names = symbolize(spec.model, scenario.training)
 
     def symbolic(names: SymbolicModel) -> Plan:
-        return plan(replace(spec, model=names.model), Scenario(scenario.name, names.training))
+        return plan(replace(spec, model=names.model, serving=None), Scenario(scenario.name, names.training))
 
     made = symbolic(names) if by_structure is None else by_structure.of(names, symbolic)
     return SymbolicPlan(made, names.values, derived_sizes(spec, names.values))

@@ -251,9 +251,7 @@ SERVED: tuple[Column, ...] = (
     _of_pool("requests_bytes", "bytes", "cache of all requests on each device", lambda one: one.all_bytes),
     _of_pool("pool_bytes", "bytes", "memory for the cache on each device", lambda one: one.pool_bytes),
     _of_pool("pool_tokens", "tokens", "tokens for which the pool has room", lambda one: one.tokens),
-    _of_pool(
-        "requests", "requests", "whole requests that fit at once", lambda one: None if one.concurrency is None else floor(one.concurrency)
-    ),
+    _of_pool("requests", "requests", "whole requests that fit at once", lambda one: one.requests),
     _bound("first_token_us", "µs", "least time of the pass over the prompts: a bound", lambda one: floor(one.prefill.seconds * 1e6)),
     _bound(
         "tokens_per_s", "tokens/s", "most tokens decoded per second, of all sequences: a bound", lambda one: ceil(one.all_tokens_per_second)

@@ -135,7 +135,9 @@ def as_json(served: Served | Pooled, measured: str) -> str:
     made |= {"batch_size": one.batch_size, "prompt": one.prompt, "output": one.output, "params": served.params}
     if isinstance(served, Pooled):
         made |= {"tensor_parallel": one.tensor_parallel, "weights_bytes": served.weights_bytes}
-        made |= {name: str(value) if isinstance(value, Fraction) else value for name, value in asdict(served.pool).items()}
+        pool = {name: value for name, value in asdict(served.pool).items() if name not in ("room", "share")}
+        pool["concurrency"] = served.pool.concurrency
+        made |= {name: str(value) if isinstance(value, Fraction) else value for name, value in pool.items()}
         made |= _bounds(served.bounds)
         return json.dumps(made | {"accuracy": measured, "not_counted": served.not_counted}, ensure_ascii=False, indent=2) + "\n"
     made |= {name: getattr(served, name) for name in ("weights_bytes", "buffers_bytes", "inputs_bytes", "cache_bytes", "cache_after_bytes")}

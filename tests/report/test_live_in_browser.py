@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from planner import spec as spec_module
 from planner.capacity.choices import CHOICES
 from planner.capacity.figures import PHASES
 from planner.capacity.layout_choices import LAYOUT_CHOICES
-from planner.report import page, units
-from planner.report.columns import CLAIMABLE, component_rows
+from planner.report import page, served, units
+from planner.report.columns import CLAIMABLE, SERVED, component_rows
 from planner.report.planned import Planned
 from planner.spec.problems import SpecError
 
@@ -246,6 +247,32 @@ def test_a_spec_with_the_changes_has_the_same_figures(chromium: Any, tmp_path: P
     (tmp_path / "changed.yaml").write_text(chromium.execute_script("return window.copied"), encoding="utf-8")
     plan = planner.plan(planner.load(tmp_path / "changed.yaml"))
     assert shown(chromium, ".key dd button") == units.memory(plan.memory.peak_bytes)
+
+
+@pytest.mark.parametrize("engine", ["transformers", "vllm", "llama.cpp"])
+def test_serving_follows_users_and_context_as_the_planner_does(chromium: Any, tmp_path: Path, engine: str) -> None:  # noqa: ANN401
+    serving = f"{{engine: {engine}, prompt: 2000, output: 128, batch_size: 4, memory: H100-80GB-SXM}}"
+    path = tmp_path / "served.yaml"
+    path.write_text(f"name: served\nextends: catalog/llama-3-8b\nserving: {serving}\n", encoding="utf-8")
+    spec = planner.load(path)
+    (tmp_path / "page.html").write_text(page.report([Planned(spec, planner.plans(spec))]), encoding="utf-8")
+    generator = random.Random(engine)  # noqa: S311 - no secret
+    for _ in range(CHANGES):
+        state = {"users": generator.randint(1, 300), "prompt": generator.randint(1, 8000), "output": generator.randint(2, 500)}
+        _, command, _ = opened(chromium, (tmp_path / "page.html").as_uri(), **state, memory="A100-40GB-PCIe")
+        plan = planner.plan(spec_module.load(path, shlex.split(command)[4::2]))
+        rows = "return [...document.querySelectorAll('.served tr')].map(row => [row.cells[0].title, row.cells[1].textContent])"
+        values = {column.name: column.value(plan) for column in SERVED if not column.name.endswith(("_us", "_per_s"))}
+        right = {name: units.exact(value).replace("-", "−") for name, value in values.items() if isinstance(value, int)}
+        assert dict(chromium.execute_script(rows)) == right, command
+        said, most = shown(chromium, "[data-at=users]"), re.compile(r"([\d,]+) users fit")
+        found = most.search(said)
+        assert found
+        fits = int(found[1].replace(",", ""))
+        for users in (fits, fits + 1) if fits else (1,):
+            other = planner.plan(spec_module.load(path, [*shlex.split(command)[4::2], f"serving.batch_size={users}"]))
+            assert other.served is not None
+            assert served.fits(other.served) == (users == fits)
 
 
 @pytest.mark.parametrize("width", [390, 1024, 1440])

@@ -68,3 +68,23 @@ function inFull(sizes) {
     return parts.join('').replace(/^\+/, '') || '0';
   });
 }
+
+const RELATIONS = { '<': (a, b) => a < b, '>': (a, b) => a > b, '>=': (a, b) => a >= b, '<=': (a, b) => a <= b, '==': (a, b) => a === b, '!=': (a, b) => a !== b };
+// Returns whether a condition on expressions holds; `in`: the values of a size as bits from 1 on.
+function holds([relation, left, right], of) {
+  if (relation === '&') return holds(left, of) && holds(right, of);
+  if (relation === '|') return holds(left, of) || holds(right, of);
+  return relation === 'in' ? right[Number(of(left)) - 1] === '1' : RELATIONS[relation](of(left), of(right));
+}
+
+const superscript = power => [...power].map(digit => '⁰¹²³⁴⁵⁶⁷⁸⁹'[digit]).join('');
+const MARKS = { ceil_div: ['⌈', ' / ', '⌉'], floor_divide: ['⌊', ' / ', '⌋'] };
+// Writes an expression for people, with `name` of each symbol.
+function written(text, helpers, name) {
+  return text.replace(/(?!^)([+-])/g, ' $1 ').replace(/(@\d+|[A-Za-z_][\w.]*)(?:\^(\d+))?/g, (_, base, power) => {
+    const [helper, ...sizes] = base[0] === '@' ? helpers[base.slice(1)] : [];
+    const [open, between, close] = MARKS[helper] || [`${helper}(`, ', ', ')'];
+    const shown = helper ? open + inFull(sizes).map(size => written(size, helpers, name)).join(between) + close : name(base);
+    return shown + (power ? superscript(power) : '');
+  }).replaceAll('*', '·');
+}

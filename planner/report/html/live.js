@@ -18,7 +18,7 @@
     precision: 'Precision', recompute: 'Recomputation', optimizer: 'Optimizer', device: 'Device', devices: 'Devices',
     tensor_parallel: 'Tensor parallel', pipeline_parallel: 'Pipeline parallel', gradient_accumulation: 'Microbatches',
     global_batch_size: 'Global batch size', data_parallel: 'Data parallel', sequence_parallel: 'Sequence parallel',
-    loss_parallel: 'Loss parallel',
+    loss_parallel: 'Loss parallel', users: 'Users', prompt: 'Prompt tokens', output: 'Output tokens', memory: 'Served on',
   };
   const KEY = {
     peak_bytes: 'Peak', params_total: 'Parameters', model_states_bytes: 'Model states', activations_bytes: 'Activations',
@@ -31,16 +31,20 @@
   const devices = new Map(model.devices);
   if (model.device.length) devices.set(...model.device);
   const CONVENTIONS = model.figures.filter(([group]) => group === 'train_flops_per_step').map(([, name]) => name);
+  const served = model.served, INPUTS = { ...model.inputs, ...(served ? served.inputs : {}) };
+  const initial = { ...model.values, ...(served ? served.values : {}) }, onServed = new Map(devices);
+  if (served) onServed.set(...served.device);
   const VIEWS = { device: [...devices.keys()], convention: CONVENTIONS }; // choices that change no figure
-  const start = { ...Object.fromEntries(Object.keys(model.inputs).map(name => [name, model.values[name]])),
+  const start = { ...Object.fromEntries(Object.keys(INPUTS).map(name => [name, initial[name]])),
     ...Object.fromEntries(KINDS.map((kind, number) => [kind, model.chosen[number]])), device: model.device[0] || model.devices[0][0],
-    convention: model.convention };
+    convention: model.convention, ...(served ? { memory: served.device[0] } : {}) };
   const state = { ...start }, controls = {}, evaluate = evaluator(model.helpers);
   let now, shown = false;
 
+  const choicesOf = name => VIEWS[name] || model.choices[name] || (served && name === 'memory' && [...onServed.keys()]);
   function control(name) {
-    const label = name === 'convention' ? at('[name=convention]').parentElement : make('label', '', at('.fields'));
-    const choices = VIEWS[name] || model.choices[name];
+    const label = name === 'convention' ? at('[name=convention]').parentElement : make('label', '', at(served && name in served.values ? '.serving .fields' : '.fields'));
+    const choices = choicesOf(name);
     if (!label.firstChild) make('span', LABELS[name], label);
     const field = controls[name] = label.querySelector('select') || make(choices ? 'select' : 'input', '', label);
     if (choices) for (const choice of choices) make('option', choice, field);
@@ -63,7 +67,7 @@
   }
 
   const changes = () => Object.keys(start).filter(name => state[name] !== start[name]);
-  const settings = () => changes().filter(name => !VIEWS[name]).map(name => [model.inputs[name] || model.keys[name], state[name]]);
+  const settings = () => changes().filter(name => !VIEWS[name]).map(name => [INPUTS[name] || model.keys[name] || 'serving.memory', state[name]]);
   const quoted = word => (/^[\w.,/=:+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
   const command = () => ['planner run', quoted(model.spec), ...settings().map(([key, value]) => `--set ${quoted(`${key}=${value}`)}`)].join(' ');
   // Returns a spec that builds on the page's, with what was changed.
@@ -76,13 +80,6 @@
     const lines = Object.entries(sections).map(([section, inside]) => `${section}:\n${inside.join('\n')}\n`);
     const file = model.spec.split('/').at(-1);
     return `# beside ${model.spec}\nname: ${JSON.stringify(`${model.name}-changed`)}\nextends: ${JSON.stringify(file)}\n${lines.join('')}`;
-  }
-
-  const HOLDS = { '<': (a, b) => a < b, '>': (a, b) => a > b, '>=': (a, b) => a >= b, '<=': (a, b) => a <= b, '==': (a, b) => a === b, '!=': (a, b) => a !== b };
-  function holds([relation, left, right], size) {
-    if (relation === '&') return holds(left, size) && holds(right, size);
-    if (relation === '|') return holds(left, size) || holds(right, size);
-    return relation === 'in' ? right[Number(size(left)) - 1] === '1' : HOLDS[relation](size(left), size(right));
   }
 
   const chosen = () => KINDS.map(kind => state[kind]);
@@ -110,7 +107,7 @@
   }
 
   function refusal() {
-    for (const name in model.inputs) if (!controls[name].validity.valid) return `${LABELS[name]} must be a positive integer.`;
+    for (const name in INPUTS) if (!controls[name].validity.valid) return `${LABELS[name]} must be a positive integer.`;
     now = solved({});
     return now.why;
   }
@@ -161,25 +158,14 @@
     });
   }
 
-  function superscript(power) { return [...power].map(digit => '⁰¹²³⁴⁵⁶⁷⁸⁹'[digit]).join(''); }
-  const MARKS = { ceil_div: ['⌈', ' / ', '⌉'], floor_divide: ['⌊', ' / ', '⌋'] };
-  function written(text, name) {
-    return text.replace(/(?!^)([+-])/g, ' $1 ').replace(/(@\d+|[A-Za-z_][\w.]*)(?:\^(\d+))?/g, (_, base, power) => {
-      const [helper, ...sizes] = base[0] === '@' ? model.helpers[base.slice(1)] : [];
-      const [open, between, close] = MARKS[helper] || [`${helper}(`, ', ', ')'];
-      const shown = helper ? open + inFull(sizes).map(size => written(size, name)).join(between) + close : name(base);
-      return shown + (power ? superscript(power) : '');
-    }).replaceAll('*', '·');
-  }
-
   function explain(number) {
     const [, name, unit, meaning] = model.figures[number], size = model.sizes[now.row[number]], dialog = at('dialog');
     dialog.querySelector('h3').textContent = `${name} = ${exactly(valueOf(number))} ${unit}`;
     at('.meaning').textContent = meaning;
-    const formula = written(size, base => base), where = Object.entries(now.definitions).filter(([symbol]) => formula.match(new RegExp(`\\b${symbol}\\b`)));
-    const lines = where.map(([symbol, text]) => `${symbol} = ${written(text, base => base)} = ${exactly(now.symbols[symbol])}`);
+    const formula = written(size, model.helpers, base => base), where = Object.entries(now.definitions).filter(([symbol]) => formula.match(new RegExp(`\\b${symbol}\\b`)));
+    const lines = where.map(([symbol, text]) => `${symbol} = ${written(text, model.helpers, base => base)} = ${exactly(now.symbols[symbol])}`);
     at('.formula').textContent = lines.length ? `${formula}\n\nwhere ${lines.join('\n      ')}` : formula;
-    at('.numbers').textContent = written(size, base => String(now.symbols[base]));
+    at('.numbers').textContent = written(size, model.helpers, base => String(now.symbols[base]));
     at('.source').textContent = `The planner's own functions, run on symbols. Sizes: ${[model.spec, ...model.sources].join(', ')}`;
     dialog.showModal();
   }
@@ -293,6 +279,14 @@
     }
   }
 
+  function serving() {
+    at('.serving').hidden = !served;
+    if (!served) return;
+    const requests = { users: BigInt(state.users), prompt: BigInt(state.prompt), output: BigInt(state.output), memory: BigInt(onServed.get(state.memory)) };
+    const solve = others => servedWith(served, model.sizes, evaluate, { ...requests, ...others });
+    servingShown(served, requests, solve, state.memory, at);
+  }
+
   const bars = [];
   function flopsRows() {
     model.figures.forEach(([group, name], number) => {
@@ -350,6 +344,7 @@
     verdict();
     pictures();
     components();
+    serving();
     for (const [number, button, below] of cells) {
       const missing = now.row[number] === null, value = missing ? 0n : valueOf(number), unit = model.figures[number][2];
       button.textContent = missing ? '–' : rounded(value, unit);
@@ -366,7 +361,7 @@
     shown = true;
     Object.assign(state, start);
     for (const [name, value] of query) {
-      const choices = VIEWS[name] || model.choices[name];
+      const choices = choicesOf(name);
       if (name in start && (!choices || choices.includes(value))) state[name] = value;
     }
     fill();

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 from zlib import compress
@@ -15,12 +16,14 @@ from planner.capacity.figures import COMPONENTS, PHASES, Parameters, Phase, Plan
 from planner.capacity.layout_choices import LAYOUT_CHOICES, Choice, LayoutFormulas, layout_formulas
 from planner.capacity.layout_conditions import Test
 from planner.capacity.parts import ACTIVATIONS, PARTS, PASSING, STATES, Parts
+from planner.capacity.serving import SERVING_INPUTS, serving_formulas
 from planner.report import breakdown
-from planner.report.columns import COLUMNS, FINE_TUNED, GROUPS, ON_DEVICES, TIME
+from planner.report.columns import COLUMNS, FINE_TUNED, GROUPS, ON_DEVICES, SERVED, TIME
 from planner.report.html.expressions import Expressions
 from planner.report.html.markup import text
 from planner.report.paths import display_path
 from planner.report.planned import Planned
+from planner.report.served import setting
 from planner.trace.sizes import Size
 
 _GIVEN = ("batch_size", "sequence_length", "train_tokens", "train_gflop")  # inputs, and one that is rounded
@@ -43,7 +46,7 @@ def style() -> str:
 
 def script() -> str:
     """Return the script of live sections."""
-    return "".join(_file(name) for name in ("exact.js", "memory.js", "parts.js", "ranks.js", "live.js"))
+    return "".join(_file(name) for name in ("exact.js", "memory.js", "parts.js", "ranks.js", "serving.js", "live.js"))
 
 
 def _file(name: str) -> str:
@@ -72,6 +75,7 @@ def _data(model: Planned, found: Formulas | LayoutFormulas) -> dict[str, Any]:
         "sources": model.spec.sources,
         **made,
         "plans": {" ".join(chosen): variants for chosen, variants in made["plans"].items()},
+        "served": _served(model, sizes),
         "sizes": list(sizes.sizes),
         "helpers": sizes.written,
         "devices": [[one.name, str(one.memory_bytes)] for one in devices.entries()],
@@ -130,6 +134,24 @@ def _shown(plans: Mapping[Any, list[list[Any]]], sizes: Expressions) -> tuple[li
         for one in variants:
             one[1] = [[row[at] for at in shown] for row in one[1]]
     return [figures[at][:4] for at in shown], numbers
+
+
+def _served(model: Planned, sizes: Expressions) -> dict[str, Any] | None:
+    """Return the figures of a spec's section ``serving``, with their inputs; None if it has none."""
+    found, own = serving_formulas(model.spec), model.spec.serving
+    if found is None or own is None:
+        return None
+    plan = replace(model.plans[0], served=found.served)
+    figures = [(column, column.read(plan)) for column in SERVED]
+    keys = {name: f"serving.{field}" for name, field in SERVING_INPUTS.items() if name != "memory"}
+    return {
+        "inputs": keys,
+        "values": {name: str(value) for name, value in found.values.items()},
+        "device": [own.device or "the spec's memory", str(found.values["memory"])],
+        "about": setting(own).partition(",")[0],
+        "figures": [[one.name, one.unit, one.description, sizes.number(cast("Size", size))] for one, size in figures if size is not None],
+        "guards": [_guard(one, sizes) for one in guards(found.choices, found.values)],
+    }
 
 
 def _rank(rank: RankPeak, sizes: Expressions) -> list[Any]:

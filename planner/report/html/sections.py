@@ -11,7 +11,7 @@ from planner import devices
 from planner.capacity.explain import FigureFormulas, figure_formulas
 from planner.capacity.figures import COMPONENTS, ByteSum, PhasePeak, Plan
 from planner.capacity.symbols import ByStructure, SymbolicModel, different_devices, symbolize
-from planner.report import units
+from planner.report import served, units
 from planner.report.curves import Curves
 from planner.report.curves import peaks as curves_of
 from planner.report.devices import usable
@@ -144,8 +144,16 @@ def model(facts: Sequence[Facts], known: FormulaList) -> Iterator[str]:
     """Yield everything about a model: its parameters, then each scenario, the base scenario first."""
     for number, scenario in enumerate(facts):
         one = Subject(scenario, known)
-        yield f"<h3>Scenario {text(one.plan.scenario)}</h3>" if number else one.once(components)
+        yield f"<h3>Scenario {text(one.plan.scenario)}</h3>" if number else one.once(components) + one.once(serving)
         yield from (memory(one), one.once(ranks), one.once(curves), conventions(one), shapes(one))
+
+
+def serving(one: Subject) -> str:
+    """Show the figures of requests, if the spec has a section ``serving``."""
+    found = served.section(one.plan)
+    notes = "".join(f"<p>{text(note)}\n" for note in found.notes)
+    rows = [row(text(name), map(text, cells)) for name, *cells in found.rows]
+    return table(text(found.title), "", tuple(found.headings), rows) + notes if rows else ""
 
 
 def sizes(facts: Facts) -> str:
