@@ -13,7 +13,7 @@ from planner.capacity.symbols import ByStructure
 from planner.report import breakdown, omitted, overview, units
 from planner.report.accuracy import accuracy
 from planner.report.columns import OVERVIEW
-from planner.report.html import live, sections
+from planner.report.html import live, sections, what_if
 from planner.report.html.formula_list import DETAILS, Detail, FormulaList
 from planner.report.html.markup import link, row, table, text
 from planner.report.html.sections import Facts, Formulas
@@ -22,6 +22,7 @@ from planner.report.planned import Planned
 
 _BYTES_EACH, _AT_LEAST = 5000, 50  # a page of up to fifty models stays under 250 KB
 _UNFOLDED = 8  # models of a page whose sections are open
+_SCRIPTS = ("units.js", "exact.js", "compare.js", "what_if.js", "table.js")
 _HTML = Path(__file__).parent / "html"
 
 
@@ -35,13 +36,14 @@ def report(models: Sequence[Planned]) -> str:
     ]
     known, body = FormulaList(), ""
     changes = live.section(models[0]) if len(models) == 1 else ""
+    others = "" if changes else what_if.data(one for of_model in facts for one in of_model)
     for detail in DETAILS:
         if not body or known.full != detail.full:
             known.full = detail.full
             body = "".join(_models(models, facts, known))
         shown, formulas = known.linked(body, detail.longest)
-        page = "".join(_page(models, shown, known.shapes, formulas, detail, changes))
-        if len(page.encode()) - len(changes) < most:
+        page = "".join(_page(models, shown, known.shapes, formulas, detail, changes, others))
+        if len(page.encode()) - len(changes) - len(others) < most:
             break
     return page
 
@@ -51,8 +53,10 @@ def sheet() -> str:
     return (_HTML / "sheet.css").read_text(encoding="utf-8")
 
 
-def _page(models: Sequence[Planned], body: str, shapes: Mapping[str, int], formulas: str, detail: Detail, changes: str) -> Iterator[str]:
-    style, script = sheet(), "".join((_HTML / name).read_text(encoding="utf-8") for name in ("units.js", "compare.js", "table.js"))
+def _page(
+    models: Sequence[Planned], body: str, shapes: Mapping[str, int], formulas: str, detail: Detail, changes: str, others: str
+) -> Iterator[str]:
+    style, script = sheet(), "".join((_HTML / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     if changes:
         style, script = style + live.style(), script + live.script()
     policy = f"default-src 'none';style-src {_hash(style)};script-src {_hash(script)};base-uri 'none';form-action 'none'"
@@ -65,7 +69,7 @@ def _page(models: Sequence[Planned], body: str, shapes: Mapping[str, int], formu
     fullest = " With a cluster, it is for the device with the largest peak." if any(plan.fleet for plan in plans) else ""
     yield f"batch size B and sequence length n.{fullest} Names with a dotted underline link to their formula.\n"
     addresses = [f"#m{number}" for number, model in enumerate(models, 1) for _ in model.plans]
-    yield models_table(plans, addresses, compared=not changes)
+    yield models_table(plans, addresses, compared=not changes, others=others)
     yield changes
     left_out = omitted.of_plans(plans)
     yield from (f"<p>{text(note)}\n" for note in (*left_out, omitted.UNPADDED))
@@ -89,8 +93,11 @@ def _page(models: Sequence[Planned], body: str, shapes: Mapping[str, int], formu
     yield f"{formulas}</ol><script>{script}</script>\n"
 
 
-def models_table(plans: Sequence[Plan], addresses: Sequence[str] = (), *, compared: bool = False) -> str:
-    """Return the table of plans, whose names link to the addresses if given, with what the script compares with devices if ``compared``."""
+def models_table(plans: Sequence[Plan], addresses: Sequence[str] = (), *, compared: bool = False, others: str = "") -> str:
+    """Return the table of plans, whose names link to the addresses if given, with what the script compares with devices if ``compared``.
+
+    ``others``: the formulas for other batch sizes and sequence lengths.
+    """
     names = [text(overview.title(plan)) for plan in plans]
     if addresses:
         names = [f"<a href={address}>{name}</a>" for name, address in zip(names, addresses, strict=True)]
@@ -99,7 +106,9 @@ def models_table(plans: Sequence[Plan], addresses: Sequence[str] = (), *, compar
     listed = " ".join(f"{one.name}:{one.memory_bytes}" for one in devices.entries())
     modeled = devices.find(plans[0].training.device) or devices.entries()[0]
     settings = "|".join(_settings(plans[0]))
-    data = f' data-device="{text(modeled.name)}" data-devices="{text(listed)}" data-settings="{settings}"' if compared else ""
+    data = (
+        f' data-device="{text(modeled.name)}" data-devices="{listed}" data-settings="{settings}" data-live="{others}"' if compared else ""
+    )
     return f"<div class=n{data}>{table('Models', '', ('model', first, 'B', 'n', *headings), [rows])}</div>\n"
 
 

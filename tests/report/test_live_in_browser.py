@@ -31,7 +31,7 @@ NAMES = (
     "fleet/llama-3-8b-8-h100",
     "fleet/llama-3-70b-256-h100",
 )
-CHANGES = int(os.environ.get("CHANGES_OF_PAGE", "5"))  # of each model
+CHANGES = int(os.environ.get("CHANGES_OF_PAGE", "3"))  # of each model
 READ = """
     const figures = {};
     for (const table of document.querySelectorAll('.every table'))

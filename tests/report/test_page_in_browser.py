@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,44 @@ def test_models_are_compared_with_a_device_that_the_fragment_holds(browser: Any,
     assert browser.execute_script(VERDICTS) == [[name, texts[name]] for name in right]
     browser.get("about:blank")
     browser.get(before.partition("#")[0])
+
+
+def test_all_models_follow_another_batch_size_and_sequence_length(browser: Any, models: list[Planned]) -> None:  # noqa: ANN401
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    before = browser.current_url
+    browser.get("about:blank")
+    browser.get(before.partition("#")[0] + "#B=3&n=1536")
+    size = "return document.querySelector('.n td').nextSibling.textContent"
+    WebDriverWait(browser, 30).until(lambda driver: driver.execute_script(size) == "3")
+    script = """
+        const rows = [...document.querySelectorAll('.n tbody tr')].slice(1);
+        const texts = row => [...row.cells].slice(5).map(cell => cell.textContent);
+        return Object.fromEntries(rows.map(row => [row.cells[0].textContent.trim(), texts(row)]));
+    """
+    shown, wrong = browser.execute_script(script), []
+    for model in models:
+        for scenario in model.spec.scenarios:
+            training = replace(scenario.training, batch_size=3, sequence_length=1536)
+            plan = planner.capacity.plan(model.spec, replace(scenario, training=training))
+            cells = shown[overview.title(plan)]
+            if model.spec.model.positions.type == "learned" and model.spec.model.context_length < 1536:
+                assert cells[0] == "–"
+                assert "context_length" in cells[-1]
+                continue
+            if cells[0] == "–":
+                wrong.append(cells[-1])
+                continue
+            total = plan.flops.chosen.train_total
+            assert cells[:4] == [
+                units.memory(plan.memory.activations_bytes), units.memory(plan.memory.peak_bytes),
+                units.flops(plan.flops.chosen.train_per_token),
+                "" if total is None else units.flops(total),
+            ]  # fmt: skip
+    assert len(wrong) < 2, wrong
+    browser.get("about:blank")
+    browser.get(before.partition("#")[0])
+    assert dict(browser.execute_script(VERDICTS)).keys() == shown.keys()
 
 
 def test_candidates_are_put_side_by_side_with_what_differs_first(browser: Any, models: list[Planned]) -> None:  # noqa: ANN401

@@ -7,6 +7,12 @@ const HELPERS = {
   power_of_two: size => { let power = 1n; while (power < size) power *= 2n; return power; },
 };
 
+// Returns data that were compressed.
+async function inflated(text) {
+  const packed = Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate'))).json();
+}
+
 // Returns a function of the values of symbols, which returns a function that evaluates expressions.
 function evaluator(helpers) {
   const parsed = new Map();
@@ -52,39 +58,10 @@ function evaluator(helpers) {
   };
 }
 
-// Writes arguments of a helper in full, of which some are what they add to the one before: ['8*B', '&4*B-2'] are 8·B and 12·B - 2.
-function inFull(sizes) {
-  let terms = new Map();
-  return sizes.map(size => {
-    if (size[0] !== '&') terms = new Map();
-    for (const term of size.replace('&', '').match(/[+-]?[^+-]+/g)) {
-      const [, sign, multiple, product] = /^([+-]?)(\d*)\*?(.*)$/.exec(term);
-      terms.set(product, (terms.get(product) || 0n) + BigInt(`${sign === '-' ? '-' : ''}${multiple || 1}`));
-    }
-    const parts = [...terms].filter(([, multiple]) => multiple).map(([product, multiple]) => {
-      const amount = multiple < 0n ? -multiple : multiple;
-      return (multiple < 0n ? '-' : '+') + (!product ? amount : amount === 1n ? product : `${amount}*${product}`);
-    });
-    return parts.join('').replace(/^\+/, '') || '0';
-  });
-}
-
 const RELATIONS = { '<': (a, b) => a < b, '>': (a, b) => a > b, '>=': (a, b) => a >= b, '<=': (a, b) => a <= b, '==': (a, b) => a === b, '!=': (a, b) => a !== b };
 // Returns whether a condition on expressions holds; `in`: the values of a size as bits from 1 on.
 function holds([relation, left, right], of) {
   if (relation === '&') return holds(left, of) && holds(right, of);
   if (relation === '|') return holds(left, of) || holds(right, of);
   return relation === 'in' ? right[Number(of(left)) - 1] === '1' : RELATIONS[relation](of(left), of(right));
-}
-
-const superscript = power => [...power].map(digit => '⁰¹²³⁴⁵⁶⁷⁸⁹'[digit]).join('');
-const MARKS = { ceil_div: ['⌈', ' / ', '⌉'], floor_divide: ['⌊', ' / ', '⌋'] };
-// Writes an expression for people, with `name` of each symbol.
-function written(text, helpers, name) {
-  return text.replace(/(?!^)([+-])/g, ' $1 ').replace(/(@\d+|[A-Za-z_][\w.]*)(?:\^(\d+))?/g, (_, base, power) => {
-    const [helper, ...sizes] = base[0] === '@' ? helpers[base.slice(1)] : [];
-    const [open, between, close] = MARKS[helper] || [`${helper}(`, ', ', ')'];
-    const shown = helper ? open + inFull(sizes).map(size => written(size, helpers, name)).join(between) + close : name(base);
-    return shown + (power ? superscript(power) : '');
-  }).replaceAll('*', '·');
 }

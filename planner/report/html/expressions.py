@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
 from dataclasses import dataclass, field
 from itertools import pairwise
+from zlib import compress
 
+from planner.capacity.choices import Guard
 from planner.trace.dominance import undominated
 from planner.trace.sizes import Factor, Monomial, Size, polynomial_text
 
@@ -46,3 +50,13 @@ class Expressions:
         """Return an argument, or what it adds to the one before if that is shorter: ``&8*B-4``, since the largest of many are alike."""
         whole, more = self.text(size), f"&{self.text(size - before)}" if before != 0 else ""
         return more if more and len(more) < len(whole) else whole
+
+
+def condition(one: Guard, sizes: Expressions) -> list[str]:
+    """Return a condition as the script reads it."""
+    return [one.relation, sizes.text(one.left), one.right if isinstance(one.right, str) else sizes.text(one.right)]
+
+
+def packed(data: object) -> str:
+    """Return data as text of an attribute, compressed."""
+    return b64encode(compress(json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode(), 9)).decode()

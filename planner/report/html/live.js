@@ -2,9 +2,7 @@
 (async () => {
   const section = document.querySelector('.live');
   if (!section || typeof DecompressionStream === 'undefined') return;
-  const packed = Uint8Array.from(atob(section.dataset.model), letter => letter.charCodeAt(0));
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate'));
-  const model = JSON.parse(await new Response(stream).text());
+  const model = await inflated(section.dataset.model);
   const at = selector => section.querySelector(selector);
   const make = (tag, content = '', into = null) => {
     const made = document.createElement(tag);

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
-from zlib import compress
 
 from planner import devices
-from planner.capacity.choices import CHOICES, Formulas, Guard, formulas_by_choice, guards
+from planner.capacity.choices import CHOICES, Formulas, formulas_by_choice, guards
 from planner.capacity.figures import COMPONENTS, PHASES, Parameters, Phase, Plan, RankPeak
 from planner.capacity.layout_choices import LAYOUT_CHOICES, Choice, LayoutFormulas, layout_formulas
 from planner.capacity.layout_conditions import Test
@@ -19,7 +16,7 @@ from planner.capacity.parts import ACTIVATIONS, PARTS, PASSING, STATES, Parts
 from planner.capacity.serving import SERVING_INPUTS, serving_formulas
 from planner.report import breakdown
 from planner.report.columns import COLUMNS, FINE_TUNED, GROUPS, ON_DEVICES, SERVED, TIME
-from planner.report.html.expressions import Expressions
+from planner.report.html.expressions import Expressions, condition, packed
 from planner.report.html.markup import text
 from planner.report.paths import display_path
 from planner.report.planned import Planned
@@ -34,9 +31,7 @@ def section(model: Planned) -> str:
     found = (layout_formulas if model.plans[0].training.layout else formulas_by_choice)(model.spec)
     if found is None:
         return ""
-    data = json.dumps(_data(model, found), separators=(",", ":"), ensure_ascii=False)
-    packed = b64encode(compress(data.encode(), 9)).decode()
-    return _file("live.html").replace("{name}", text(model.spec.name)).replace("{data}", packed)
+    return _file("live.html").replace("{name}", text(model.spec.name)).replace("{data}", packed(_data(model, found)))
 
 
 def style() -> str:
@@ -46,7 +41,7 @@ def style() -> str:
 
 def script() -> str:
     """Return the script of live sections."""
-    return "".join(_file(name) for name in ("exact.js", "memory.js", "parts.js", "ranks.js", "serving.js", "live.js"))
+    return "".join(_file(name) for name in ("formulas.js", "memory.js", "parts.js", "ranks.js", "serving.js", "live.js"))
 
 
 def _file(name: str) -> str:
@@ -89,7 +84,7 @@ def _of_one_device(found: Formulas, sizes: Expressions) -> dict[str, Any]:
     keys, movable = list(found.noted), {*found.inputs, *found.derived}
     return {
         "plans": {chosen: [[keys.index(chosen[:2]), [plan], []]] for chosen, plan in found.plans.items()},
-        "sets": [[{}, [_guard(one, sizes) for one in guards(found.noted[key], movable)]] for key in keys],
+        "sets": [[{}, [condition(one, sizes) for one in guards(found.noted[key], movable)]] for key in keys],
         "rules": {"": [[[rule.relation, sizes.text(rule.left), sizes.text(rule.right)], rule.message] for rule in found.rules]},
         "weights": list(_weights(found.plans[found.chosen].parameters, sizes)),
         **_memory(found, sizes),
@@ -103,7 +98,7 @@ def _of_layouts(found: LayoutFormulas, sizes: Expressions) -> dict[str, Any]:
     for chosen, variants in found.variants.items():
         for one in variants:
             definitions = {name: sizes.text(size) for name, size in one.definitions.items()}
-            applies = [definitions, [_guard(guard, sizes) for guard in one.guards]]
+            applies = [definitions, [condition(guard, sizes) for guard in one.guards]]
             if applies not in sets:
                 sets.append(applies)
             ranks = [_rank(rank, sizes) for plan in one.plans if plan.fleet for rank in plan.fleet.ranks]
@@ -150,7 +145,7 @@ def _served(model: Planned, sizes: Expressions) -> dict[str, Any] | None:
         "device": [own.device or "the spec's memory", str(found.values["memory"])],
         "about": setting(own).partition(",")[0],
         "figures": [[one.name, one.unit, one.description, sizes.number(cast("Size", size))] for one, size in figures if size is not None],
-        "guards": [_guard(one, sizes) for one in guards(found.choices, found.values)],
+        "guards": [condition(one, sizes) for one in guards(found.choices, found.values)],
     }
 
 
@@ -229,7 +224,3 @@ def _figures(plan: Plan) -> Iterator[tuple[str, str, str, str, Size | None]]:
     for group in GROUPS:
         for name, size in group.read(plan).items():
             yield group.name, name, group.unit, group.description, size
-
-
-def _guard(one: Guard, sizes: Expressions) -> list[str]:
-    return [one.relation, sizes.text(one.left), one.right if isinstance(one.right, str) else sizes.text(one.right)]

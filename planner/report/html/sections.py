@@ -39,6 +39,7 @@ class Formulas:
     """The formulas of all plans of one structure, as text, and their shapes in symbols, each computed on first use."""
 
     over_symbols: FigureFormulas
+    names: SymbolicModel  # of the first of these plans
 
     @cached_property
     def sizes(self) -> Mapping[str, Size]:
@@ -95,7 +96,7 @@ class Facts:
     @cached_property
     def formulas(self) -> Formulas:
         """The formula of each metric."""
-        return self.by_structure.of(self.names, lambda names: Formulas(figure_formulas(names)))
+        return self.by_structure.of(self.names, lambda names: Formulas(figure_formulas(names), names))
 
     @cached_property
     def other_head(self) -> int | None:

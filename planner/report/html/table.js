@@ -11,7 +11,7 @@
     const unit = found && (column > 1 && found[2] === 'B' ? '' : found[2]); // B is a byte but for parameters
     return found ? found[1].replaceAll(',', '') * sizes[unit] : text;
   };
-  const state = { device: box.dataset.device, filter: '', sort: '', compare: '' };
+  const state = { device: box.dataset.device, filter: '', sort: '', compare: '', B: '', n: '' };
   function keep() {
     const query = new URLSearchParams(Object.entries(state).filter(([name, value]) => value !== (name === 'device' ? box.dataset.device : '')));
     if (`${query}` || location.hash.includes('=')) history.replaceState(null, '', `${query}` ? `#${query}` : location.pathname + location.search);
@@ -43,7 +43,8 @@
   if (!box.dataset.devices) { headings(); return; }
   const devices = new Map(box.dataset.devices.split(' ').map(one => one.split(':')));
   const texts = rows.map(row => row.textContent.toLowerCase()), titles = rows.map(row => row.cells[0].textContent);
-  const most = rows.reduce((most, row) => Math.max(most, row.dataset.b), 0);
+  const AFTER = [5, 6, 7, 8], written = rows.map(row => [...row.cells].map(cell => cell.textContent)), needs = rows.map(row => row.dataset.b);
+  let solve = null;
   const scale = add('th', '', top), drawn = rows.map(row => row.insertCell()), verdicts = rows.map(row => row.insertCell());
   scale.className = 'w';
   add('th', 'verdict', top);
@@ -63,10 +64,16 @@
   form.className = 'first';
   said.setAttribute('role', 'status');
   input.type = 'search';
+  const sizesOf = typeof DecompressionStream === 'undefined' ? [] : ['B', 'n'].map(name => {
+    const one = field(`${name} of all`, 'input');
+    Object.assign(one, { name, inputMode: 'numeric', pattern: '[1-9][0-9]{0,17}', placeholder: 'as in each spec' });
+    one.oninput = () => { if (one.validity.valid) { state[name] = one.value; recalculate(); keep(); } };
+    return one;
+  });
   for (const name of devices.keys()) select.add(new Option(name, name));
 
   function compare() {
-    const memory = Number(devices.get(state.device)), end = Math.min(Math.max(most, memory), 2.5 * memory);
+    const memory = Number(devices.get(state.device)), most = rows.reduce((most, row) => Math.max(most, row.dataset.b), 0), end = Math.min(Math.max(most, memory), 2.5 * memory);
     let fitting = 0, shown = 0;
     scale.textContent = `peak; line: ${state.device}`;
     box.style.setProperty('--d', `${(100 * memory) / end}%`);
@@ -74,9 +81,10 @@
       const needed = Number(row.dataset.b), over = needed - memory;
       drawn[number].className = needed > end ? 'w cut' : 'w';
       drawn[number].style.setProperty('--w', `${Math.min(100, (100 * needed) / end)}%`);
-      verdicts[number].textContent = over > 0 ? `✕ ${inBytes(BigInt(over))} over` : `✓ ${inBytes(BigInt(-over))} free`;
-      verdicts[number].className = over > 0 ? 'v x' : 'v';
-      if (!row.hidden) { shown += 1; fitting += over <= 0; }
+      const why = row.dataset.why;
+      verdicts[number].textContent = why ? `– ${why}` : over > 0 ? `✕ ${inBytes(BigInt(over))} over` : `✓ ${inBytes(BigInt(-over))} free`;
+      verdicts[number].className = over > 0 || why ? 'v x' : 'v';
+      if (!row.hidden) { shown += 1; fitting += over <= 0 && !why; }
     });
     said.textContent = `${exactly(fitting)} of ${exactly(shown)} fit ${state.device}, ${inBytes(BigInt(memory))}.`;
   }
@@ -96,6 +104,22 @@
     side.replaceChildren(sideBySide(chosen.map(([, title]) => title), 'Side by side', figures, settings));
   }
 
+  // Puts the figures of another batch size or sequence length into all rows, or those of the specs.
+  async function recalculate() {
+    const inputs = { B: state.B, n: state.n }, other = inputs.B || inputs.n;
+    if (other && !solve) solve = await whatIf(box.dataset.live);
+    rows.forEach((row, number) => {
+      const made = other ? solve(number, inputs) : { texts: AFTER.map(column => written[number][column]), needed: needs[number] };
+      row.dataset.b = made.why ? 0 : made.needed;
+      row.dataset.why = made.why || '';
+      AFTER.forEach((column, at) => { row.cells[column].textContent = made.why ? '–' : made.texts[at]; });
+      [[2, 'B'], [3, 'n']].forEach(([column, name]) => { row.cells[column].textContent = inputs[name] ? exactly(inputs[name]) : written[number][column]; });
+    });
+    compare();
+    sort();
+    beside();
+  }
+
   function filter() {
     const words = state.filter.toLowerCase().split(/\s+/);
     rows.forEach((row, number) => { row.hidden = !words.every(word => texts[number].includes(word)); });
@@ -106,8 +130,10 @@
       if (name in state && (name !== 'device' || devices.has(value))) state[name] = value;
     }
     [select.value, input.value] = [state.device, state.filter];
+    for (const one of sizesOf) { one.value = state[one.name]; if (!one.validity.valid) one.value = state[one.name] = ''; }
     titles.forEach((title, number) => { boxes[number].checked = state.compare.split('|').includes(title); });
     filter();
+    if (solve || state.B || state.n) { recalculate(); return; }
     compare();
     sort();
     beside();
