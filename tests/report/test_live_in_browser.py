@@ -233,6 +233,10 @@ def test_layouts_show_each_kind_of_device_and_say_what_does_not_divide(chromium:
         "tensor_parallel 3 * pipeline_parallel 1 * context_parallel 1 does not divide devices 8."
     )
     assert opened(chromium, address, pipeline_parallel=3, devices=24)[0] == "pipeline_parallel 3 does not divide n_layers 32."
+    chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 390, "height": 900, "deviceScaleFactor": 1, "mobile": False})
+    opened(chromium, address, **state)
+    assert chromium.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_a_spec_with_the_changes_has_the_same_figures(chromium: Any, tmp_path: Path) -> None:  # noqa: ANN401
