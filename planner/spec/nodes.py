@@ -138,24 +138,27 @@ REPLACES = {
 }
 
 
-def merge(base: Node, top: Node) -> Node:
-    """Override one mapping by another: mappings are merged, lists and scalars are replaced."""
+def merge(base: Node, top: Node, *, replaces: bool = True) -> Node:
+    """Override one mapping by another: mappings are merged, lists and scalars are replaced.
+
+    ``replaces``: keys of the base that REPLACES lists, or that belong to another type, are removed, too.
+    """
     if not isinstance(base.value, dict) or not isinstance(top.value, dict):
         return top
-    gone = {rival for key in top.value for rival in REPLACES.get(key, ())}
+    gone = {rival for key in top.value for rival in REPLACES.get(key, ())} if replaces else set()
     value = {key: node for key, node in base.value.items() if key not in gone}
     for key, node in top.value.items():
-        value[key] = merge(_beneath(key, value[key], node), node) if key in value else node
+        value[key] = merge(_beneath(key, value[key], node, replaces=replaces), node, replaces=replaces) if key in value else node
     return Node(top.mark, value, keys={**base.keys, **top.keys}, size=base.size + top.size, rest=base.rest)
 
 
-def _beneath(key: str, base: Node, top: Node) -> Node:
+def _beneath(key: str, base: Node, top: Node, *, replaces: bool) -> Node:
     """Return the part of the base that a mapping overrides, its shorthand written out."""
     if key == "bias" and isinstance(base.value, bool):
         return replace(base, value={}, rest=base)
-    if key == "positions" and "type" in top.items():
+    if replaces and key == "positions" and "type" in top.items():
         return top  # another type: what belonged to the old one goes
-    if key == "feed_forward" and "type" in top.items() and top.items()["type"].value == "rwkv":
+    if replaces and key == "feed_forward" and "type" in top.items() and top.items()["type"].value == "rwkv":
         return top  # which has neither activation nor biases to choose
     if key == "positions" and isinstance(base.value, str):
         return replace(base, value={"type": base})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial, reduce
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,5 @@ def clash(keys: Iterable[str]) -> str:
 
 
 def overridden(root: Node, overrides: tuple[Node, ...]) -> Node:
-    """Return the tree with the overrides applied in order."""
-    for override in overrides:
-        root = merge(root, override)
-    return root
+    """Return the tree with all overrides: they replace keys of the tree, but of each other only the same key, the last one wins."""
+    return merge(root, reduce(partial(merge, replaces=False), overrides)) if overrides else root

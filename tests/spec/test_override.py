@@ -60,6 +60,30 @@ def test_steps_replace_tokens(overridden: Callable[..., spec.Spec]) -> None:
     assert overridden("training.steps=3").scenarios[0].training.tokens == 3 * 64
 
 
+@pytest.mark.parametrize("place", range(2))
+def test_overrides_do_not_remove_each_other(overridden: Callable[..., spec.Spec], place: int) -> None:
+    # A precision removes the gradient_dtype of a spec, and an optimizer its amsgrad; those given beside them stay, in any order.
+    pairs = [("precision=bf16-master", "gradient_dtype=bf16"), ("optimizer=adam", "amsgrad=true")]
+    arguments = [f"training.{setting}" for pair in pairs for setting in (pair if place else pair[::-1])]
+    training = overridden(*arguments).scenarios[0].training
+    assert (training.precision, training.gradient_dtype, training.optimizer, training.amsgrad) == ("bf16-master", "bf16", "adam", True)
+
+
+def test_overrides_of_one_mapping_are_merged(overridden: Callable[..., spec.Spec]) -> None:
+    arguments = ("model.positions.rotary_dim=4", "model.positions.type=rope", "model.attention.bias=false", "model.attention.bias.o=true")
+    model = overridden(*arguments).model
+    attention = model.runs[0].layers[0].attention
+    assert model.positions == Positions("rope", rotary_dim=4)
+    assert attention is not None
+    assert (attention.q_bias, attention.o_bias) == (False, True)
+
+
+def test_tokens_and_steps_that_differ_are_an_error(heads: Heads, minimal: str) -> None:
+    # One step of the spec is 64 tokens, as above.
+    (head,) = heads(minimal, "training.tokens=100", "training.steps=3")
+    assert "error[tokens-steps]: tokens is 100, but 3 steps of 64 tokens" in head
+
+
 def test_scenarios_override_an_overridden_training(write: Write, minimal: str) -> None:
     write(minimal + "scenarios: [{name: a}, {name: b, batch_size: 2}]\n")
     (loaded,), _ = spec.read(["x.yaml"], ["training.batch_size=16"])
