@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from planner.capacity.figures import Plan
 from planner.capacity.plan import plan
-from planner.capacity.symbols import ByStructure, SymbolicModel, symbolize, with_symbols_for_step
+from planner.capacity.symbols import ByStructure, SymbolicModel, encoder_length_follows, symbolize, with_symbols_for_step
 from planner.spec.defaults import default_d_ff, default_head_dim
 from planner.spec.records import Scenario, Spec
 from planner.trace.lengths import structure_starts
@@ -105,9 +105,9 @@ def _integers(sizes: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def step_formulas(spec: Spec, scenario: Scenario) -> StepFormulas:
-    """Return a scenario's plan with symbols for B and n. Raises what ``plan`` raises."""
+    """Return the base scenario's plan with symbols for B and n. Raises what ``plan`` raises."""
     longer = [start for start in structure_starts(spec.model, scenario.training) if start > 1]
-    made = [plan(spec, Scenario(scenario.name, with_symbols_for_step(scenario.training, n))) for n in (1, *longer)]
+    made = [plan(spec, Scenario(scenario.name, with_symbols_for_step(spec, scenario.training, n))) for n in (1, *longer)]
     return StepFormulas(made[0], tuple(zip(longer, made[1:], strict=True)))
 
 
@@ -117,8 +117,9 @@ def derived_sizes(spec: Spec, values: dict[str, int]) -> dict[str, Size]:
         "head_dim": (default_head_dim, ("d_model", "n_heads")),
         "d_ff": (default_d_ff, ("d_model",)),
     }
-    return {
+    found = {
         name: rule(*map(symbol, of))
         for name, (rule, of) in rules.items()
         if f"model.{name}" in spec.defaulted and {name, *of} <= values.keys() and values[name] == rule(*(values[other] for other in of))
     }
+    return found | ({"m": symbol("n")} if encoder_length_follows(spec) else {})

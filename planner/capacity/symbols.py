@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from planner.spec.records import LatentAttention, Layer, Model, ModelType, Training
+from planner.spec.records import LatentAttention, Layer, Model, ModelType, Spec, Training
 from planner.trace.classes import first_alike, modeled_class
 from planner.trace.sizes import Choice, symbol
 from planner.trace.unsupported import UnsupportedError
@@ -126,9 +126,25 @@ def _class(model: Model, training: Training) -> ModelType | None:
     return modeled_class(model) if training.liger else first_alike(model)
 
 
-def with_symbols_for_step(training: Training, n: int) -> Training:
-    """Return the training with symbols for its batch size and sequence length only. The structure is that for n tokens."""
-    return replace(training, batch_size=_symbol("B"), sequence_length=_symbol("n", n))
+def with_symbols_for_step(spec: Spec, training: Training, n: int) -> Training:
+    """Return the training with symbols for its batch size and sequence length only, and what follows from them.
+
+    The structure is that for n tokens. A global batch size is not followed: the passes are those of the training.
+    """
+    B, length = _symbol("B"), _symbol("n", n)
+    found = replace(training, batch_size=B, sequence_length=length)
+    if encoder_length_follows(spec):
+        found = replace(found, encoder_length=length)
+    if training.tokens is not None and ("training", "steps") in spec.places:
+        others = training.tokens // (training.batch_size * training.sequence_length)
+        found = replace(found, tokens=others * B * length)
+    return found
+
+
+def encoder_length_follows(spec: Spec) -> bool:
+    """Return whether the length of the encoder's sequences is the sequence length unless written."""
+    encoder = spec.model.encoder
+    return encoder is not None and encoder.frames is None and "training.encoder_length" in spec.defaulted
 
 
 def _layer(layer: Layer, names: _Names) -> Layer:

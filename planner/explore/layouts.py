@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import product
+from itertools import islice, product
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -163,10 +163,11 @@ class _Grid:
                 self.figures[place][rows[fine]] = figures
 
     def possible(self, settings: Settings, values: Arrays, wrong: Sequence[str]) -> Spec | None:
-        """Return the spec of the first possible layout, None if there is none; one layout of each kind is tried."""
+        """Return the spec of the first possible layout, None if there is none; one layout of each kind is tried, then others."""
         kinds = np.stack([np.minimum(column, 2) for column in (np.array([why != "" for why in wrong]), *values.values())])
         _, firsts = np.unique(kinds, axis=1, return_index=True)
-        for number in sorted(firsts, key=lambda number: (wrong[number] != "", number))[:TRIED]:
+        others = islice((number for number, why in enumerate(wrong) if not why), TRIED)
+        for number in [*sorted(firsts, key=lambda number: (wrong[number] != "", number)), *others][:TRIED]:
             if spec := self.read({**settings, **{key: int(column[number]) for key, column in values.items()}}):
                 return spec
         return None

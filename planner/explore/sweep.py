@@ -7,6 +7,7 @@ In a grid of layouts, other sizes are arrays, too (layouts.py).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -17,6 +18,7 @@ from planner.capacity.symbolic import Values, values_at
 from planner.explore.axes import MOST, Axis
 from planner.explore.table import ALWAYS, AT_ONCE, METRICS, STEP, Load, Piece, Progress, Sweep, SweepError, missing, no_progress
 from planner.spec.override import clash
+from planner.spec.problems import SpecError
 from planner.spec.records import Spec
 from planner.trace.sizes import Size, evaluate
 
@@ -30,14 +32,13 @@ class Block:
     """The points with the same settings except B and n: every batch size with every sequence length."""
 
     settings: tuple[int | str, ...]  # of the other axes
-    batch_sizes: tuple[int, ...]
-    sequence_lengths: tuple[int, ...]
+    step: tuple[tuple[int, ...], ...]  # batch sizes and sequence lengths
     sizes: Mapping[str, Size]  # metrics over B and n, evaluated when they are read: a grid may be larger than the memory
 
     @property
     def points(self) -> int:
         """The number of points."""
-        return len(self.batch_sizes) * len(self.sequence_lengths)
+        return prod(map(len, self.step))
 
     def at(self, metric: str, batch_size: int, sequence_length: int) -> int:
         """Return a metric at a point."""
@@ -46,14 +47,17 @@ class Block:
     def pieces(self) -> Iterator[Piece]:
         """Yield the settings and the metrics, some points at once, n varying fastest."""
         for first in range(0, self.points, AT_ONCE):
-            B, n = _points(self.batch_sizes, self.sequence_lengths, first, min(first + AT_ONCE, self.points))
+            B, n = _points(self.step, first, min(first + AT_ONCE, self.points))
             found = [cast("Values", values) for values in values_at(self.sizes.values(), B, n)]
             yield [*self.settings, *(values if isinstance(values, int) else values.tolist() for values in (B, n, *found))]
 
 
 @dataclass(frozen=True, slots=True)
 class Steps(Sweep):
-    """A grid of batch sizes and sequence lengths for each combination of other settings, in the order of the other axes."""
+    """A grid of batch sizes and sequence lengths for each combination of other settings, in the order of the other axes.
+
+    A combination has one block, or several if passes or operators depend on the batch size.
+    """
 
     blocks: tuple[Block, ...]
 
@@ -68,8 +72,14 @@ class Steps(Sweep):
         number = 0
         for axis, place in zip(self.axes, settings, strict=False):
             number = number * len(axis.values) + place
-        block = self.blocks[number]
-        return block.at(metric, block.batch_sizes[B], block.sequence_lengths[n])
+        batches, lengths = (len(axis.values) for axis in self.axes[-len(STEP) :])
+        place = (number * batches + B) * lengths + n
+        for block in self.blocks:
+            if place < block.points:
+                break
+            place -= block.points
+        batch, length = divmod(place, len(block.step[1]))
+        return block.at(metric, block.step[0][batch], block.step[1][length])
 
     def pieces(self) -> Iterator[Piece]:
         """Yield the columns of some points at once."""
@@ -94,47 +104,74 @@ def sweep(load: Load, axes: Sequence[Axis], progress: Progress = no_progress, *,
             raise SweepError(f"{axis.key} must be a list of positive integers below 2^63")
     if points > MOST:
         raise SweepError(f"the grid has {points:,} points; the limit is {MOST:,}")
-    if any(axis.key.startswith(("cluster", "layout")) for axis in axes):
+    if any(axis.key.startswith(("cluster", "layout")) for axis in axes) or _has_devices(load, axes):
         from planner.explore import layouts
 
         return layouts.sweep(load, others, step, metrics, progress)
     blocks: list[Block] = []
-    name = ""
-    omits: tuple[str, ...] = ()
     plans = points // prod(len(axis.values) for axis in step.values())
-    for settings in product(*(axis.values for axis in others)):
-        overrides = [f"{axis.key}={value}" for axis, value in zip(others, settings, strict=True)]
-        spec = load(overrides)
-        name, omits = spec.name, spec.omits
-        blocks.append(_block(spec, settings, step, metrics))
-        progress(len(blocks), plans)
-    own = blocks[0].batch_sizes, blocks[0].sequence_lengths
-    return Steps(name, metrics, (*others, *(Axis(key, values) for key, values in zip(STEP, own, strict=True))), omits, tuple(blocks))
+    for done, settings in enumerate(product(*(axis.values for axis in others)), 1):
+        blocks += _blocks(load, dict(zip((axis.key for axis in others), settings, strict=True)), step, metrics)
+        progress(done, plans)
+    spec = load(_overrides({axis.key: axis.values[0] for axis in axes}))
+    last = (step.get(key, Axis(key, own)) for key, own in zip(STEP, blocks[0].step, strict=True))
+    return Steps(spec.name, metrics, (*others, *last), spec.omits, tuple(blocks))
 
 
-def _block(spec: Spec, settings: tuple[int | str, ...], step: dict[str, Axis], metrics: tuple[str, ...]) -> Block:
+def _overrides(settings: Mapping[str, int | str]) -> list[str]:
+    return [f"{key}={value}" for key, value in settings.items()]
+
+
+def _has_devices(load: Load, axes: Sequence[Axis]) -> bool:
+    """Return whether the spec has several devices: not every batch size and sequence length may be possible on them."""
+    for settings in ({}, {axis.key: axis.values[0] for axis in axes}):
+        with suppress(SpecError):
+            layout = load(_overrides(settings)).scenarios[0].training.layout
+            return layout is not None and layout.cluster.devices > 1
+    return False
+
+
+def _blocks(load: Load, settings: Mapping[str, int | str], step: Mapping[str, Axis], metrics: tuple[str, ...]) -> Iterator[Block]:
+    """Yield the blocks of a combination of other settings."""
+    spec = load(_overrides({**settings, **{key: axis.values[0] for key, axis in step.items()}}))
+    training = spec.scenarios[0].training
+    own = dict(zip(STEP, (training.batch_size, training.sequence_length), strict=True))
+    groups = {key: [tuple(map(int, step[key].values)) if key in step else (value,)] for key, value in own.items()}
+    apart: tuple[str, ...] = STEP[:1] if ("training", "global_batch_size") in spec.places else ()  # which determines the passes
+    for key in STEP if training.offload_activations else apart:  # of tensors of 1024 bytes and more
+        groups[key] = [(value,) for value in groups[key][0]]
+    for B, n in product(*groups.values()):
+        here = {key: sizes[0] for key, sizes in zip(STEP, (B, n), strict=True) if key in step}
+        yield _block(load(_overrides({**settings, **here})), tuple(settings.values()), (B, n), metrics)
+    load(_overrides({**settings, **{key: max(map(int, axis.values)) for key, axis in step.items()}}))  # raises if that is no valid spec
+
+
+def _block(spec: Spec, settings: tuple[int | str, ...], step: tuple[tuple[int, ...], ...], metrics: tuple[str, ...]) -> Block:
+    sizes = dict(zip(metrics, _sizes(spec, step, metrics), strict=True))
+    if absent := [metric for metric, size in sizes.items() if size is None]:
+        raise missing(spec, absent[0])
+    return Block(settings, step, cast("Mapping[str, Size]", sizes))
+
+
+def _sizes(spec: Spec, step: tuple[tuple[int, ...], ...], metrics: tuple[str, ...]) -> list[Size | None]:
+    """Return metrics over B and n; of one point, its integers."""
+    if prod(map(len, step)) == 1:
+        plan = capacity.plan(spec, spec.scenarios[0])
+        return [METRICS[metric](plan) for metric in metrics]
     import numpy as np
 
-    base = spec.scenarios[0]
-    formulas = capacity.step_formulas(spec, base)
-    own = dict(zip(STEP, (base.training.batch_size, base.training.sequence_length), strict=True))
-    batch_sizes, lengths = (tuple(map(int, step[key].values)) if key in step else (own[key],) for key in STEP)
+    formulas = capacity.step_formulas(spec, spec.scenarios[0])
     try:
-        formulas.at(np.array([max(batch_sizes)]), np.array([max(lengths)]))  # no other point fails if this one does not
+        longest, most = (np.array([max(sizes)]) for sizes in reversed(step))
+        formulas.at(most, longest)  # no other point fails if this one does not
     except ValueError as error:
         raise SweepError(str(error)) from None
-    sizes: dict[str, Size] = {}
-    for metric in metrics:
-        size = formulas.size(METRICS[metric])
-        if size is None:
-            raise missing(spec, metric)
-        sizes[metric] = size
-    return Block(settings, batch_sizes, lengths, sizes)
+    return [formulas.size(METRICS[metric]) for metric in metrics]
 
 
-def _points(batch_sizes: tuple[int, ...], lengths: tuple[int, ...], first: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _points(step: tuple[tuple[int, ...], ...], first: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return B and n of some points, n varying fastest."""
     import numpy as np
 
-    numbers = np.arange(first, end)
+    numbers, (batch_sizes, lengths) = np.arange(first, end), step
     return np.array(batch_sizes, dtype=np.int64)[numbers // len(lengths)], np.array(lengths, dtype=np.int64)[numbers % len(lengths)]

@@ -7,6 +7,7 @@ import re
 import tracemalloc
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -112,6 +113,89 @@ def test_a_grid_has_the_metrics_of_single_runs() -> None:
             "train_flops_per_token": plan.flops.chosen.train_per_token,
             "train_flops_per_step": plan.flops.chosen.train_per_step,
         }
+
+
+SMALL = {"vocab_size": 512, "context_length": 64, "d_model": 64, "n_layers": 2, "n_heads": 4}
+
+
+def test_an_encoder_reads_as_many_tokens_as_the_decoder_unless_written() -> None:
+    for training, lengths in (({}, (16, 64)), ({"encoder_length": 32}, (32, 32))):
+        spec = {"name": "x", "model": {**SMALL, "encoder": {"n_layers": 2}}, "training": training}
+        made = planner.sweep(spec, {"training.sequence_length": [16, 64]})
+        for n, m in zip((16, 64), lengths, strict=True):
+            plan = planner.plan(spec, sequence_length=n, encoder_length=m)
+            assert made.at("peak_bytes", {"training.sequence_length": n}) == plan.memory.peak_bytes
+
+
+def test_a_global_batch_determines_the_passes_of_each_point() -> None:
+    spec = {"name": "x", "model": SMALL, "training": {"batch_size": 4, "global_batch_size": 16}}
+    grid: dict[str, list[int | str]] = {
+        "training.sequence_length": [16, 64],
+        "training.batch_size": [2, 16],
+        "training.precision": ["fp32", "bf16"],
+    }
+    lines = rows(planner.sweep(spec, grid))
+    assert [int(line["sequence_length"]) for line in lines] == [16, 64] * 4
+    for line in lines:
+        B, n = int(line["batch_size"]), int(line["sequence_length"])
+        plan = planner.plan({**spec, "training": {"batch_size": B, "gradient_accumulation": 16 // B}}, sequence_length=n)
+        assert int(line["train_flops_per_step"]) == plan.flops.chosen.train_per_step
+        alone = planner.plan(spec, batch_size=B, sequence_length=n, precision=line["precision"])
+        assert int(line["peak_bytes"]) == alone.memory.peak_bytes
+    made = planner.sweep(spec, grid)
+    assert [made.at("train_flops_per_step", {"training.batch_size": B, "training.sequence_length": 64}) for B in (2, 16)] == [
+        int(lines[-1]["train_flops_per_step"])
+    ] * 2
+    with pytest.raises(planner.SpecError, match="does not divide global_batch_size 16"):
+        planner.sweep(spec, {"training.batch_size": [2, 3]})
+
+
+def test_tokens_of_a_training_follow_from_its_steps() -> None:
+    spec = {"name": "x", "model": SMALL, "training": {"steps": 100, "gradient_accumulation": 3}}
+    made = planner.sweep(spec, {"training.batch_size": [1, 5], "training.sequence_length": [16, 64]}, metric="train_tokens")
+    assert [int(line["train_tokens"]) for line in rows(made)] == [100 * 3 * B * n for B in (1, 5) for n in (16, 64)]
+
+
+def test_tensors_are_offloaded_by_their_size_at_each_point() -> None:
+    # Those of 1024 bytes and more. A grid of both kinds has blocks of one point beside a block of all.
+    spec = {"name": "x", "model": SMALL, "training": {"recompute": "full"}}
+    grid: dict[str, list[int | str]] = {
+        "training.offload_activations": ["false", "true"],
+        "training.batch_size": [1, 2],
+        "training.sequence_length": [1, 2, 64],
+    }
+    made = planner.sweep(spec, grid)
+    lines = iter(rows(made))
+    for offloads, B, n in product((False, True), (1, 2), (1, 2, 64)):
+        peak = planner.plan(spec, offload_activations=offloads, batch_size=B, sequence_length=n).memory.peak_bytes
+        point: dict[str, int | str] = dict(zip(grid, (str(offloads).lower(), B, n), strict=True))
+        assert int(next(lines)["peak_bytes"]) == made.at("peak_bytes", point) == peak
+
+
+def test_images_have_one_length() -> None:
+    # 16 patches of 8 x 8 pixels and the token of the class.
+    model = {"d_model": 64, "n_layers": 2, "n_heads": 4, "patches": {"image": 32, "size": 8}, "causal": False}
+    spec = {"name": "x", "model": {**model, "head": {"type": "classes"}}}
+    made = planner.sweep(spec, {"training.sequence_length": [17]})
+    assert made.at("peak_bytes", {}) == planner.plan(spec).memory.peak_bytes
+    with pytest.raises(planner.SpecError, match="sequence_length"):
+        planner.sweep(spec, {"training.sequence_length": [8, 17]})
+
+
+def test_lengths_that_devices_cannot_share_are_rows_with_a_reason() -> None:
+    # Ring attention divides a sequence into two parts for each of the two devices: lengths are multiples of four.
+    llama = {"attention": {"bias": False, "qkv": "separate"}, "d_ff": 96, "norm": {"type": "rmsnorm"}, "positions": "rope"}
+    gated = {"feed_forward": {"type": "gated", "activation": "silu", "bias": False}, "head": {"tied": False}}
+    spec = {
+        "name": "x",
+        "model": {**SMALL, **llama, **gated},
+        "training": {"precision": "bf16", "loss": "cross_entropy"},
+        "cluster": {"device": "H100-80GB-SXM", "devices": 4},
+        "layout": {"context_parallel": 2, "data_parallel": "fsdp"},
+    }
+    lines = rows(planner.sweep(spec, {"training.sequence_length": [30, 32]}))
+    assert [line["peak_bytes"] for line in lines] == ["", str(planner.plan(spec, sequence_length=32).memory.peak_bytes)]
+    assert lines[0]["problem"] == "sequence_length 30 is no multiple of 2 * context_parallel 2"
 
 
 def test_each_layer_adds_the_same_parameters() -> None:
