@@ -148,18 +148,22 @@ def of_problem(problem: Problem) -> Finding:
 
 
 def _budgets(model: CheckedModel, policy: Policy, *, remedies: bool) -> Iterator[tuple[Budget, Plan, list[Finding]]]:
-    """Yield each budget that applies to a scenario, with the findings of its exceeded limits."""
+    """Yield each budget that applies to a scenario, and whose metric has a value or had one, with the findings of its limits."""
     for plan in model.planned.plans:
         cases = [(model.planned.spec, plan.scenario)]
         cases += [(model.base, model.renamed.get(plan.scenario, plan.scenario))] if model.base else []
         for budget in policy.budgets:
-            if any(budget.covers(*case) for case in cases):
+            known = CLAIMABLE[budget.figure].read(plan) is not None or _before(model, plan, budget) is not None
+            if known and any(budget.covers(*case) for case in cases):
                 yield budget, plan, list(_exceeded(model, plan, budget, remedies=remedies))
 
 
 def _exceeded(model: CheckedModel, plan: Plan, budget: Budget, *, remedies: bool) -> Iterator[Finding]:
     value = CLAIMABLE[budget.figure].read(plan)
     was = _before(model, plan, budget)
+    if value is None:
+        message = f"{budget.figure} has no value any more, so budget {budget.name} is not checked"
+        yield Finding(f"budget:{budget.name}", "warning", message, model.places[""], plan.name, plan.scenario, budget.message)
     for limit in budget.limits:
         worth = _worth(limit, was)
         if worth is None or not isinstance(value, int) or (value >= worth if limit.kind == "min" else value <= worth):

@@ -165,8 +165,9 @@ def _name_problem(name: Node | None, names: dict[str, int]) -> list[Problem]:
 
 
 def _amount_problem(kind: str, node: Node, figure: str) -> list[Problem]:
+    unit = CLAIMABLE[figure].unit
     try:
-        quantity.parse(node.text, CLAIMABLE[figure].unit, share=kind == "max_increase", bare=CLAIMABLE[figure].unit != "bytes")
+        quantity.parse(node.text, unit, share=kind == "max_increase", bare=unit != "bytes" or node.value == 0)
     except ValueError as error:
         return [node.mark.problem("amount", f"invalid value '{node.text}' for {kind}", str(error))]
     return []

@@ -147,6 +147,34 @@ def test_memory_that_a_step_leaves_free_has_a_minimum(repo: Repo) -> None:
     assert "is below budget" in finding["message"]
 
 
+def test_a_step_must_fit_if_free_memory_is_at_least_0(repo: Repo) -> None:
+    repo.write(spec().replace("training:\n", "training:\n  device: h100\n") + ON_DEVICES)
+    repo.write(budget("free_bytes", min="0"), "planner.yaml")
+    assert repo.run("diff")[0] == 0
+    repo.write(spec(batch_size="90000").replace("training:\n", "training:\n  device: h100\n") + ON_DEVICES)
+    (finding,) = (one for one in repo.review()["findings"] if one["rule"].startswith("budget:"))
+    assert finding["severity"] == "error"
+
+
+def test_a_budget_whose_metric_loses_its_value_is_a_warning(repo: Repo) -> None:
+    on_devices = spec().replace("training:\n", "training:\n  device: h100\n")
+    repo.write(budget("free_bytes", min="400MiB"), "planner.yaml")
+    repo.write(on_devices + ON_DEVICES)
+    assert [one["state"] for one in repo.review()["budgets"]] == ["kept"]
+    repo.commit()
+    repo.write(on_devices)
+    review = repo.review("--base", "HEAD")
+    (finding,) = (one for one in review["findings"] if one["rule"].startswith("budget:"))
+    assert (finding["severity"], review["failed"]) == ("warning", False)
+    assert finding["message"].startswith("free_bytes has no value any more")
+
+
+def test_a_budget_of_a_metric_without_a_value_has_no_status(repo: Repo) -> None:
+    repo.write(spec(n_layers="9"))
+    repo.write(budget("free_bytes", min="400MiB"), "planner.yaml")
+    assert repo.review()["budgets"] == []
+
+
 PRICED = """\
 cluster:
   device: H100-80GB-SXM
