@@ -88,10 +88,11 @@ def _renamed(base: Snapshot, head: Snapshot) -> dict[str, str]:
     """Return the old names of renamed models by the new ones.
 
     Models are matched if they are otherwise unchanged and the match is unambiguous, or else if they are in the same file or nearly equal.
+    A model whose file has errors on the other side is not matched.
     """
-    unreadable = {problem.place.file for problem in head.problems}
-    gone = [spec for name, spec in base.specs.items() if name not in head.specs and spec.path not in unreadable]
-    come = [spec for name, spec in head.specs.items() if name not in base.specs]
+    unread, unread_before = ({problem.place.file for problem in side.problems} for side in (head, base))
+    gone = [spec for name, spec in base.specs.items() if name not in head.specs and spec.path not in unread]
+    come = [spec for name, spec in head.specs.items() if name not in base.specs and spec.path not in unread_before]
     every = [(new, old) for new in come for old in gone] if len(come) * len(gone) <= scenarios.PAIRS else []
     pairs = [(new.name, old.name) for new, old in every if same(new, old)]
     news, olds = Counter(new for new, _ in pairs), Counter(old for _, old in pairs)

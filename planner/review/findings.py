@@ -130,7 +130,9 @@ def _because(finding: Finding, model: CheckedModel, base_policy: Policy) -> str:
 def _dropped(model: CheckedModel, base_policy: Policy, reported: Collection[str]) -> Iterator[Finding]:
     """Yield a warning for each removed scenario to which budgets of the base applied, unless it is reported already."""
     for scenario in model.removed:
-        covering = [one.name for one in base_policy.budgets if model.base and one.covers(model.base, scenario)]
+        values = model.before.get(scenario)
+        applied = (one for one in base_policy.budgets if values is None or values.get(one.figure) is not None)
+        covering = [one.name for one in applied if model.base and one.covers(model.base, scenario)]
         if covering and scenario not in reported:
             message = f"scenario {scenario} is removed, to which budgets of the base applied: {', '.join(covering)}"
             yield Finding(POLICY_CHANGE, "warning", message, model.places[""], model.planned.spec.name, hint=_SEPARATELY)

@@ -189,6 +189,19 @@ def test_the_nearest_of_several_is_the_renamed_one(repo: Repo) -> None:
     assert {one["name"]: one["renamed_from"] for one in repo.review()["models"]} == {"far": "", "near": "tiny"}
 
 
+def test_a_model_that_was_unreadable_at_the_base_is_no_renamed_one(repo: Repo) -> None:
+    # Its file is the same, and it is as near to the model that is gone as the renamed one.
+    repo.write(GROWTH, "planner.yaml")
+    repo.write(spec("fixed") + "unknown: 1\n", "specs/fixed.yaml")
+    base = repo.commit()
+    (repo.root / "specs/tiny.yaml").unlink()
+    repo.write(spec("fixed"), "specs/fixed.yaml")
+    repo.write(spec("longer", n_layers="3"), "specs/longer.yaml")
+    review = repo.review("--base", base)
+    assert {one["name"]: one["renamed_from"] for one in review["models"]} == {"fixed": "", "longer": "tiny"}
+    assert [(one["rule"], one["model"]) for one in review["findings"]] == [("budget:growth", "longer")]
+
+
 def test_a_policy_with_errors_at_the_base_is_a_note(repo: Repo) -> None:
     repo.write("budgets: [{name: a}]\n", "planner.yaml")
     base = repo.commit()
