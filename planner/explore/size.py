@@ -71,7 +71,8 @@ def shapes(spec: Spec, target: int, *, of: str, tokens: int | None = None, most:
     order = (lambda shape: (-shape.params_total, shape.d_model)) if of == "memory" else (lambda shape: (abs(shape.off), shape.d_model))
     found = sorted(candidates, key=order)[:most]
     if not found:
-        raise SizeError(f"no configuration with d_model / n_layers between {FLATTEST} and {STEEPEST} is close to the target")
+        what = "fits in the memory" if of == "memory" else "is close to the target"
+        raise SizeError(f"no configuration with d_model / n_layers between {FLATTEST} and {STEEPEST} {what}")
     return tuple(found)
 
 

@@ -79,6 +79,11 @@ def test_a_reference_model_with_several_kinds_of_layers_is_rejected() -> None:
         size.shapes(like("deepseek-v3"), 7 * 10**9, of="params")
 
 
+def test_a_memory_in_which_nothing_fits_is_an_error() -> None:
+    with pytest.raises(size.SizeError, match="fits in the memory"):
+        size.shapes(like("llama"), 10**6, of="memory")
+
+
 def test_the_text_fits_a_terminal_and_json_is_exact() -> None:
     llama = like("llama")
     found = size.shapes(llama, 405 * 10**9, of="params")
