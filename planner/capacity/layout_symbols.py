@@ -28,7 +28,7 @@ SIZES = (*OF_CLUSTER, *OF_LAYOUT, *OF_TRAINING, "n_layers", "tokens")
 
 Values: TypeAlias = Any  # an integer, a size, or an array of one integer per layout
 Sizes = Mapping[str, Values]  # by name
-_EXACT = ("virtual_stages", "context_parallel", "expert_parallel")
+_EXACT = ("virtual_stages", "expert_parallel")
 DIFFERENT_LAYERS = 3  # the first, the last and those between, of a device with several
 
 
@@ -37,7 +37,7 @@ class Structure:
     """Which sizes are symbols.
 
     ``stages``: the devices of a pipeline of three or more, of which the first, the second and the last one have the highest peaks;
-    ``layers``: those of a stage; ``data``: the devices that share data or weights.
+    ``layers``: those of a stage; ``data``: the devices that share data or weights; ``context``: those that share a sequence.
     """
 
     model: Model
@@ -46,6 +46,7 @@ class Structure:
     stages: bool
     layers: bool
     data: bool
+    context: bool
 
     def values(self, sizes: Sizes) -> dict[str, Values]:
         """Return the values of what may be a symbol, by its name."""
@@ -59,6 +60,7 @@ class Structure:
             "tp": (sizes["tensor_parallel"], 2),
             **({"pp": (stages, 3)} if self.stages else {}),
             **({"dp": (data, 2)} if self.data else {}),
+            **({"cp": (sizes["context_parallel"], 2)} if self.context else {}),
             **in_rounds,
             "B": (sizes["batch_size"], 1),
             "n": (sizes["sequence_length"] // self._of_sequence(sizes), 1),
@@ -73,6 +75,7 @@ class Structure:
             "devices": not self.data,
             "shard_degree": not self.data,
             "n_layers": not self.layers,
+            "context_parallel": not self.context,
         }
         passes, stages = sizes["gradient_accumulation"], sizes["pipeline_parallel"]
         left = [passes - passes // stages * stages] if self.layout.schedule == "interleaved" else []
@@ -89,6 +92,7 @@ class Structure:
         known = {name: symbol(name, value, choices) if value >= least else value for name, (value, least) in self.named(sizes).items()}
         made: dict[str, Size] = dict(sizes)
         made["tensor_parallel"], made["pipeline_parallel"] = known["tp"], known.get("pp", sizes["pipeline_parallel"])
+        made["context_parallel"] = known.get("cp", sizes["context_parallel"])
         data: Size = known["dp"] if "dp" in known else data_degree(sizes)
         made["devices"] = made["tensor_parallel"] * made["pipeline_parallel"] * made["context_parallel"] * data
         more = sizes["gradient_accumulation"] % sizes["pipeline_parallel"]
@@ -127,15 +131,15 @@ def data_degree(sizes: Sizes) -> Values:
 def structure_of(model: Model, training: Training, *, varies: bool) -> Structure:
     """Return which sizes are symbols for a model; ``varies``: whether layouts have different numbers of layers.
 
-    ZeRO-1 gives devices whole tensors, and DeepSpeed gradients of whole ones, so that their number, and that of layers, are structure.
-    The devices and the groups of HSDP are, too.
+    PyTorch's ZeRO-1 gives devices whole tensors, and DeepSpeed gradients of whole ones, so that their number, and that of layers, are
+    structure. The devices and the groups of HSDP are, too, and PyTorch's devices that share a sequence, which attend in as many steps.
     """
     layout = _layout(training)
-    divides = layout.data_parallel != "zero1" and layout.engine != "deepspeed"
+    divides = training.by_megatron or (layout.data_parallel != "zero1" and layout.engine != "deepspeed")
     equal = uniform(model) and divides and layout.has_equal_stages
     stages = equal and layout.schedule in CLOSED
     data = divides and layout.data_parallel != "hsdp"
-    return Structure(model, training, layout, stages, layers=equal and (stages or varies), data=data)
+    return Structure(model, training, layout, stages, layers=equal and (stages or varies), data=data, context=training.by_megatron)
 
 
 def _layout(training: Training) -> Layout:

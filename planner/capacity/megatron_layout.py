@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import gcd
 from typing import NamedTuple
 
 from planner.capacity.figures import Traffic, Weight
@@ -21,7 +20,7 @@ from planner.capacity.states import States, states
 from planner.capacity.traffic import traffic
 from planner.spec.records import Device, Layout, Training
 from planner.trace.decoder import Trace
-from planner.trace.sizes import Size, ceil_div, choose, product
+from planner.trace.sizes import Size, ceil_div, common_multiple, product
 
 ALIGNMENT = 64  # elements: a weight starts at a multiple of them in the distributed optimizer's buffer (_pad_start_of_param_if_needed)
 END = 128  # elements: its buckets end at a common multiple of them and of the devices (_pad_end_of_bucket_if_needed)
@@ -89,13 +88,9 @@ def _buffers(weights: Sequence[Weight[Size]], layout: Layout) -> Iterator[Buffer
         if trained := [weight for weight in some if weight.trains]:
             degree = layout.cluster.devices // among
             aligned = sum(weight.copies * ceil_div(product(weight.shape), ALIGNMENT) * ALIGNMENT for weight in trained)
-            end = degree * (END // choose(_common, degree))  # their least common multiple
+            end = common_multiple(degree, END)
             elements = sum(weight.params for weight in trained) if layout.data_parallel == "ddp" else ceil_div(aligned, end) * end
             yield Buffer(sum(weight.params for weight in trained), elements, degree)
-
-
-def _common(degree: int) -> int:
-    return gcd(degree, END)
 
 
 def _divided(whole: States, each: ElementBytes, buffers: Sequence[Buffer], training: Training) -> States:

@@ -21,7 +21,8 @@ from planner.cli.streams import fail, note
 
 if TYPE_CHECKING:
     from planner.explore import best_view
-    from planner.explore.best_layouts import Found, Search
+    from planner.explore.best_layouts import Search
+    from planner.explore.found_columns import Layouts
     from planner.spec.records import Cluster, Scenario, Spec, Training
 
 MOST = 10**6  # devices, sequences of a step, or a fixed setting
@@ -77,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     return FINE if listed else FINDING
 
 
-def _searched(arguments: argparse.Namespace, spec: Spec, scenario: Scenario) -> tuple[Search, list[Found], best_view.Head]:
+def _searched(arguments: argparse.Namespace, spec: Spec, scenario: Scenario) -> tuple[Search, Layouts, best_view.Head]:
     """Return the search, the layouts to list, and the heading. Raises ValueError for an option."""
     from planner.explore import best_layouts, best_view
 
@@ -90,7 +91,7 @@ def _searched(arguments: argparse.Namespace, spec: Spec, scenario: Scenario) -> 
         raise ValueError(f"the sequences of a step {found}; give --global-batch, for example --global-batch 1024")
     with Progress() as progress:
         made = best_layouts.search(spec, scenario, clusters, sequences, progress, fixed)
-    listed = made.front if arguments.pareto else made.ranked(arguments.sort)
+    listed = made.found.front() if arguments.pareto else made.found.ranked(arguments.sort)
     if arguments.explain is not None and not 1 <= arguments.explain <= len(listed):
         raise ValueError(f"--explain must be from 1 to {len(listed)}" if listed else "no layout fits that --explain could show")
     return made, listed, best_view.Head(spec.name, clusters, sequences)
@@ -127,7 +128,8 @@ def _cluster(text: str, training: Training) -> Cluster:
 
 def _fixed(texts: list[str]) -> dict[str, int | str]:
     """Return the settings of --fix. Raises ValueError."""
-    from planner.explore.best_layouts import RECOMPUTE, SETTINGS, SHARING
+    from planner.explore.best_layouts import SETTINGS
+    from planner.explore.found import RECOMPUTE, SHARING
 
     choices = {"recompute": RECOMPUTE, "data_parallel": SHARING}
     fixed: dict[str, int | str] = {}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from planner.explore.best_layouts import TIE, Found, Search, Sort, place
+from planner.explore.best_layouts import Search
+from planner.explore.found import TIE, Found, Sort
 from planner.report import time, units
 from planner.report.terminal import table
 from planner.spec.printable import printable
@@ -73,12 +73,10 @@ def _row(number: str, one: Found, *, several: bool) -> tuple[str, ...]:
 
 def _notes(made: Search, listed: Sequence[Found], by: Sort) -> Iterator[str]:
     if made.own and made.found:
-        loses = 100 * (made.own.time.seconds / min(one.time.seconds for one in made.found) - 1)
+        loses = 100 * (made.own.time.seconds / made.found.values("time").min() - 1)
+        place = 1 + int((made.found.values(by) < made.own.value(by)).sum())
         slower = f"{loses:.1f} % slower than the fastest" if loses > 0 else "as fast as the fastest"
-        yield (
-            f"The spec's own layout, {name(made.own)}: {units.seconds(made.own.time.seconds)}, place {place(made.found, made.own, by):,} "
-            f"by {by}, {slower}."
-        )
+        yield (f"The spec's own layout, {name(made.own)}: {units.seconds(made.own.time.seconds)}, place {place:,} by {by}, {slower}.")
     count = made.possible
     nearest = f", the nearest by {units.memory(made.nearest_bytes)}" if made.nearest_bytes else ""
     yield (
@@ -86,7 +84,7 @@ def _notes(made: Search, listed: Sequence[Found], by: Sort) -> Iterator[str]:
         f"and {made.refused.total():,} are not modeled."
     )
     yield from (f"  {count:,} not modeled: {printable(why)}" for why, count in made.refused.most_common(3))
-    losses = Counter(overhead(one).partition(" ")[0] for one in made.found)
+    losses = made.found.largest(OVERHEADS, time.SMALL)
     worst = ", ".join(f"{what or 'none'} {count:,}" for what, count in losses.most_common(4))
     yield from [f"Largest loss of those that fit: {worst}."] if worst else []
     if by in ("time", "cost"):

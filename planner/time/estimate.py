@@ -130,6 +130,8 @@ def completed(time: Slowest, known: Coefficients, full: Rates, model: Model, tra
     )
 
 
+SHARES = (*TERMS, "bubble", "recomputed")
+"""The shares of a step, of which the last two are in the others."""
 OUTSIDE = ("data", "data_exposed", "shards", "optimizer")
 """Terms of a step that its microbatches do not repeat."""
 

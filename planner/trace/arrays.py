@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ INT64_MAX = 2**63 - 1
 ON_ARRAYS: dict[str, Callable[..., Any]] = {
     **HELPERS,
     "minimum": np.minimum,
+    "common_multiple": np.lcm,
     "power_of_two": np.vectorize(next_power_of_two, otypes=[object]),
 }
 
@@ -32,6 +34,10 @@ class Points:
         self.products: dict[Monomial, NDArray[Any]] = {}
         self.results: dict[Factor, NDArray[Any]] = {}  # of helpers
         self.bounds: dict[Factor, int] = {}
+
+    def some(self, places: NDArray[np.int64]) -> Points:
+        """Return some of the points."""
+        return Points({name: array[places] for name, array in self.values.items()})
 
     def evaluate(self, size: Size | Expression) -> NDArray[Any]:
         """Return the size's exact values, never wrapped or rounded.
@@ -96,5 +102,8 @@ class Points:
             return self.largest[factor]
         if factor not in self.bounds:
             helper, arguments = factor
-            self.bounds[factor] = (max(map(self.bound, arguments)) + 1) * (2 if helper == "power_of_two" else 1)
+            bounds = [self.bound(argument) for argument in arguments]
+            self.bounds[factor] = (
+                prod(bounds) if helper == "common_multiple" else (max(bounds) + 1) * (2 if helper == "power_of_two" else 1)
+            )
         return self.bounds[factor]

@@ -25,7 +25,8 @@ from planner.trace.megatron_parallel import leave
 from planner.trace.model_class import ModelClass
 from planner.trace.nodes import Operation, Saved, Sent
 from planner.trace.pytorch import PYTORCH
-from planner.trace.sizes import Size, exceeds_one, product, structure
+from planner.trace.setup import is_one
+from planner.trace.sizes import Size, choose, exceeds_one, product, structure
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
@@ -121,7 +122,7 @@ def attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, terms: Scores) -> Tensor
 
 def on_devices(t: Tape, q: Tensor, k: Tensor, v: Tensor, kernel: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
     """Attend with a kernel, or with those of the devices that share each sequence."""
-    return kernel(q, k, v) if structure(t.context) == 1 else attend(t, q, k, v, kernel)
+    return kernel(q, k, v) if choose(is_one, t.context) else attend(t, q, k, v, kernel)
 
 
 def cudnn(t: Tape, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from math import lcm
-from operator import lt
+from operator import eq, lt
 from typing import cast
 
 from planner.spec.records import Attention, Experts, LatentAttention, Layer, Run
@@ -59,7 +59,9 @@ def of_device(t: Tape, run: Run) -> Run:
 
     def of_heads(kind: Attention) -> Attention:
         replicas = cast("int", maximum(1, t.degree // kind.n_kv_heads))
-        return replace(kind, n_heads=t.part(kind.n_heads), n_kv_heads=t.part(kind.n_kv_heads * replicas), kv_replicas=replicas)
+        heads, kv_heads = t.part(kind.n_heads), t.part(kind.n_kv_heads * replicas)
+        kv_heads = heads if choose(eq, heads, kv_heads) else kv_heads  # structure depends on it, and the same size may have two formulas
+        return replace(kind, n_heads=heads, n_kv_heads=kv_heads, kv_replicas=replicas)
 
     return replace(run, layers=tuple(part(layer) for layer in run.layers)) if t.tensor_parallel else run
 

@@ -55,13 +55,13 @@ class Setup:
     @property
     def rings(self) -> bool:
         """Whether attention reads keys of other devices in steps."""
-        return structure(self.context) > 1 and not self.megatron and not self.exchanges_heads
+        return not self.megatron and structure(self.context) > 1 and not self.exchanges_heads
 
     @property
     def exchanges_heads(self) -> bool:
         """Whether attention is of whole sequences and a part of the heads."""
         kind = self.training.layout.context_kind if self.training.layout else "ring"
-        return structure(self.context) > 1 and not self.megatron and kind == "ulysses"
+        return not self.megatron and structure(self.context) > 1 and kind == "ulysses"
 
     @property
     def gathers_keys(self) -> bool:

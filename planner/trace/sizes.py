@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from math import prod
+from math import lcm, prod
 from operator import lt
 from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
@@ -180,6 +180,11 @@ def power_of_two(size: Size) -> Size:
     return next_power_of_two(size) if isinstance(size, int) else _call("power_of_two", size)
 
 
+def common_multiple(a: Size, b: Size) -> Size:
+    """Return the least common multiple."""
+    return lcm(a, b) if isinstance(a, int) and isinstance(b, int) else _call("common_multiple", a, b)
+
+
 def next_power_of_two(size: int) -> int:
     """Return the same for an integer."""
     return 1 << (int(size) - 1).bit_length()
@@ -256,6 +261,7 @@ HELPERS: dict[str, Callable[..., int]] = {
     "minimum": min,
     "maximum": max,
     "power_of_two": next_power_of_two,
+    "common_multiple": lcm,
 }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import planner
-from planner.capacity import layout_grid
+from planner.capacity import layout_groups
 from planner.capacity.layout_grid import evaluate, peaks
 from planner.capacity.layout_symbols import SIZES, size_of, with_sizes
 from planner.explore.table import METRICS
@@ -101,7 +101,7 @@ def single(spec: Spec, scenario: Scenario, sizes: dict[str, int]) -> dict[str, i
 
 @pytest.mark.parametrize("seed", range(15))
 def test_every_figure_of_every_layout_is_that_of_its_plan(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout_grid, "FEW", 0)  # all of them as arrays
+    monkeypatch.setattr(layout_groups, "FEW", 0)  # all of them as arrays
     rng, numbers = random.Random(seed), np.random.default_rng(seed)  # noqa: S311 - not for secrets
     spec, settings = planner.load([GPT2, LLAMA, MIXED][seed % 3]), dict(drawn(rng))
     scenario = Scenario("base", training(spec, settings))

@@ -5,6 +5,7 @@ const HELPERS = {
   minimum: (...sizes) => sizes.reduce((a, b) => (b < a ? b : a)),
   maximum: (...sizes) => sizes.reduce((a, b) => (b > a ? b : a)),
   power_of_two: size => { let power = 1n; while (power < size) power *= 2n; return power; },
+  common_multiple: (a, b) => { let one = a; for (let other = b; other; ) [one, other] = [other, one % other]; return a / one * b; },
 };
 
 // Returns data that were compressed.
