@@ -24,6 +24,21 @@ SUMS = 100  # products and sums over the grid that its metrics are compared with
 SPECS = 1000
 REVIEWED = 500  # specs of a repository
 LAYOUTS, SINGLE = 100_000, 100  # layouts as arrays, and of them one by one
+CLUSTERS, SEQUENCES = 3000, 720720  # of a search: all multiples of 8 devices, and sequences of a step
+SEARCHED = """
+import resource, sys, time
+import planner
+from dataclasses import replace
+from planner.explore.best_layouts import search
+spec = planner.load({"name": "llama", "extends": "catalog/llama-3-70b", "training": {"implementation": "megatron-core",
+    "precision": "bf16-master"}, "cluster": {"device": "H100-80GB-SXM", "devices": 8}, "layout": {"data_parallel": "zero1"}})
+scenario = spec.scenarios[0]
+clusters = [replace(scenario.training.layout.cluster, devices=8 * count) for count in range(1, int(sys.argv[1]) + 1)]
+start = time.perf_counter()
+made = search(spec, scenario, clusters, int(sys.argv[2]), lambda *_: None)
+used = [resource.getrusage(whose).ru_maxrss >> 10 for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+print(f"{made.possible:,} layouts, {made.possible / (time.perf_counter() - start):,.0f} a second; {used[0]:,} MiB, each worker {used[1]:,}")
+"""
 SIDE = 1000  # points of the grid, each way
 COLUMNS = 10  # of sweep.csv
 
@@ -176,6 +191,12 @@ def layouts(_: str) -> Line:
     return Line(f"peaks of {LAYOUTS:,} layouts", seconds, f"{SINGLE} plans", plans, 1)
 
 
+def searches() -> str:
+    """Return how many layouts a search in a new process evaluates a second, and its memory."""
+    arguments = [sys.executable, "-c", SEARCHED, str(CLUSTERS), str(SEQUENCES)]
+    return subprocess.run(arguments, check=True, capture_output=True, text=True, cwd=ROOT).stdout
+
+
 def published_configs(folder: str) -> Line:
     """Compare importing and planning the published configurations with reading and validating their specs."""
     import planner
@@ -269,6 +290,7 @@ def main() -> int:
         times = f"{line.measured * 1e3:8,.1f} ms   {line.against:<28} {line.unavoidable * 1e3:8,.1f} ms"
         verdict = "TOO SLOW" if line.ratio > line.limit else "ok"
         print(f"{line.what:<26} {times} {line.ratio:6.2f}×  at most {line.limit:.1f}× {verdict}")
+    print(f"search of layouts: {searches()}", end="")
     return int(slow > 0)
 
 

@@ -94,7 +94,7 @@ def _searched(arguments: argparse.Namespace, spec: Spec, scenario: Scenario) -> 
     listed = made.found.front() if arguments.pareto else made.found.ranked(arguments.sort)
     if arguments.explain is not None and not 1 <= arguments.explain <= len(listed):
         raise ValueError(f"--explain must be from 1 to {len(listed)}" if listed else "no layout fits that --explain could show")
-    return made, listed, best_view.Head(spec.name, clusters, sequences)
+    return made, listed, best_view.Head(spec.name, clusters, sequences, best_layouts.more_modeled(spec, clusters[0]))
 
 
 def _clusters(text: str | None, spec: Spec, training: Training) -> list[Cluster]:

@@ -15,8 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from planner.capacity.figures import Fleet
+from planner.capacity.layouts import refuse_unmodeled
 from planner.capacity.plan import divided, plan
 from planner.explore.found import RECOMPUTE, Found
+from planner.spec.edits import changed
+from planner.spec.problems import SpecError
 from planner.spec.records import Cluster, Layout, Model, Scenario, Spec, Training
 from planner.time.estimate import completed, full_rates, step_time
 from planner.trace.unsupported import UnsupportedError
@@ -93,6 +96,25 @@ def search(
             too_large += made.too_large
             lacking += [] if made.nearest_bytes is None else [made.nearest_bytes]
     return Search(Layouts.of(model, kinds, times, causal), own, refused, too_large, min(lacking, default=None))
+
+
+MEGATRON = ("training.implementation=megatron-core", "training.loss=default", "training.precision=bf16-master")
+"""Settings with which more layouts are modeled."""
+
+
+def more_modeled(spec: Spec, cluster: Cluster) -> Sequence[str]:
+    """Return the fewest of MEGATRON, in their order, with which Megatron-Core's layouts of a spec are modeled, none if they are not."""
+    if spec.scenarios[0].training.by_megatron:
+        return ()
+    for count in range(1, len(MEGATRON) + 1):
+        try:
+            other = changed(spec, overrides=MEGATRON[:count])
+            training = replace(other.scenarios[0].training, layout=Layout(cluster, tensor_parallel=2, data_parallel="zero1"))
+            refuse_unmodeled(other.model, training)
+        except (SpecError, UnsupportedError):
+            continue
+        return MEGATRON[:count]
+    return ()
 
 
 def _causal(spec: Spec, scenario: Scenario, sequences: int) -> int:

@@ -42,6 +42,7 @@ class Head(NamedTuple):
     model: str
     clusters: Sequence[Cluster]
     sequences: int
+    more_modeled: Sequence[str] = ()  # settings with which more layouts are
 
 
 def text(head: Head, made: Search, listed: Sequence[Found], by: Sort) -> str:
@@ -52,7 +53,7 @@ def text(head: Head, made: Search, listed: Sequence[Found], by: Sort) -> str:
     on = " or ".join(f"{cluster.devices} × {cluster.device}" for cluster in head.clusters)
     lines = [f"{printable(head.model)} on {on}, {head.sequences:,} sequences per step", ""]
     lines += table(headings, f"r{'r' * several}lrrrrrrl", rows) if rows else ["no layout fits"]
-    return "\n".join([*lines, "", *_notes(made, listed, by), ""])
+    return "\n".join([*lines, "", *_notes(head, made, listed, by), ""])
 
 
 def _row(number: str, one: Found, *, several: bool) -> tuple[str, ...]:
@@ -71,7 +72,7 @@ def _row(number: str, one: Found, *, several: bool) -> tuple[str, ...]:
     )
 
 
-def _notes(made: Search, listed: Sequence[Found], by: Sort) -> Iterator[str]:
+def _notes(head: Head, made: Search, listed: Sequence[Found], by: Sort) -> Iterator[str]:
     if made.own and made.found:
         loses = 100 * (made.own.time.seconds / made.found.values("time").min() - 1)
         place = 1 + int((made.found.values(by) < made.own.value(by)).sum())
@@ -84,6 +85,8 @@ def _notes(made: Search, listed: Sequence[Found], by: Sort) -> Iterator[str]:
         f"and {made.refused.total():,} are not modeled."
     )
     yield from (f"  {count:,} not modeled: {printable(why)}" for why, count in made.refused.most_common(3))
+    if 2 * made.refused.total() > count and head.more_modeled:
+        yield f"  More layouts are modeled with {' '.join(f'--set {one}' for one in head.more_modeled)}"
     losses = made.found.largest(OVERHEADS, time.SMALL)
     worst = ", ".join(f"{what or 'none'} {count:,}" for what, count in losses.most_common(4))
     yield from [f"Largest loss of those that fit: {worst}."] if worst else []

@@ -21,7 +21,7 @@ from planner.trace.mixers.operators import softplus
 from planner.trace.nodes import Saved
 from planner.trace.positions import PositionTables, position_scale
 from planner.trace.routing import sigmoid
-from planner.trace.sizes import Size, exceeds_one, structure
+from planner.trace.sizes import Size, exceeds_one
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
@@ -176,9 +176,9 @@ def projections(t: Tape, kind: Attention, x: Tensor) -> tuple[Tensor, Tensor, Te
             return q, q.view(B, n, K * h), q.view(B, n, values)
         k = projected(t, linear(t, x, K * h, "k_proj", bias=kind.k_bias), K)
         return q, k, k if kind.keys_as_values else projected(t, linear(t, x, values, "v_proj", bias=kind.v_bias), K)
-    shared, replicas = K * h + values, structure(kind.kv_replicas)
-    of_device = H * h + (shared // replicas if replicas > 1 else shared)
-    qkv = gather_heads(t, linear(t, x, of_device, "qkv_proj", bias=kind.q_bias), replicas)
+    shared, copied = K * h + values, kind.kv_replicas > 1
+    qkv = linear(t, x, H * h + (shared // kind.kv_replicas if copied else shared), "qkv_proj", bias=kind.q_bias)
+    qkv = gather_heads(t, qkv) if copied else qkv
     q, k, v = op.split(t, qkv, (B, n, H * h), (B, n, K * h), (B, n, values))
     if kind.qkv == "fused_per_head":
         q.interleaved = k.interleaved = v.interleaved = True

@@ -50,13 +50,11 @@ def leave(t: Tape, x: Tensor) -> Tensor:
     return t.record("reduce-scatter", [x], [made], temporary=x.bytes, backward_temporary=x.bytes, sends=sends, by=leave)[0]
 
 
-def gather_heads(t: Tape, x: Tensor, replicas: int) -> Tensor:
-    """Gather the parts [B, n, c / tp] of queries, keys and values of all heads, if several devices have the same KV heads.
+def gather_heads(t: Tape, x: Tensor) -> Tensor:
+    """Gather the parts [B, n, c / tp] of queries, keys and values of all heads, of which several devices have the same KV heads.
 
     Megatron-Core (core/transformer/attention.py, SelfAttention.get_query_key_value_tensors): gathering along the last dimension copies.
     """
-    if replicas == 1:
-        return x
     made = t.tensor((*x.shape[:-1], x.shape[-1] * t.degree), x.dtype)
     sends = [Sent("all-gather", made.bytes, "forward"), Sent("reduce-scatter", made.bytes, "backward")]
     return t.record("all-gather", [x], [made], temporary=made.bytes, backward_temporary=made.bytes, sends=sends, by=gather_heads)[0]

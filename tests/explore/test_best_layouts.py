@@ -154,6 +154,15 @@ def test_the_command_writes_what_it_lists(tmp_path: Path, capsys: pytest.Capture
     assert round(estimate(again).seconds * 1e6) == int(rows[0]["step_us"])
 
 
+def test_settings_with_which_more_layouts_are_modeled_are_suggested(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--fix", "tensor_parallel=2", "--fix", "pipeline_parallel=1", "--fix", "batch_size=1", "--fix", "recompute=full")
+    settings = ("--set", "training.implementation=megatron-core", "--set", "training.loss=default")
+    assert main(["layouts", "specs/fleet/llama-3-8b-8-h100.yaml", *options]) == 0
+    assert f"More layouts are modeled with {' '.join(settings)}\n" in capsys.readouterr().out
+    assert main(["layouts", "specs/fleet/llama-3-8b-8-h100.yaml", *options, *settings]) == 0
+    assert "and 0 are not modeled" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
