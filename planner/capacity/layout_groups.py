@@ -25,7 +25,7 @@ Grid: TypeAlias = "Mapping[str, NDArray[np.int64]]"
 """Sizes of layouts by name (SIZES), arrays of one length."""
 Made = TypeVar("Made")
 FEW = 3  # layouts: planning them one by one is faster than a trace over symbols
-AT_ONCE = 20_000  # layouts evaluated at once, which limits the memory
+AT_ONCE = 8_000  # layouts evaluated at once, which limits the memory
 
 
 class Alike(NamedTuple, Generic[Made]):
@@ -81,7 +81,8 @@ class Groups(Generic[Made]):
                 layouts = layouts[~same]
                 continue
             values, same = self.agreeing(over, layouts)
-            for some in np.array_split(np.flatnonzero(same), -(-np.count_nonzero(same) // AT_ONCE)):
+            rows = np.flatnonzero(same)
+            for some in (rows[block] for block in _blocks(len(rows))):
                 points = Points({name: one[some] for name, one in values.items()} or {"": layouts[some] + 1})
                 yield Alike(layouts[some], made, points)
             layouts = layouts[~same]
@@ -91,7 +92,10 @@ class Groups(Generic[Made]):
         from planner.trace.arrays import Points
 
         values = {name: one[layouts] for name, one in self.structure.values(self.sizes).items() if name in over.names}
-        return values, _agreeing(over.choices, Points(values)) if values else np.ones(len(layouts), dtype=bool)
+        if not values:
+            return values, np.ones(len(layouts), dtype=bool)
+        points = (Points({name: one[some] for name, one in values.items()}) for some in _blocks(len(layouts)))
+        return values, np.concatenate([_agreeing(over.choices, some) for some in points])
 
     def modeled(self, layouts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the layouts that are modeled: by their degrees, and by whether there are more devices of data than of experts."""
@@ -117,6 +121,11 @@ class Groups(Generic[Made]):
     def at(self, number: int) -> dict[str, int]:
         """Return the sizes of a layout."""
         return {name: int(values[number]) for name, values in self.sizes.items()}
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    """Yield slices of so many layouts, those evaluated at once."""
+    yield from (slice(first, first + AT_ONCE) for first in range(0, count, AT_ONCE))
 
 
 def distinct(columns: Sequence[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.explain is not None:
             sys.stdout.write(f"\n{best_view.explained(listed[arguments.explain - 1])}")
     else:
-        sys.stdout.write((best_view.as_csv if arguments.format == "csv" else best_view.as_json)(listed))
+        sys.stdout.writelines((best_view.as_csv if arguments.format == "csv" else best_view.as_json)(listed))
     if arguments.write and listed:
         try:
             arguments.write.write_text(best_view.as_yaml(listed[0]), encoding="utf-8")

@@ -116,15 +116,17 @@ def _cells(one: Found) -> dict[str, int | str]:
     }
 
 
-def as_csv(listed: Sequence[Found]) -> str:
-    """Return layouts as CSV."""
-    rows = [_cells(one) for one in listed]
-    return "".join(f"{','.join(map(str, row))}\n" for row in (*rows[:1], *(one.values() for one in rows)))
+def as_csv(listed: Sequence[Found]) -> Iterator[str]:
+    """Yield the lines of layouts as CSV."""
+    for number, one in enumerate(listed):
+        cells = _cells(one)
+        yield from [f"{','.join(cells)}\n"] if number == 0 else []
+        yield f"{','.join(map(str, cells.values()))}\n"
 
 
-def as_json(listed: Sequence[Found]) -> str:
-    """Return layouts as JSON."""
-    return json.dumps([_cells(one) for one in listed], ensure_ascii=False, indent=1) + "\n"
+def as_json(listed: Sequence[Found]) -> Iterator[str]:
+    """Yield the text of layouts as JSON."""
+    yield json.dumps([_cells(one) for one in listed], ensure_ascii=False, indent=1) + "\n"
 
 
 def explained(one: Found) -> str:
