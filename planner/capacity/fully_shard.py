@@ -11,7 +11,7 @@ reduction and scattered. The root's weights, all those outside the other groups,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -89,6 +89,11 @@ class Groups:
     casts: bool  # whether parts have another dtype than reduced gradients
     widths: tuple[int, int]  # bytes of an element in the dtype of computation, and in that of reduction
     on_host: bool  # whether parts and their gradients are in host memory
+
+    @property
+    def gathered(self) -> Size:
+        """Bytes of all whole weights."""
+        return sum(group.gathered * copies for group, copies in self.counted)
 
     @property
     def resharded(self) -> Size:
@@ -277,15 +282,19 @@ def changes_of_microbatch(groups: Groups, *, gathers: bool, first: bool) -> Chan
     A pass that ``gathers`` follows a forward pass, after which weights are freed. If the dtype of reduction is another one, gradients are
     cast, or added to those of the ``first`` microbatch, and freed.
     """
-    every = [(WHOLE, groups.root), *((unit.name, group) for unit in groups.units for group in unit.groups)]
-    accumulated = {} if groups.adds_in_place else {name: _accumulate(group, first=first) for name, group in every if group}
+    every = {WHOLE: [groups.root] if groups.root else [], **{unit.name: unit.groups[::-1] for unit in groups.units}}
+    accumulated = (
+        {}
+        if groups.adds_in_place
+        else {name: [change for group in some for change in _accumulate(group, first=first)] for name, some in every.items()}
+    )
     if gathers:
         found = dict(changes(groups, several=True, replicas=False, root_is_whole=not groups.root_reshards))
     else:
         freed = [(unit.name, unit.gathered) for unit in groups.units if unit.reshards]
         freed += [(WHOLE, groups.root.gathered)] if groups.root and groups.root_reshards else []
         found = {Place(name, False, forward=True): [Change(-size, "reshard")] for name, size in freed}
-    return found | {Place(name, True, forward=False): accumulated.get(name, []) for name, _ in every}
+    return found | {Place(name, True, forward=False): accumulated.get(name, []) for name in every}
 
 
 def _accumulate(group: Group, *, first: bool) -> list[Change]:
@@ -356,30 +365,35 @@ def buffers(groups: Groups) -> tuple[tuple[str, Size], ...]:
 
 def traffic(groups: Groups, passes: Size, layout: Layout) -> tuple[Traffic[Size], ...]:
     """Return the collectives of a step: bytes of whole tensors, as gathered, scattered and reduced."""
-    found: list[Traffic[Size]] = []
-    for experts in (False, True) if layout.expert_parallel > 1 else (False,):
-        units = [replace(unit, groups=tuple(one for one in unit.groups if one.experts is experts)) for unit in groups.units]
-        mine = replace(groups, root=None if experts else groups.root, units=tuple(units))
-        shared = replace(mine, units=tuple(unit for unit in units if not any(one.alone for one in unit.groups)))
-        once = sum(group.gathered * copies for group, copies in shared.counted)
-        sent = [one for one in _traffic(mine, passes * (once + shared.resharded), layout) if not experts or one.bytes != 0]
-        found += [replace(one, group="data of experts", spans=one.spans - layout.expert_parallel + 1) for one in sent] if experts else sent
-    return tuple(found)
+    return _of_kinds([groups], layout, lambda some: passes * (some.gathered + some.resharded))
 
 
 def traffic_of_stages(stages: Sequence[Groups], gathering: Size, layout: Layout) -> tuple[Traffic[Size], ...]:
     """Return the collectives of a step of a pipeline's device: ``gathering`` passes gather the weights that were freed."""
-    found = []
-    for groups in stages:
-        once = sum(group.gathered * copies for group, copies in groups.counted) - groups.resharded
-        found.append(_traffic(groups, once + gathering * groups.resharded, layout))
-    return tuple(replace(same[0], bytes=sum(one.bytes for one in same)) for same in zip(*found, strict=True))
+    return _of_kinds(stages, layout, lambda some: some.gathered + (gathering - 1) * some.resharded)
+
+
+def _of_kinds(stages: Sequence[Groups], layout: Layout, gathers: Callable[[Groups], Size]) -> tuple[Traffic[Size], ...]:
+    """Return the collectives of stages, those of experts that devices divide by themselves. ``gathers``: what a stage gathers."""
+    found: list[Traffic[Size]] = []
+    for experts in (False, True) if layout.expert_parallel > 1 else (False,):
+        each = []
+        for groups in stages:
+            units = [replace(unit, groups=tuple(one for one in unit.groups if one.experts is experts)) for unit in groups.units]
+            mine = replace(groups, root=None if experts else groups.root, units=tuple(units))
+            shared = replace(mine, units=tuple(unit for unit in units if not any(one.alone for one in unit.groups)))
+            each.append(_traffic(mine, gathers(shared), layout))
+        sent = [replace(same[0], bytes=sum(one.bytes for one in same)) for same in zip(*each, strict=True)]
+        others = layout.expert_parallel - 1 if experts else 0
+        kinds = {"group": "data of experts"} if experts else {}
+        found += [replace(one, spans=one.spans - others, **kinds) for one in sent if not experts or one.bytes != 0]
+    return tuple(found)
 
 
 def _traffic(groups: Groups, gathered: Size, layout: Layout) -> tuple[Traffic[Size], ...]:
     scattered = sum(group.scatter * copies for group, copies in groups.counted if not group.alone)
     reduced = sum(group.reduced * copies for group, copies in groups.counted)
-    replicas, every = layout.data_parallel == "hsdp", layout.cluster.devices
+    replicas, every = layout.data_parallel == "hsdp", layout.cluster.devices // layout.pipeline_parallel
     spans = layout.shard_degree * layout.tensor_parallel if replicas else every
     found = (Traffic("all-gather", gathered, spans), Traffic("reduce-scatter", scattered, spans))
     return (*found, *([Traffic("all-reduce", reduced, every)] if replicas else []))

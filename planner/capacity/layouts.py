@@ -96,7 +96,9 @@ def _unpiped(training: Training, layout: Layout) -> Iterator[str]:
         f"recompute {training.recompute} beside schedule {schedule}": training.recompute != "none" and schedule in DIVIDED,
         f"data_parallel {kind}": several and kind not in ("fsdp", "hsdp"),
         f"schedule {schedule} with data_parallel {kind}": several and schedule in DIVIDED,
-        "shard_group titan": several and layout.shard_group == "titan",
+        f"shard_group titan and reshard_after_forward {layout.reshard_after_forward}": several
+        and layout.shard_group == "titan"
+        and layout.reshard_after_forward != "never",
         f"reshard_after_forward {layout.reshard_after_forward} beside schedule {schedule}": several
         and schedule not in ("gpipe", "1f1b")
         and layout.reshard_after_forward != "never",
@@ -133,14 +135,12 @@ def _not_between_experts(training: Training, layout: Layout) -> Iterator[str]:
         f"implementation {training.implementation}": training.implementation not in ("pytorch", "pytorch-eager"),
         f"experts_kernel {training.experts_kernel}": training.experts_kernel == "grouped",
         f"data_parallel {layout.data_parallel}": layout.data_parallel not in ("ddp", "fsdp", "hsdp"),
-        f"shard_group {layout.shard_group}": layout.data_parallel != "ddp" and layout.shard_group != "block",
         f"shard_degree {layout.shard_degree}, no multiple of it,": layout.data_parallel == "hsdp"
         and layout.shard_degree % layout.expert_parallel != 0,
         f"offload {layout.offload}": layout.offload != "none",
         "gradient_as_bucket_view without copies of experts": layout.gradient_as_bucket_view
         and layout.data_degree == layout.expert_parallel,
         "tensor_parallel": layout.tensor_parallel > 1,
-        "pipeline_parallel": layout.pipeline_parallel > 1,
     }
     yield from (what for what, is_set in found.items() if is_set)
 

@@ -171,15 +171,19 @@ def _trace_of_stage(t: Tape, model: Model, stage: Stage) -> Trace:
     with t.at("model"):
         t.boundary(WHOLE, starts=True)
         if stage.first:
-            _, table, project_in = tables(t, model, 0)
-            x = t.implementation.drop(t, summed(t, model, look_up(t, table, project_in, ids), []))
+            with t.unit(EMBEDDING):
+                _, table, project_in = tables(t, model, 0)
+                x = look_up(t, table, project_in, ids)
+            x = t.implementation.drop(t, summed(t, model, x, []))
         else:
             x = received(t, stage)
         size = x.bytes
         positions = PositionTables(t, model, B, n)
         x = run_layers(t, stage.runs, positions, x, stage.first_layer)
-        if stage.last and model.final_norm:
-            x = blocks.norm(t, model.norm, x, "norm")
+        last = len(t.parameters)
+        if stage.last:
+            t.boundary(HEAD, starts=True)
+            x = blocks.norm(t, model.norm, x, "norm") if model.final_norm else x
         op.keep_alive(t, *positions.all)
         if not stage.last:
             t.boundary(WHOLE, starts=False)
@@ -187,6 +191,7 @@ def _trace_of_stage(t: Tape, model: Model, stage: Stage) -> Trace:
         with t.at("lm_head", "head"):
             head = token_rows(t, model.d_model, "LM head: V · width")
         _score(t, None, head, None, x, targets)
+        t.units.append(Unit(HEAD, last, len(t.parameters), 1))
     else:
         sent(t, stage, x)
     if t.megatron and model.tied_head and any(t.ends):  # _allreduce_word_embedding_grads

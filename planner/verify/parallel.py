@@ -88,7 +88,7 @@ def share_matrices(parts: Parts, layout: Layout, mesh: DeviceMesh) -> None:
         "lm_head": ColwiseParallel(input_layouts=between, output_layouts=last, use_local_output=not layout.loss_parallel),
         **({"model.norm": SequenceParallel()} if layout.sequence_parallel else {}),
     }
-    parallelize_module(parts.whole, mesh, {name: how for name, how in outside.items() if [*parts.whole.get_submodule(name).parameters()]})
+    parallelize_module(parts.whole, mesh, {name: how for name, how in outside.items() if has_weights(parts.whole.get_submodule(name))})
     if table is not None and table is head:  # parallelize_module has given each its own
         parts.trunk.embed_tokens.weight = parts.whole.lm_head.weight
     if parts.positions is not None and layout.sequence_parallel:
@@ -126,13 +126,18 @@ def share_weights(parts: Parts, training: Training, layout: Layout, mesh: Device
         options["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
     if layout.reshard_after_forward != "auto":
         options["reshard_after_forward"] = layout.reshard_after_forward == "always"
-    if titan:
+    if titan and has_weights(parts.trunk.embed_tokens):
         fully_shard(parts.trunk.embed_tokens, **options)
     for layer in parts.layers if layout.shard_group != "none" else ():
         fully_shard(layer, **options, **placement(layer, of_experts))
-    if titan:
+    if titan and has_weights(parts.whole.lm_head):
         fully_shard([parts.trunk.norm, parts.whole.lm_head], **(options | {"reshard_after_forward": False}))
     fully_shard(parts.whole, **options)
+
+
+def has_weights(module: nn.Module) -> bool:
+    """Return whether the stage of a pipeline has this module."""
+    return next(module.parameters(), None) is not None
 
 
 @contextmanager

@@ -31,11 +31,15 @@ MIXED = {"name": "two kinds of layers", "extends": "catalog/llama-3-8b", "traini
     "layers": [{"count": 3, "d_ff": 512}, {"count": 29}]}}  # fmt: skip
 
 
-def drawn(rng: random.Random) -> Iterator[tuple[str, Any]]:
-    """Yield settings of a training at random, those of its layout by their names there."""
+def drawn(rng: random.Random, *, divided_class: bool) -> Iterator[tuple[str, Any]]:
+    """Yield settings of a training that is modeled at random, those of its layout by their names there.
+
+    ``divided_class``: whether tensor parallelism of the model's class of transformers is modeled.
+    """
     pipeline, tensor = rng.random() < 0.6, rng.random() < 0.6
     kind = rng.choice(["ddp", "fsdp"] if pipeline or tensor else ["ddp", "zero1", "fsdp", "hsdp"])
-    precision = rng.choice(["bf16", "bf16-master", "fp32", "bf16-autocast"])
+    others = (["bf16-master"] if kind in ("fsdp", "hsdp") else []) + ([] if pipeline or tensor else ["bf16-autocast"])
+    precision = rng.choice(["bf16", "fp32", *others])
     yield from {"pipeline": pipeline, "tensor": tensor, "data_parallel": kind, "precision": precision}.items()
     yield "schedule", rng.choice(["1f1b", "gpipe", "interleaved"])
     yield "sequence_parallel", tensor and rng.random() < 0.5
@@ -44,7 +48,7 @@ def drawn(rng: random.Random) -> Iterator[tuple[str, Any]]:
     yield "shard_group", rng.choice(["block", "titan", "none"])
     yield "gradient_as_bucket_view", kind in ("ddp", "zero1") and rng.random() < 0.5
     yield "recompute", rng.choice(["none", "full"])
-    yield "implementation", rng.choice(["pytorch", "transformers"])
+    yield "implementation", rng.choice(["pytorch", *(["transformers"] if divided_class or not tensor else [])])
     yield "optimizer", rng.choice(["adamw", "sgd"])
     yield "device", rng.choice(["h100", "a100"])
 
@@ -66,7 +70,7 @@ def grid(settings: dict[str, Any], model: Model, rng: np.random.Generator, count
     ones, kind, interleaved = np.ones(count, dtype=np.int64), settings["data_parallel"], settings["schedule"] == "interleaved"
     tp = 2 ** rng.integers(1, 4, count) if settings["tensor"] else ones
     pp = rng.choice([1, 2, 3, 4, 5, 8, 10], count) if settings["pipeline"] else ones
-    v = int(rng.integers(2, 5)) if interleaved else 1
+    v = int(rng.integers(2, 5 - (kind != "ddp"))) if interleaved else 1
     alone = kind == "ddp" and (settings["tensor"] or settings["pipeline"])  # the only one modeled with these
     shard = rng.integers(2, 5, count) if kind == "hsdp" else ones
     data = ones if alone else shard * rng.integers(1, 4, count) if kind == "hsdp" else rng.integers(1 if kind == "ddp" else 2, 9, count)
@@ -103,7 +107,7 @@ def single(spec: Spec, scenario: Scenario, sizes: dict[str, int]) -> dict[str, i
 def test_every_figure_of_every_layout_is_that_of_its_plan(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout_groups, "FEW", 0)  # all of them as arrays
     rng, numbers = random.Random(seed), np.random.default_rng(seed)  # noqa: S311 - not for secrets
-    spec, settings = planner.load([GPT2, LLAMA, MIXED][seed % 3]), dict(drawn(rng))
+    spec, settings = planner.load([GPT2, LLAMA, MIXED][seed % 3]), dict(drawn(rng, divided_class=seed % 3 > 0))
     scenario = Scenario("base", training(spec, settings))
     sizes = grid(settings, spec.model, numbers, 8)
     made = evaluate(spec, scenario, sizes, list(METRICS.values()))
@@ -140,7 +144,7 @@ def test_many_layouts_need_few_traces() -> None:
 
 def test_a_layout_that_is_not_modeled_has_its_reason() -> None:
     spec = planner.load(LLAMA)
-    settings = dict(drawn(random.Random(0))) | {"data_parallel": "zero2"}  # noqa: S311 - not for secrets
+    settings = dict(drawn(random.Random(0), divided_class=True)) | {"data_parallel": "zero2"}  # noqa: S311 - not for secrets
     made = peaks(spec.model, training(spec, settings), {"devices": np.array([2, 4])})
     reason = "layout.data_parallel zero2, which PyTorch does not have (write data_parallel: fsdp, or engine: deepspeed), is not modeled yet"
     assert made.refused == dict.fromkeys((0, 1), reason)

@@ -34,9 +34,9 @@ layout: {{{layout}}}
         ("data_parallel: fsdp, offload: optimizer", "", "layout.offload optimizer with data_parallel fsdp"),
         ("data_parallel: ddp, offload: weights", "", "layout.offload weights with data_parallel ddp"),
         (
-            "pipeline_parallel: 2, data_parallel: fsdp, shard_group: titan, reshard_after_forward: never",
+            "pipeline_parallel: 2, data_parallel: fsdp, shard_group: titan",
             ", loss: cross_entropy_float32",
-            "shard_group titan",
+            "shard_group titan and reshard_after_forward auto",
         ),
         ("data_parallel: fsdp", ", optimizer: muon", "optimizer muon"),
         ("data_parallel: ddp", ", round_allocations: true", "training.round_allocations"),

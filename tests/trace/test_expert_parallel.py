@@ -67,7 +67,6 @@ def test_layouts_at_once_have_the_peaks_of_their_plans(tmp_path: Path) -> None:
     [
         (", data_parallel: zero1", "", "data_parallel zero1 with expert_parallel"),
         (", data_parallel: hsdp, shard_degree: 1", "", "shard_degree 1, no multiple of it, with expert_parallel"),
-        (", data_parallel: fsdp, shard_group: titan", "", "shard_group titan with expert_parallel"),
         (", data_parallel: fsdp, offload: weights", "", "offload weights with expert_parallel"),
         (", tensor_parallel: 2", "", "tensor_parallel with expert_parallel"),
         ("", ", experts_kernel: grouped", "experts_kernel grouped with expert_parallel"),

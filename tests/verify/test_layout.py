@@ -63,6 +63,11 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
         },
         {"gradient_accumulation": 2},
     ),
+    "stages of torchtitan": (
+        4,
+        {**PIPED, "data_parallel": "fsdp", "shard_group": "titan", "reshard_after_forward": "never"},
+        {"gradient_accumulation": 3},
+    ),
     "interleaved": (2, {**PIPED, "schedule": "interleaved", "virtual_stages": 2}, {"gradient_accumulation": 2, **BF16}),
 }
 
@@ -101,16 +106,31 @@ def test_gradients_of_a_divided_table_that_the_head_reads_are_added() -> None:
     assert next(ours for figure, _, ours, _, _ in rows if "peak, backward" in figure) == max(row[2] for row in rows)
 
 
-def test_experts_are_shared_by_the_devices_that_have_the_same_ones() -> None:
-    replicas = {"data_parallel": "hsdp", "shard_degree": 4}
-    model, training, layout = case(8, {"expert_parallel": 2, **replicas}, {"gradient_accumulation": 2})
+EXPERTS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
+    "replicas": (8, {"data_parallel": "hsdp", "shard_degree": 4}, {"gradient_accumulation": 2}),
+    "of torchtitan": (4, {"shard_group": "titan"}, {"recompute": "full"}),
+    "of stages": (8, {**PIPED, "data_parallel": "fsdp", "shard_group": "titan"}, {"gradient_accumulation": 3, "recompute": "full"}),
+    "of stages, on one device each": (4, {**PIPED, "data_parallel": "fsdp", "schedule": "gpipe"}, {"gradient_accumulation": 2}),
+}
+
+
+@pytest.mark.parametrize("name", EXPERTS)
+def test_experts_are_shared_by_the_devices_that_have_the_same_ones(name: str) -> None:
+    devices, of_layout, of_training = EXPERTS[name]
+    whole = {"reshard_after_forward": "never"} if "pipeline_parallel" in of_layout else {}
+    model, training, layout = case(devices, {"expert_parallel": 2, **whole, **of_layout}, of_training)
     dense = model.runs[0].layers[0]
     routed = replace(dense, feed_forward=None, experts=Experts(8, 2, 64))
-    model = replace(model, n_layers=3, runs=(Run(1, (dense,)), Run(2, (routed,))))
+    runs = (Run(4, (routed,)),) if whole else (Run(1, (dense,)), Run(2, (routed,)))
+    model = replace(model, n_layers=sum(run.count for run in runs), runs=runs)
     assert [row for row in compare(model, training, layout) if row[2] != row[3]] == []
-    shared = replace(routed, experts=Experts(8, 2, 64, shared_d_ff=64))
+
+
+def test_experts_with_settings_that_have_no_code_to_run_are_refused_by_name() -> None:
+    model, training, layout = case(4, {"expert_parallel": 2}, {})
+    shared = replace(model.runs[0].layers[0], feed_forward=None, experts=Experts(8, 2, 64, shared_d_ff=64))
     with pytest.raises(CannotMeasureError, match=r"experts\.shared_d_ff"):
-        list(compare(replace(model, runs=(Run(3, (shared,)),)), training, layout))
+        list(compare(replace(model, runs=(Run(model.n_layers, (shared,)),)), training, layout))
 
 
 def test_layouts_without_code_to_run_are_refused_by_name() -> None:
