@@ -72,6 +72,7 @@ def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str
         f"layout.offload {layout.offload} with data_parallel {kind}": layout.offload != "none"
         and (layout.offload == "optimizer" or kind != "fsdp" or layout.pipeline_parallel * layout.tensor_parallel > 1),
         "model.prediction with several devices": model.prediction,
+        f"model.encoder with data_parallel {kind}": model.encoder is not None and kind in ("fsdp", "hsdp"),
         f"precision {training.precision} with data_parallel {kind}": master and kind not in ("fsdp", "hsdp"),
         f"optimizer {training.optimizer} with optimizer_kernel {kernel} and shared weights or state": updates_parts,
     }
@@ -122,7 +123,7 @@ _ACROSS_STAGES = ("prompts", "residual_in_float32", "norm_in_first_layer", "pass
 _OF_TRAINING = (
     "batch_size", "sequence_length", "gradient_accumulation", "tokens", "precision", "gradient_dtype", "optimizer", "amsgrad", "dropout",
     "recompute", "implementation", "device", "attention_kernel", "loss", "keep_logits", "use_cache", "optimizer_kernel", "ema",
-    "reserve_bytes", "flops_convention", "layout", "experts_kernel",
+    "reserve_bytes", "flops_convention", "layout", "experts_kernel", "encoder_length",
 )  # fmt: skip
 _OF_LAYER = ("attention", "feed_forward", "norm", "positions")
 _OF_ATTENTION = ("n_heads", "n_kv_heads", "head_dim", "q_bias", "k_bias", "v_bias", "o_bias", "qkv")
@@ -159,30 +160,44 @@ def _between_stages(model: Model, training: Training) -> Iterator[str]:
 
 def _undivided(model: Model, training: Training) -> Iterator[str]:
     """Yield the settings of the model that are not modeled with tensor parallelism."""
-    plain = training.implementation == "pytorch" or (training.implementation == "transformers" and class_of(model) == ModelClass())
-    yield from [] if plain else [f"implementation {training.implementation} of this model type"]
-    yield from differing(model, _OF_MODEL)
     layout = training.layout
-    if model.tied_head and layout and layout.pipeline_parallel > 1:
+    assert layout is not None  # noqa: S101 - the caller has one
+    plain, titan = training.implementation == "pytorch", training.implementation == "torchtitan"
+    of_class = training.implementation == "transformers" and class_of(model) in (ModelClass(), ModelClass(normalizes_each=True))
+    yield from [] if plain or titan or of_class else [f"implementation {training.implementation} of this model type"]
+    of_model, of_layer, of_attention = list(_OF_MODEL), list(_OF_LAYER), list(_OF_ATTENTION)
+    divides = layout.pipeline_parallel > 1 and layout.schedule in DIVIDED
+    if further := not titan and not divides and not (layout.context_parallel > 1 and layout.context_kind == "ulysses"):
+        of_layer, of_attention = [*of_layer, "block"], [*of_attention, "qk_norm"]
+        of_model += ["embedding_scale"] if plain else []
+        of_model += ["head_bias"] if layout.pipeline_parallel == 1 else []
+        # With sequence parallelism, transformers would make masks of a part of the sequence.
+        of_attention += ["window"] if of_class and layout.context_parallel == 1 and not layout.sequence_parallel else []
+    yield from differing(model, of_model)
+    if model.tied_head and layout.pipeline_parallel > 1:
         yield "head.tied, which torch.distributed.pipelining does not share between stages,"
-    elif model.tied_head and layout and layout.tensor_parallel > 1 and layout.context_parallel > 1:
+    elif model.tied_head and layout.tensor_parallel > 1 and layout.context_parallel > 1:
         yield "head.tied beside context_parallel"
     for layer in (layer for run in model.runs for layer in run.layers):
-        yield from differing(layer, _OF_LAYER)
+        yield from differing(layer, of_layer)
         kind, feed = layer.attention, layer.feed_forward
-        yield from differing(kind, _OF_ATTENTION) if kind else ["a layer without attention"]
+        yield from differing(kind, of_attention) if kind else ["a layer without attention"]
         yield from differing(feed, _OF_FEED_FORWARD) if feed else ["a layer without feed_forward"]
-        yield from ["qkv fused_per_head"] if kind and kind.qkv == "fused_per_head" else []
+        yield from [f"qk_norm {kind.qk_norm}"] if kind and kind.qk_norm not in ("none", "head_dim") else []
+        yield from ["qkv fused_per_head"] if kind and kind.qkv == "fused_per_head" and not further else []
         yield from [] if layer.positions.type in ("learned", "rope", "none") else [f"positions {layer.positions.type}"]
 
 
 def _undivided_training(training: Training, layout: Layout) -> Iterator[str]:
     """Yield the settings of the training that are not modeled with tensor or pipeline parallelism."""
+    titan, losses = training.implementation == "torchtitan", ("cross_entropy", "cross_entropy_float32")
     found = {
-        f"implementation {training.implementation}": training.implementation == "torchtitan",
         f"precision {training.precision}": RECIPES[training.precision].autocast,
-        f"loss {training.loss}": training.loss not in ("cross_entropy", "cross_entropy_float32"),
-        "recompute selective": training.recompute == "selective",
+        f"loss {training.loss}": training.loss not in losses and not (titan and training.loss == "default"),
+        "recompute selective": training.recompute == "selective" and not titan,
+        f"implementation torchtitan beside schedule {layout.schedule}": titan
+        and layout.pipeline_parallel > 1
+        and layout.schedule in DIVIDED,
         "keep_logits": training.keep_logits,
         "use_cache": training.use_cache,
         "dropout": training.dropout,

@@ -91,7 +91,7 @@ def heads(
         part = part.view(B, count, n, h)
         if kind.qk_norm in {"none", "full_width", "unweighted"} or (kind.shared_kv and name == "k_norm") or t.modules.normalizes_rotated:
             return part
-        return norm(t, qk_norm, part, name, heads=count if kind.qk_norm == "per_head" else None)
+        return norm(t, qk_norm, part, name, heads=count if kind.qk_norm == "per_head" else None, of_heads=True)
 
     if kind.qkv == "separate" and t.modules.normalizes_each and not kind.shared_kv:
         q = normalized(queries or linear(t, x, H * h, "q_proj", bias=kind.q_bias), H, "q_norm")

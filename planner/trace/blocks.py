@@ -20,8 +20,10 @@ from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
 
-def norm(t: Tape, kind: Norm, x: Tensor, name: str, *, heads: Size | None = None) -> Tensor:
+def norm(t: Tape, kind: Norm, x: Tensor, name: str, *, heads: Size | None = None, of_heads: bool = False) -> Tensor:
     """Normalize the last dimension of x. Stores a weight and a bias of its size if the norm has them, or one of each per head.
+
+    ``of_heads``: x has the device's part of the heads.
 
     Reads a bias that the spec declares under ``extra``, as ``linear`` does.
     """
@@ -31,7 +33,7 @@ def norm(t: Tape, kind: Norm, x: Tensor, name: str, *, heads: Size | None = None
         bias = t.weight("bias", shape, "shift of a norm") if kind.bias else t.declared_weight("bias")
         if heads is not None:  # x is [B, heads, n, h]
             weight, bias = (vector and vector.view(heads, 1, x.shape[-1]) for vector in (weight, bias))
-        partial_gradient(t, weight, bias)
+        partial_gradient(t, weight, bias, of_heads=of_heads)
         made = t.implementation.norm(t, x, kind, weight, bias)
         op.keep_alive(t, x)
         return made

@@ -60,9 +60,9 @@ def gather_heads(t: Tape, x: Tensor) -> Tensor:
     return t.record("all-gather", [x], [made], temporary=made.bytes, backward_temporary=made.bytes, sends=sends, by=gather_heads)[0]
 
 
-def partial_gradient(t: Tape, *weights: Tensor | None) -> None:
-    """Note weights that see a part of the sequence: their gradients are summed over devices once per step."""
-    if t.sequence_parallel:
+def partial_gradient(t: Tape, *weights: Tensor | None, of_heads: bool) -> None:
+    """Note weights that see a part of the sequence, or of the heads: their gradients are summed over devices once per step."""
+    if t.sequence_parallel or (of_heads and t.tensor_parallel):
         sends = [Sent("all-reduce", product(weight.shape) * BYTES[weight.dtype], "step") for weight in weights if weight]
         t.record("all-reduce", [], [], sends=sends, by=partial_gradient)
 

@@ -21,7 +21,6 @@ from planner.trace.runs import run_layers
 from planner.trace.sizes import Size, product
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
-from planner.trace.unsupported import UnsupportedError
 
 WIDTH = 3  # frames of a convolution
 
@@ -67,8 +66,6 @@ def before(t: Tape, table: Tensor, source: Tensor | None, ids: Tensor, targets: 
 
 def encoded(t: Tape, kind: Encoder, table: Tensor, source: Tensor) -> Tensor:
     """Return the last hidden states [B, m, d_model] of the encoder. Text has the decoder's ``table`` of tokens."""
-    if t.divided:
-        raise UnsupportedError("layouts of several devices are not modeled yet for models with an encoder")
     model, alive = stack(t.model, kind), list[Tensor]()
     with t.at("encoder"), _inside(t, model):
         B, m = t.training.batch_size, cast("Size", t.sequence)

@@ -163,6 +163,21 @@ def llama_keys(model: Model, dropout: float) -> dict[str, Any]:
     return dense_keys(model) | biases | {"attention_dropout": dropout}
 
 
+def mistral_common(model: Model) -> Model:
+    """Set what MistralForCausalLM fixes: Llama's modules without biases, and one window for all layers."""
+    made, window = llama_like(qkv_bias=False)(model), attention_of(layer_of(model)).window
+
+    def masked(one: Layer) -> Layer:
+        return replace(one, attention=replace(attention_of(one), window=window))
+
+    return replace(made, runs=tuple(replace(run, layers=tuple(map(masked, run.layers))) for run in made.runs))
+
+
+def mistral_keys(model: Model, dropout: float) -> dict[str, Any]:
+    """Return the keys of MistralConfig."""
+    return dense_keys(model) | {"sliding_window": attention_of(layer_of(model)).window, "attention_dropout": dropout}
+
+
 def neox_common(model: Model) -> Model:
     """Set what GPTNeoXForCausalLM fixes: RoPE on a part of each head, LayerNorm, two norms in a block, parallel or sequential."""
     first = layer_of(model)
@@ -318,6 +333,7 @@ ACTIVATION_NAMES = ((".act_fn.", "."), (".act.", "."))
 FAMILIES: dict[ModelType, Family] = {
     "gpt2": Family("GPT2Config", "GPT2LMHeadModel", gpt2_common, gpt2_keys, GPT2_NAMES),
     "llama": Family("LlamaConfig", "LlamaForCausalLM", llama_like(), llama_keys),
+    "mistral": Family("MistralConfig", "MistralForCausalLM", mistral_common, mistral_keys),
     "qwen2": Family("Qwen2Config", "Qwen2ForCausalLM", llama_like(qkv_bias=True), llama_keys),
     "qwen3": Family("Qwen3Config", "Qwen3ForCausalLM", llama_like(qk_norm=True), llama_keys),
     "gpt_neox": Family("GPTNeoXConfig", "GPTNeoXForCausalLM", neox_common, neox_keys, NEOX_NAMES),

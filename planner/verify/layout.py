@@ -14,6 +14,7 @@ from planner.trace.stages import stages
 from planner.verify import CannotMeasureError, expert_parallel, rank
 from planner.verify.scaled_down import divided
 
+MEASURED = ("pytorch", "pytorch-eager", "transformers", "torchtitan")  # implementations
 PEAK_ALLOWED = 0.005  # of tensors that DTensor holds for a moment
 
 Row = tuple[str, str, int, int | None, float]  # metric, unit, the plan's value, PyTorch's, relative tolerance
@@ -36,7 +37,7 @@ def _unmeasured(training: Training, layout: Layout) -> Iterator[str]:
     """Yield the settings that cannot run on a fake device."""
     of_data = layout.data_degree > 1 and layout.data_parallel not in ("fsdp", "hsdp")
     found = {
-        f"implementation {training.implementation}": training.implementation not in ("pytorch", "pytorch-eager", "transformers"),
+        f"implementation {training.implementation}": training.implementation not in MEASURED,
         f"engine {layout.engine}": layout.engine != "pytorch",
         f"data_parallel {layout.data_parallel}, which reads gradients,": of_data,
         "context_kind ulysses": layout.context_parallel > 1 and layout.context_kind == "ulysses",

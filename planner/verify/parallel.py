@@ -32,6 +32,7 @@ from planner.verify.expert_parallel import Meshes, placement
 COLUMNS = ("q_proj", "k_proj", "v_proj", "qkv_proj", "gate_proj", "up_proj")
 ROWS = ("o_proj", "down_proj")
 NORMS = ("input_layernorm", "post_attention_layernorm")
+NORMS_OF_HEADS = ("q_norm", "k_norm")
 
 
 def dimensions(layout: Layout) -> dict[str, int]:
@@ -103,6 +104,7 @@ def _of_layer(layer: Any, between: Any, layout: Layout) -> dict[str, Any]:  # no
         found |= {name: ColwiseParallel()} if last in COLUMNS else {}
         found |= {name: RowwiseParallel(output_layouts=between)} if last in ROWS else {}
         found |= {name: SequenceParallel()} if last in NORMS and layout.sequence_parallel else {}
+        found |= {name: SequenceParallel(sequence_dim=2, use_local_output=True)} if last in NORMS_OF_HEADS else {}
     if not layout.sequence_parallel:
         return found
     given: dict[str, Any] = {"input_layouts": (between, None), "desired_input_layouts": (Replicate(), None)}

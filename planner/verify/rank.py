@@ -22,7 +22,7 @@ from planner.spec.precision import RECIPES
 from planner.spec.records import Layout, Model, Training
 from planner.trace.sizes import structure
 from planner.trace.stages import Stage
-from planner.verify import expert_parallel, fake_cuda, fake_group, huggingface, modules, parallel
+from planner.verify import expert_parallel, fake_cuda, fake_group, huggingface, modules, parallel, torchtitan
 from planner.verify.losses import loss_of
 from planner.verify.optimizers import STEP_COUNTER, make
 from planner.verify.step import autocast, dtype_of_weights, quiet
@@ -62,7 +62,8 @@ def measure(model: Model, training: Training, layout: Layout, rank: int, stages:
             stack.enter_context(mock.patch(reads_data, lambda _: None))  # noqa: PT008 - a Mock would hold the tensor
         mesh = stack.enter_context(fake_group.mesh(rank, parallel.dimensions(layout)))
         of_sequences, of_experts = parallel.of_sequences(layout, mesh), expert_parallel.meshes(layout, mesh)
-        stack.enter_context(fake_cuda.cuda(training.device, training.attention_kernel))
+        order = torchtitan.KERNELS if training.implementation == "torchtitan" else None
+        stack.enter_context(fake_cuda.cuda(training.device, training.attention_kernel, order))
         stack.enter_context(fake_group.simulated(tracker, DEVICE, checkpoints=checkpoints))
         return Rank(model, training, layout, mesh, tracker, stages, of_sequences, of_experts).measure()
 
@@ -93,13 +94,13 @@ class Rank:
         of_experts: expert_parallel.Meshes | None,
     ) -> None:
         self.training, self.layout, self.mesh, self.tracker, self.stages = training, layout, mesh, tracker, stages
-        self.of_sequences = of_sequences
+        self.of_sequences, self.shifts = of_sequences, shifts(model, training)
         with tracker:  # above the other modes, as DTensor requires
             self.modules = [build(model, training, layout, mesh, stage, of_experts) for stage in stages or (None,)]
         shape = (training.batch_size * (training.gradient_accumulation if stages else 1), training.sequence_length)
         self.ids, self.targets = (torch.zeros(shape, dtype=torch.long, device=DEVICE) for _ in range(2))
         self.loss = loss_of(training)
-        if training.loss == "default" and not training.implementation.startswith("transformers"):
+        if training.loss == "default" and training.implementation.startswith("pytorch"):
             self.loss = nn.Module.__call__  # whose hooks gather weights
         self.weights = [weight for module in self.modules for weight in module.parameters()]
         kinds = [[weight for weight in self.weights if isinstance(weight, DTensor) is kind] for kind in (True, False)]
@@ -155,7 +156,7 @@ class Rank:
                     loss = loss / self.training.gradient_accumulation
             others = before | storages([*module.parameters(), loss]).keys()
             kept = (one.bytes for key, (_, one) in self.tracker.storages.items() if key not in others)
-            found.saved = sum(kept) + sum(storages([self.ids] if shifts(self.training) else [self.ids, self.targets]).values())
+            found.saved = sum(kept) + sum(storages([self.ids] if self.shifts else [self.ids, self.targets]).values())
             with self.phase(found):
                 torch.autograd.backward(loss)
                 stack.close()
@@ -181,7 +182,8 @@ class Rank:
             for module, stage in zip(self.modules, self.stages, strict=True)
         ]
         kind = SCHEDULES[layout.schedule]
-        return kind(made if layout.virtual_stages > 1 else made[0], training.gradient_accumulation, loss_fn=loss_of_logits)
+        loss = summed_loss_of_logits if training.implementation == "torchtitan" and training.loss == "default" else loss_of_logits
+        return kind(made if layout.virtual_stages > 1 else made[0], training.gradient_accumulation, loss_fn=loss)
 
     def microbatches(self, found: RankMeasured) -> Tensor | None:
         """Run the microbatches of a step, whose loss no variable keeps."""
@@ -202,9 +204,9 @@ class Rank:
         found.points.append(self.tracker.bytes)
 
 
-def shifts(training: Training) -> bool:
+def shifts(model: Model, training: Training) -> bool:
     """Return whether the loss saves shifted copies of the targets, not the targets."""
-    of_class = training.loss == "default" and training.implementation.startswith("transformers")
+    of_class = training.loss == "default" and training.implementation.startswith("transformers") and model.causal
     return of_class or training.loss == "cross_entropy_shifted"
 
 
@@ -215,6 +217,14 @@ def loss_of_logits(logits: Tensor, targets: Tensor) -> Tensor:
     return loss
 
 
+def summed_loss_of_logits(logits: Tensor, targets: Tensor) -> Tensor:
+    """Compute that of torchtitan."""
+    tokens = torch.ones((), device=logits.device)
+    total = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(0, 1), reduction="sum")
+    logits.detach_()
+    return total / tokens
+
+
 def build(
     model: Model, training: Training, layout: Layout, mesh: DeviceMesh, stage: Stage | None, of_experts: expert_parallel.Meshes | None
 ) -> nn.Module:
@@ -222,7 +232,8 @@ def build(
     recipe, transformers = RECIPES[training.precision], training.implementation.startswith("transformers")
     dtype = getattr(torch, recipe.master or recipe.weights)
     plain = expert_parallel.without_experts(model) if of_experts else model
-    module: Any = (huggingface.build if transformers else modules.CausalLM)(plain, training, DEVICE, dtype)
+    builders: dict[str, Any] = {"transformers": huggingface.build, "torchtitan": torchtitan.CausalLM}
+    module: Any = builders.get(training.implementation, modules.CausalLM)(plain, training, DEVICE, dtype)
     parts = parallel.Parts(module)
     if of_experts:
         expert_parallel.add_experts(parts.layers, model, of_experts.group, DEVICE, dtype)
@@ -231,7 +242,7 @@ def build(
         parts.trunk.register_forward_pre_hook(partial(parallel.whole_positions, n), with_kwargs=True)
         whole = stage is None or stage.last
         module.forward = partial(parallel.logits, module.forward) if whole else partial(parallel.hidden_states, parts.trunk)
-    if not transformers:
+    if training.implementation.startswith("pytorch"):
         parts.trunk.dtype, make_tables = dtype_of_weights(training), parts.trunk.make_tables
         parts.trunk.make_tables = lambda _, device: make_tables(n, device)
         module.forward = module.loss if training.loss == "default" else module.forward

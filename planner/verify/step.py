@@ -106,8 +106,9 @@ def autocast(training: Training, device: str) -> torch.autocast:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Ignore warnings about speed (autocast on the CPU leaves a norm's input in 16 bits) and about deprecated names."""
+    """Ignore warnings about speed (autocast on the CPU leaves a norm's input in 16 bits), deprecated names and views of logits."""
     with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor", category=UserWarning)
         warnings.filterwarnings("ignore", message="Mismatch dtype between input and weight")
         warnings.filterwarnings("ignore", message=".*(gradient_checkpointing|past_key_values).* is deprecated", category=FutureWarning)
         yield

@@ -44,7 +44,11 @@ layout: {{{layout}}}
         ("tensor_parallel: 2", "", "data_parallel ddp with tensor_parallel"),
         ("tensor_parallel: 2, data_parallel: fsdp", ", implementation: pytorch-eager", "implementation pytorch-eager"),
         ("tensor_parallel: 2, data_parallel: fsdp", ", dropout: 0.1", "dropout with tensor_parallel"),
-        ("pipeline_parallel: 2", ", loss: cross_entropy_float32, implementation: torchtitan", "implementation torchtitan with pipeline"),
+        (
+            "pipeline_parallel: 2, schedule: zero_bubble",
+            ", loss: cross_entropy_float32, implementation: torchtitan",
+            "implementation torchtitan beside schedule zero_bubble",
+        ),
         ("pipeline_parallel: 2", ", loss: cross_entropy_float32, dropout: 0.1", "dropout with pipeline_parallel"),
         (
             "pipeline_parallel: 2, data_parallel: fsdp, schedule: interleaved, virtual_stages: 2",
@@ -103,3 +107,25 @@ def test_what_stages_cannot_share_is_refused_by_name(tmp_path: Path, more: str, 
     path.write_text(text.replace("loss: cross_entropy, ", "").replace("head: {tied: false}", more), encoding="utf-8")
     with pytest.raises(UnsupportedError, match=f"{named}.*with pipeline_parallel"):
         planner.plan(path)
+
+
+@pytest.mark.parametrize("of", ["bert-base-cased", "t5-small", "mbart-large-50"])
+def test_buckets_are_as_large_as_all_gradients_of_an_encoder(of: str) -> None:
+    """Reducer's buckets live throughout, besides the gradients. Both devices run what one alone does."""
+    training = {"batch_size": 1, "precision": "bf16", "implementation": "transformers"}
+    alone = planner.plan({"name": of, "extends": f"catalog/{of}", "training": training | {"device": "h100"}}).memory
+    two = {
+        "name": of,
+        "extends": f"catalog/{of}",
+        "training": training,
+        "cluster": {"device": "H100-80GB-SXM", "devices": 2},
+        "layout": {"data_parallel": "ddp"},
+    }
+    both = planner.plan(two).memory
+    trained = 2 * planner.plan(two).parameters.total  # bytes of bfloat16
+    assert both.gradients_bytes == trained
+    assert both.live.start == alone.live.start + trained
+    assert both.peak_bytes == alone.peak_bytes + trained
+    for kind in ("fsdp", "hsdp") if of != "bert-base-cased" else ():
+        with pytest.raises(UnsupportedError, match=f"model.encoder with data_parallel {kind}"):
+            planner.plan(two | {"layout": {"data_parallel": kind, **({"shard_degree": 1} if kind == "hsdp" else {})}})

@@ -23,6 +23,8 @@ from planner.verify.scaled_down import divided
 FLEET = Path(__file__).parent.parent.parent / "specs" / "fleet"
 SHARED = {"tensor_parallel": 2, "sequence_parallel": True}
 PIPED = {"pipeline_parallel": 2, "data_parallel": "ddp"}
+STAGES = {"pipeline_parallel": 2, "reshard_after_forward": "never"}
+TITAN = {"implementation": "torchtitan", "loss": "default"}
 BF16 = {"precision": "bf16", "gradient_dtype": "bf16"}
 LAYOUTS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "uneven shards": (3, {}, {"recompute": "full"}),
@@ -68,6 +70,13 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
         {**PIPED, "data_parallel": "fsdp", "shard_group": "titan", "reshard_after_forward": "never"},
         {"gradient_accumulation": 3},
     ),
+    "torchtitan": (4, {**SHARED, "loss_parallel": True, "shard_group": "titan"}, {**TITAN, "recompute": "selective"}),
+    "torchtitan's stages": (
+        8,
+        {**SHARED, "pipeline_parallel": 2, "shard_group": "titan", "reshard_after_forward": "never"},
+        {**TITAN, "recompute": "selective", "gradient_accumulation": 2},
+    ),
+    "torchtitan, context": (4, {"context_parallel": 2, "shard_group": "titan"}, {**TITAN, "gradient_accumulation": 2}),
     "interleaved": (2, {**PIPED, "schedule": "interleaved", "virtual_stages": 2}, {"gradient_accumulation": 2, **BF16}),
 }
 
@@ -104,6 +113,32 @@ def test_gradients_of_a_divided_table_that_the_head_reads_are_added() -> None:
     rows = list(of_device(model, replace(training, batch_size=1, sequence_length=8), layout, 0, 0))
     assert [row for row in rows if row[2] != row[3]] == []
     assert next(ours for figure, _, ours, _, _ in rows if "peak, backward" in figure) == max(row[2] for row in rows)
+
+
+# By class: the layouts of models that differ from Llama.
+CLASSES: dict[str, tuple[str, int, dict[str, Any], dict[str, Any]]] = {
+    "norms of heads, on parts of the sequence": ("qwen3-8b", 4, SHARED, {"implementation": "transformers", "recompute": "full"}),
+    "norms of heads": ("qwen3-8b", 4, {"tensor_parallel": 2}, {"gradient_accumulation": 2}),
+    "norms of heads in stages": ("qwen3-8b", 8, {**SHARED, **STAGES}, {"gradient_accumulation": 2}),
+    "norms of heads and context": ("qwen3-8b", 8, {**SHARED, "context_parallel": 2}, {}),
+    "heads side by side": ("pythia-6.9b", 4, SHARED, {"recompute": "full"}),
+    "attention beside a feed-forward": ("phi-2", 4, {"tensor_parallel": 2, "loss_parallel": True}, {}),
+    "a scaled embedding": ("gemma-2b", 4, {"context_parallel": 2, "context_kind": "all_gather"}, {}),
+    "windows": ("llama-3-8b", 8, {"tensor_parallel": 2, **STAGES}, {"gradient_accumulation": 2, "implementation": "transformers"}),
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_divided_model_of_another_class_has_what_is_planned(name: str) -> None:
+    of, devices, of_layout, of_training = CLASSES[name]
+    _, training, layout = case(devices, of_layout, of_training)
+    model = planner.load({"name": of, "extends": f"catalog/{of}"}).model
+    if name == "windows":
+        (layer,) = model.runs[0].layers
+        assert layer.attention
+        layer = replace(layer, attention=replace(layer.attention, window=8))
+        model = replace(model, model_type="mistral", runs=(replace(model.runs[0], layers=(layer,)),))
+    assert [row for row in compare(model, training, layout) if row[2] != row[3]] == []
 
 
 EXPERTS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
