@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from planner.capacity.timeline import Change, Changes, Place
 from planner.spec.precision import RECIPES
 from planner.spec.records import Layout, Training
+from planner.spec.records.layout import DIVIDED
 from planner.trace.decoder import WHOLE
-from planner.trace.sizes import structure
+from planner.trace.sizes import Size, structure
 
 NOT_AVERAGED = "averaging gradients over context-parallel devices, which the program must do unless it uses data_parallel: fsdp or hsdp"
 
@@ -24,16 +25,24 @@ def unlike_devices(training: Training) -> tuple[int, ...]:
     return () if equal else tuple(sorted({0, 1, last}))
 
 
-def with_sequences(training: Training, changes: Changes) -> Changes:
-    """Return changes with those by PyTorch's context_parallel, if sequences are divided.
+def sequences(training: Training) -> Size:
+    """Return the bytes that PyTorch's context_parallel holds until the backward pass ends, of a pipeline that of all microbatches.
 
-    Until the backward pass ends it holds copies of whole token ids and targets, their parts, and a copy of the last part.
+    They are copies of whole token ids and targets, their parts, and a copy of the last part.
     """
     layout = training.layout
     if layout is None or not unlike_devices(training):
+        return 0
+    microbatches: Size = training.gradient_accumulation if layout.pipeline_parallel > 1 else 1
+    whole = 8 * training.batch_size * training.sequence_length * microbatches
+    return 2 * whole + 3 * whole // layout.context_parallel
+
+
+def with_sequences(training: Training, changes: Changes) -> Changes:
+    """Return changes with those by PyTorch's context_parallel, if sequences are divided."""
+    size = sequences(training)
+    if size == 0:
         return changes
-    whole = 8 * training.batch_size * training.sequence_length
-    size = 2 * whole + 3 * whole // layout.context_parallel
     entered, left = (Place(WHOLE, True, forward=forward) for forward in (True, False))
     return {
         **changes,
@@ -45,7 +54,8 @@ def with_sequences(training: Training, changes: Changes) -> Changes:
 def not_modeled(training: Training, layout: Layout) -> Iterator[str]:
     """Yield the settings that are not modeled with context parallelism."""
     found = {
-        "pipeline_parallel": layout.pipeline_parallel > 1,
+        f"schedule {layout.schedule}": layout.pipeline_parallel > 1 and layout.schedule in DIVIDED,
+        "pipeline_parallel and context_kind ulysses": layout.pipeline_parallel > 1 and layout.context_kind == "ulysses",
         f"data_parallel {layout.data_parallel}": layout.data_parallel not in ("ddp", "fsdp", "hsdp"),
         f"precision {training.precision}": RECIPES[training.precision].weights == "float32" and layout.context_kind != "ulysses",
         f"attention_kernel {training.attention_kernel}": training.attention_kernel in ("math", "efficient")

@@ -101,8 +101,8 @@ def _alike(stages: Sequence[Passes]) -> Iterator[tuple[Passes, list[int]]]:
     yield from ((stages[every[0]], every) for every in numbers.values())
 
 
-def step(stages: Sequence[Passes], found: Sequence[Moment]) -> MemoryTimeline:
-    """Return the timeline of a step with the samples that may be its peak."""
+def step(stages: Sequence[Passes], found: Sequence[Moment], held: Size = 0) -> MemoryTimeline:
+    """Return the timeline of a step with the samples that may be its peak. ``held``: bytes that are allocated until all have run."""
 
     def besides(one: Moment) -> Size:
         """Return the bytes that are allocated besides a pass."""
@@ -112,7 +112,7 @@ def step(stages: Sequence[Passes], found: Sequence[Moment]) -> MemoryTimeline:
             for stage, count, is_reduced in zip(stages, one.ended, one.reduced or [False] * len(stages), strict=True)
         ]
         kept = [stage.sent + stage.kept * count for stage, count in zip(stages, one.ended, strict=True) if count > 0]
-        return of_flying(one.flying) + sum(states) + sum(kept) + sum(waiting) + _of_inputs(stages, one)
+        return held + of_flying(one.flying) + sum(states) + sum(kept) + sum(waiting) + _of_inputs(stages, one)
 
     def of_flying(counts: Sequence[Size]) -> Size:
         return sum(count * stage.forward for count, stage in zip(counts, stages, strict=True))

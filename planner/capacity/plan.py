@@ -57,7 +57,8 @@ def _figures(spec: Spec, scenario: Scenario) -> Plan[Size]:
         fullest = max(range(len(ranks)), key=lambda number: ranks[number][2].peak_bytes)
         mine = ranks[fullest]
         if layout.pipeline_parallel > 1:
-            (mine,) = of_devices(spec.model, training, layout, [fullest])  # with the numbers of its own layers
+            number, place = divmod(fullest, layout.pipeline_parallel)
+            (mine,) = of_devices(spec.model, training, layout, [place], [context_numbers(training)[number]])  # with its own layers' numbers
     return _planned(spec, scenario, forward, mine, ranks)
 
 
@@ -107,9 +108,9 @@ def _ranks(forward: Trace, model: Model, training: Training) -> list[Rank]:
     layout = training.layout
     if layout is None or layout.cluster.devices == 1:
         return [_rank(forward, training)]
-    if numbers := unlike_devices(training):
-        return [_rank(trace(model, training, context_rank=number), training, number) for number in numbers]
     count: Size = layout.pipeline_parallel
+    if count == 1 and (numbers := unlike_devices(training)):
+        return [_rank(trace(model, training, context_rank=number), training, number) for number in numbers]
     if count == 1:
         return [_rank(trace(model, training), training)]
     return of_devices(model, training, layout, range(count) if isinstance(count, int) else (0, 1, count - 1))
@@ -140,8 +141,28 @@ def _outer(model: Model, training: Training) -> list[Rank]:
     return of_devices(model, training, layout, sorted({0, 1, count - 1}) if isinstance(count, int) else (0, 1, count - 1))
 
 
-def of_devices(model: Model, training: Training, layout: Layout, devices: Iterable[Size]) -> list[Rank]:
-    """Return what devices of a pipeline run and hold, by their numbers. Equal stages share a trace, whose layers may have other numbers."""
+def of_devices(
+    model: Model, training: Training, layout: Layout, devices: Iterable[Size], numbers: Sequence[int] | None = None
+) -> list[Rank]:
+    """Return what devices of a pipeline run and hold, by their numbers, for each of the ``numbers`` among those that share sequences.
+
+    These are by default those of devices that differ.
+    """
+    every, found = tuple(devices), list[Rank]()
+    for number in context_numbers(training) if numbers is None else numbers:
+        ranks = _of_stages(model, training, layout, every, number)
+        where = f", number {number} of the devices that share a sequence" if unlike_devices(training) else ""
+        found += [(forward, replace(held, which=held.which + where), used) for forward, held, used in ranks]
+    return found
+
+
+def context_numbers(training: Training) -> tuple[int, ...]:
+    """Return the numbers of devices that differ among those that share a sequence, the first one if all are equal."""
+    return unlike_devices(training) or (0,)
+
+
+def _of_stages(model: Model, training: Training, layout: Layout, devices: Iterable[Size], context_rank: int) -> list[Rank]:
+    """Return what devices of a pipeline run and hold. Equal stages share a trace, whose layers may have other numbers."""
     traced: dict[tuple[object, ...], Trace] = {}
 
     def part(number: Size, of_device: tuple[Size, ...]) -> Trace:
@@ -149,7 +170,7 @@ def of_devices(model: Model, training: Training, layout: Layout, devices: Iterab
         mine = stage(model, layout, number, neighbors)
         kind = mine.first, mine.last, mine.follows_own, mine.precedes_own, mine.runs, training.recompute_every > 1 and mine.first_layer
         if kind not in traced:
-            traced[kind] = trace(model, training, mine)
+            traced[kind] = trace(model, training, mine, context_rank=context_rank)
         made = traced[kind]
         return replace(made, piped=made.piped and replace(made.piped, stage=mine))
 
@@ -160,7 +181,7 @@ def of_devices(model: Model, training: Training, layout: Layout, devices: Iterab
 def device(model: Model, training: Training, layout: Layout, stage: int, number: int) -> tuple[Share, Memory[Size]]:
     """Return what a device of PyTorch's parallelism holds, by its numbers in the pipeline and among those that share weights."""
     if layout.pipeline_parallel > 1:
-        ((forward, _, _),) = of_devices(model, training, layout, [stage])
+        ((forward, _, _),) = of_devices(model, training, layout, [stage], [number % layout.context_parallel])
     else:
         forward = trace(model, training, context_rank=number % layout.context_parallel)
     _, held, used = _rank(forward, training, number)

@@ -99,7 +99,7 @@ def alone(forward: Trace, weights: tuple[Weight[Size], ...], training: Training)
         whole = replace(whole, lines=lines, gradients=whole.gradients + more)
     parts = elements * sum(product(stored.tensor.shape) * stored.copies for stored in tables)
     held, sent = whole.gradients if preallocated else 0, traffic(forward.nodes, training)
-    changes = with_sequences(training, {})
+    changes = {} if forward.piped else with_sequences(training, {})
     mine = Share(weights, whole, held, preallocated, changes=changes, stored=weights, traffic=sent, updating=parts + _sums(forward))
     return _piped(forward, mine, training) if forward.piped else mine
 

@@ -9,6 +9,7 @@ from itertools import zip_longest
 
 from planner.capacity import pipeline
 from planner.capacity.backward_pass import Update, Updates
+from planner.capacity.context_parallel import sequences
 from planner.capacity.figures import LiveBytes, Phase, PhasePeak, Weight
 from planner.capacity.passes import passes
 from planner.capacity.peak import trace_memory
@@ -76,7 +77,7 @@ def walks(forward: Trace, share: Share, training: Training) -> Walks:
                 alike[id(part.nodes)] = passes(part, part.piped, whole, share, training)
         stages = [alike[id(part.nodes)] for part in forward.parts]
         left = pipeline.input_gradients(stages, share.moments)
-        walked = first = pipeline.step(stages, share.moments)
+        walked = first = pipeline.step(stages, share.moments, sequences(training))
     else:
         walked = first = walk(updates=_updates_in_backward(forward, weights, training, creating=False))
     if training.optimizer_in_backward or any(node.stored_in == "module" for node, _ in operations(forward.nodes)):

@@ -165,7 +165,7 @@ class Rank:
     def scheduled(self, width: int) -> Any:  # noqa: ANN401 - one of several classes
         """Return the schedule of the stages. ``width``: of the activations between them."""
         training, layout = self.training, self.layout
-        B, n = training.batch_size, training.sequence_length
+        B, n = training.batch_size, training.sequence_length // layout.context_parallel
         rows = n // layout.tensor_parallel if layout.sequence_parallel else n
         between = torch.empty((B, rows, width), dtype=dtype_of_weights(training), device="meta", requires_grad=True)
         ids = torch.empty((B, n), dtype=torch.long, device="meta")
@@ -190,8 +190,10 @@ class Rank:
         given = [self.ids] if self.stages[0].first else []
         last = {"target": self.targets} if self.stages[-1].last else {}
         found.points.append(self.tracker.bytes)
-        with self.phase(found):
+        with ExitStack() as stack, self.phase(found):
+            stack.enter_context(parallel.divided_sequences(self.layout, self.of_sequences, [self.ids, self.targets]))
             self.schedule.step(*given, **last, return_outputs=False)
+            stack.close()
         return None
 
     @contextmanager

@@ -15,6 +15,7 @@ from planner.capacity.layout_grid import evaluate, peaks
 from planner.capacity.layout_symbols import SIZES, size_of, with_sizes
 from planner.explore.table import METRICS
 from planner.spec.records import Cluster, Layout, Model, Scenario, Spec, Training
+from planner.spec.records.layout import ContextKind
 from planner.spec.records.training import GradientDtype
 from planner.trace.unsupported import UnsupportedError
 from tests.work import at_most
@@ -118,6 +119,25 @@ def test_every_figure_of_every_layout_is_that_of_its_plan(seed: int, monkeypatch
         if expected:
             figures = {name: None if one is None else int(one[number]) for name, one in zip(METRICS, made.figures, strict=True)}
             assert figures == expected, own
+
+
+@pytest.mark.parametrize("kind", ["ring", "all_gather"])
+def test_stages_of_parts_of_sequences_have_the_figures_of_their_plans(kind: ContextKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout_grid, "FEW", 0)
+    spec, settings = planner.load(LLAMA), dict(drawn(random.Random(0), divided_class=True))  # noqa: S311 - not for secrets
+    settings |= {"data_parallel": "fsdp", "precision": "bf16-master", "schedule": "1f1b", "reshard_after_forward": "never", "tensor": True}
+    base = training(spec, settings | {"implementation": "pytorch", "shard_group": "titan", "sequence_parallel": True})
+    assert base.layout
+    scenario = Scenario("base", replace(base, layout=replace(base.layout, context_kind=kind)))
+    tp, pp, cp, data = (axis.ravel() for axis in np.meshgrid([2, 4], [1, 2, 4], [1, 2, 4], [1, 3]))
+    sizes = {"tensor_parallel": tp, "pipeline_parallel": pp, "context_parallel": cp, "devices": tp * pp * cp * data}
+    sizes |= {"gradient_accumulation": 2 * pp, "sequence_length": 0 * pp + 64}
+    made = evaluate(spec, scenario, sizes, list(METRICS.values()))
+    assert not made.refused
+    for number in (3, 8, 17, 22, 35):
+        own = {key: int(sizes[key][number]) if key in sizes else size_of(key, spec.model, scenario.training) for key in SIZES}
+        figures = {name: None if one is None else int(one[number]) for name, one in zip(METRICS, made.figures, strict=True)}
+        assert figures == single(spec, scenario, own), own
 
 
 def test_many_layouts_need_few_traces() -> None:

@@ -26,9 +26,9 @@ layout: {{{layout}}}
         ("context_parallel: 2, data_parallel: fsdp", ", implementation: pytorch-eager", "implementation pytorch-eager"),
         ("context_parallel: 2, data_parallel: zero1", "", "data_parallel zero1 with context_parallel"),
         (
-            "context_parallel: 2, pipeline_parallel: 2, data_parallel: fsdp, reshard_after_forward: never",
+            "context_parallel: 2, context_kind: ulysses, pipeline_parallel: 2, data_parallel: fsdp, reshard_after_forward: never",
             ", loss: cross_entropy_float32",
-            "pipeline_parallel with context_parallel",
+            "pipeline_parallel and context_kind ulysses with context_parallel",
         ),
         ("data_parallel: zero2", "", "layout.data_parallel zero2"),
         ("data_parallel: fsdp, offload: optimizer", "", "layout.offload optimizer with data_parallel fsdp"),

@@ -76,6 +76,16 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
         {**SHARED, "pipeline_parallel": 2, "shard_group": "titan", "reshard_after_forward": "never"},
         {**TITAN, "recompute": "selective", "gradient_accumulation": 2},
     ),
+    "context in stages": (
+        8,
+        {**STAGES, "context_parallel": 4, "context_kind": "all_gather"},
+        {"gradient_accumulation": 3, "recompute": "full"},
+    ),
+    "torchtitan, context in stages": (
+        8,
+        {**SHARED, **STAGES, "context_parallel": 2, "shard_group": "titan", "loss_parallel": True},
+        {**TITAN, "gradient_accumulation": 2, "recompute": "selective"},
+    ),
     "torchtitan, context": (4, {"context_parallel": 2, "shard_group": "titan"}, {**TITAN, "gradient_accumulation": 2}),
     "interleaved": (2, {**PIPED, "schedule": "interleaved", "virtual_stages": 2}, {"gradient_accumulation": 2, **BF16}),
 }
