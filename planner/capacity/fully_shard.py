@@ -16,13 +16,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
+from planner.capacity import frozen
 from planner.capacity.figures import ByteSum, Traffic, Weight
 from planner.capacity.optimizers import ElementBytes
 from planner.capacity.timeline import Change, Changes, Place
+from planner.capacity.weight_parts import gathered, part, sharing
 from planner.spec.records import Layout, Training
 from planner.trace.decoder import EMBEDDING, HEAD, WHOLE, Trace
 from planner.trace.setup import is_one
-from planner.trace.sizes import Size, ceil_div, choose, maximum, minimum, product
+from planner.trace.sizes import Size, choose, maximum, product
 
 Line: TypeAlias = "ByteSum[Size]"
 
@@ -52,13 +54,14 @@ class Group:
 class UnitGroups:
     """The groups of a unit, one or that of its experts besides, and the unit's copies.
 
-    ``reshards``: its whole weights are freed after its forward pass.
+    ``reshards``: its whole weights are freed after its forward pass. ``passed``: what passes it.
     """
 
     name: str
     groups: tuple[Group, ...]
     copies: Size
     reshards: bool
+    passed: frozen.Passed
 
     @property
     def gathered(self) -> Size:
@@ -96,39 +99,20 @@ class Groups:
         return sum(group.gathered * copies for group, copies in self.counted)
 
     @property
+    def idle(self) -> UnitGroups | None:
+        """The last unit that does not run backward, which is gathered before the one after it does."""
+        return next((unit for unit in reversed(self.units) if not unit.passed.end), None)
+
+    @property
     def resharded(self) -> Size:
-        """Bytes of the weights that are freed after a forward pass."""
-        of_units = sum(unit.gathered * unit.copies for unit in self.units if unit.reshards)
+        """Bytes of the weights that are freed after a forward pass, and gathered again."""
+        of_units = sum(unit.gathered * unit.copies for unit in self.units if unit.reshards and (unit.passed.end or unit is self.idle))
         return of_units + (self.root.gathered if self.root and self.root_reshards else 0)
 
     @property
     def counted(self) -> tuple[tuple[Group, Size], ...]:
         """Every group with its copies."""
         return (*([(self.root, 1)] if self.root else []), *((group, unit.copies) for unit in self.units for group in unit.groups))
-
-
-def sharing(weight: Weight[Size], layout: Layout, shards: Size) -> Size:
-    """Return how many of the devices that share weights have parts of this one: of experts, those with the same ones."""
-    return shards // layout.expert_parallel if layout.expert_parallel > 1 and weight.component == "experts" else shards
-
-
-def own_part(weight: Weight[Size], layout: Layout, shards: Size, number: int | None) -> Weight[Size]:
-    """Return a device's part of a weight, by the device's number among all that share weights; None: with its padding.
-
-    Devices with different experts are neighbors.
-    """
-    devices = sharing(weight, layout, shards)
-    each = 1 if devices is shards else layout.expert_parallel
-    return part(weight, devices, None if number is None else number // each)
-
-
-def part(weight: Weight[Size], shards: Size, number: int | None) -> Weight[Size]:
-    """Return a device's part of a weight, by the device's number; None: with its padding."""
-    rows, *rest = weight.shape
-    chunk = ceil_div(rows, shards)
-    if number is None:
-        return replace(weight, shape=(chunk, *rest))
-    return replace(weight, shape=(maximum(minimum(rows - chunk * number, chunk), 0), *rest))
 
 
 def gathered_line(line: Line, each: ElementBytes, gradients: Size) -> Line:
@@ -149,22 +133,24 @@ def groups(forward: Trace, weights: Sequence[Weight[Size]], training: Training, 
     layers = tuple(unit for unit in forward.units if unit.name not in (EMBEDDING, HEAD))
     chosen = {"none": (), "titan": forward.units}.get(layout.shard_group, layers)
     inside = {number for unit in chosen for number in range(unit.first, unit.end)}
+    passed = frozen.gradients_pass(forward.nodes, training)
     every = [(weight, stored.gradient) for weight, stored in zip(weights, forward.parameters, strict=True)]
     rest = [one for number, one in enumerate(every) if number not in inside]
     found = (
         UnitGroups(
             unit.name,
             tuple(
-                _group(some, each, devices, on_host=on_host, norms_last=training.implementation != "pytorch", experts=experts)
+                _group(some, training, devices, on_host=on_host, norms_last=training.implementation != "pytorch", experts=experts)
                 for some, devices, experts in _by_devices(every[unit.first : unit.end], layout, shards)
             ),
             unit.copies,
             not never and unit.name != HEAD,
+            passed.get(unit.name, frozen.Passed()),
         )
         for unit in chosen
     )
     reduced = each.gradient if each.master else each.weight
-    root = _group(rest, each, shards, on_host=on_host) if rest else None
+    root = _group(rest, training, shards, on_host=on_host) if rest else None
     casts = reduced != (each.master or each.weight)
     return Groups(root, tuple(found), always, reduced == each.weight, casts, (each.weight, reduced), on_host)
 
@@ -181,7 +167,7 @@ def _by_devices(
 
 def _group(
     weights: Sequence[tuple[Weight[Size], Size]],
-    each: ElementBytes,
+    training: Training,
     shards: Size,
     *,
     on_host: bool,
@@ -189,22 +175,25 @@ def _group(
     experts: bool = False,
 ) -> Group:
     """Return the bytes of a group of weights, each with the elements of its gradient. ``norms_last``: norms are registered last."""
-    made = sum(gradient * weight.copies for weight, gradient in weights)
-    padded = sum(part(weight, shards, None).params for weight, _ in weights)
-    tables = [(gradient, weight) for weight, gradient in weights if gradient != product(weight.shape)]
+    learning = [(weight, gradient) for weight, gradient in weights if weight.trains]
+    each = frozen.of_trained([weight for weight, _ in weights], training)
+    made = sum(gradient * weight.copies for weight, gradient in learning)
+    padded = sum(part(weight, shards, None).params for weight, _ in learning)
+    own = sum(gathered(weight, shards, training) for weight, _ in weights)
+    tables = [(gradient, weight) for weight, gradient in learning if gradient != product(weight.shape)]
     low, stored = each.weight, each.master or each.weight
     reduced = each.gradient if each.master else low
     alone = experts and choose(is_one, shards)
     return Group(
         experts=experts,
         alone=alone,
-        copy=_copying(weights, low, stored) if alone else padded * low * (on_host or low != stored),
-        gathered=padded * shards * low,
+        copy=_copying(weights, low, stored) if alone else own * (on_host or low != stored),
+        gathered=own * shards,
         gradients=made * low,
         accumulated=made * reduced,
         tables=sum(gradient * weight.copies for gradient, weight in tables),
         of_part=sum(weight.params for _, weight in tables),
-        casting=_casting(weights, low, reduced, norms_last=norms_last) if reduced != low else 0,
+        casting=_casting(learning, low, reduced, norms_last=norms_last) if reduced != low else 0,
         scatter=padded * shards * reduced,
         reduced=padded * reduced,
         shard=padded * stored,
@@ -252,8 +241,10 @@ def changes(groups: Groups, *, several: bool, replicas: bool, root_is_whole: boo
         filled = {*map(id, unit.prefetched(after))}
         again = [one for group in unit.groups for one in (*([] if id(group) in filled else _fill(group)), *_unshard(group))]
         ahead = [one for group in before.prefetched(unit) for one in _fill(group)] if before and before.reshards else []
-        found[place(False, forward=False)] = [*(again if unit.reshards else []), *ahead]
+        found[place(False, forward=False)] = [*(again if unit.reshards else []), *ahead] if unit.passed.end else []
         found[place(True, forward=False)] = scattered = []
+        if not unit.passed.start:
+            continue
         held = after.scatter if after else 0
         for group in reversed(unit.groups):
             scattered += _scatter(groups, group, held, several=several, keeps=replicas)
@@ -264,16 +255,32 @@ def changes(groups: Groups, *, several: bool, replicas: bool, root_is_whole: boo
         ended += [Change(-root.gathered, "reshard")] if groups.root_reshards else []
         prepared += [*_fill(root), *_unshard(root)] if groups.root_reshards else []
         prepared += [one for group in units[-1].prefetched(None) for one in _fill(group)] if units and units[-1].reshards else []
-    left = units[0].scatter if units else 0
+    left = next((unit.scatter for unit in units if unit.passed.start), 0)
     summed = sum(group.reduced * copies for group, copies in groups.counted) if replicas and groups.casts else 0
     final = _scatter(groups, root, left, several=several, keeps=replicas) if root else []
-    final.append(Change(-(root.scatter if root else left) - summed, "end of backward"))
+    late, left = _after_backward(groups, root.scatter if root else left, several=several, keeps=replicas)
+    final += [*late, Change(-left - summed, "end of backward")]
     return {
         **found,
         Place(WHOLE, False, forward=True): ended,
         Place(WHOLE, False, forward=False): prepared,
         Place(WHOLE, True, forward=False): final,
     }
+
+
+def _after_backward(groups: Groups, before: Size, *, several: bool, keeps: bool) -> tuple[list[Change], Size]:
+    """Return what units do whose start no gradient passes, and the buffer scattered last; ``before``: by the root."""
+    found: list[Change] = []
+    for unit in groups.units:
+        if not unit.passed.end:
+            prefetched = sum(group.gathered for group in unit.prefetched(None)) * (unit is groups.idle)
+            found.append(Change(-(prefetched if unit.reshards else unit.gathered * unit.copies), "reshard"))
+        elif not unit.passed.start:
+            for group in reversed(unit.groups):
+                found += _scatter(groups, group, before, several=several, keeps=keeps)
+                before = 0
+            before = unit.scatter
+    return found, before
 
 
 def changes_of_microbatch(groups: Groups, *, gathers: bool, first: bool) -> Changes:

@@ -8,12 +8,12 @@ from typing import TypeAlias
 from planner.capacity import deepspeed, megatron_refusals
 from planner.capacity.context_parallel import NOT_AVERAGED, not_modeled
 from planner.capacity.differing import differing
-from planner.capacity.figures import Fleet, Memory, RankPeak, Weight
+from planner.capacity.figures import EVERYTHING, Fleet, Memory, RankPeak, Weight
 from planner.capacity.optimizers import MOMENTS
 from planner.capacity.shares import Share
 from planner.capacity.update import in_lists, of_weight
 from planner.capacity.work import work
-from planner.spec.precision import RECIPES
+from planner.spec.precision import RECIPES, recipe_of
 from planner.spec.records import Layout, Model, Training
 from planner.spec.records.layout import DIVIDED
 from planner.trace.classes import class_of
@@ -77,7 +77,11 @@ def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str
         f"optimizer {training.optimizer} with optimizer_kernel {kernel} and shared weights or state": updates_parts,
     }
     yield from (what for what, is_set in found.items() if is_set)
-    yield from (f"training.{name} with several devices" for name in differing(training, _OF_TRAINING))
+    degrees = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
+    others = next((degree for degree in degrees if getattr(layout, degree) > 1), "")
+    known = (*_OF_TRAINING, *(() if others else _OF_TUNING))
+    yield from (f"training.{name} with {others or 'several devices'}" for name in differing(training, known))
+    yield from (f"{what} beside frozen weights" for what in _not_frozen(training, layout)) if training.train != EVERYTHING else ()
     divides = next((degree for degree in ("tensor_parallel", "pipeline_parallel", "context_parallel") if getattr(layout, degree) > 1), None)
     if divides:
         whole = layout.tensor_parallel * layout.context_parallel == 1 and layout.schedule not in DIVIDED
@@ -87,6 +91,15 @@ def _unmodeled(model: Model, training: Training, layout: Layout) -> Iterator[str
         yield from not_modeled(training, layout)
     if layout.pipeline_parallel > 1:
         yield from (f"{what} with pipeline_parallel" for what in _unpiped(training, layout))
+
+
+def _not_frozen(training: Training, layout: Layout) -> Iterator[str]:
+    """Yield the settings that are not modeled with several devices and frozen weights."""
+    found = {
+        f"precision {training.precision}": RECIPES[training.precision].master is not None,
+        f"shard_group {layout.shard_group}": layout.data_parallel in ("fsdp", "hsdp") and layout.shard_group == "titan",
+    }
+    yield from (what for what, is_set in found.items() if is_set)
 
 
 def _unpiped(training: Training, layout: Layout) -> Iterator[str]:
@@ -125,6 +138,7 @@ _OF_TRAINING = (
     "recompute", "implementation", "device", "attention_kernel", "loss", "keep_logits", "use_cache", "optimizer_kernel", "ema",
     "reserve_bytes", "flops_convention", "layout", "experts_kernel", "encoder_length",
 )  # fmt: skip
+_OF_TUNING = ("train", "adapters", "also_train", "base", "input_gradients", "padding")  # whose weights only data parallelism divides
 _OF_LAYER = ("attention", "feed_forward", "norm", "positions")
 _OF_ATTENTION = ("n_heads", "n_kv_heads", "head_dim", "q_bias", "k_bias", "v_bias", "o_bias", "qkv")
 _OF_FEED_FORWARD = ("d_ff", "gated", "activation", "gate_bias", "up_bias", "down_bias")
@@ -212,15 +226,24 @@ def refuse_mixed(weights: Sequence[Weight[Size]], training: Training) -> None:
     layout = training.layout
     if layout is None or layout.cluster.devices == 1 or layout.data_parallel == "ddp":
         return
-    found = [f"{weight.name}, which does not train," for weight in weights if not weight.trains]
+    tuned = training.train != EVERYTHING
+    found = [f"{weight.name}, which does not train," for weight in weights if not (weight.trains or tuned)]
     if layout.data_parallel in ("fsdp", "hsdp"):
-        mixed = RECIPES[training.precision].weights != "float32" and any(weight.always_float32 for weight in weights)
+        found += [f"{name}, which bitsandbytes casts from {recipe_of(training).weights}," for name in _cast_biases(weights, training)]
+        mixed = not tuned and RECIPES[training.precision].weights != "float32" and any(weight.always_float32 for weight in weights)
         found += [*(["weights of several dtypes"] if mixed else []), *(weight.name for weight in weights if not weight.shape)]
     for what in found:
         raise UnsupportedError(f"{what} with data_parallel {layout.data_parallel} is not modeled yet")
 
 
 Ranks: TypeAlias = Sequence[tuple[Trace, Share, Memory[Size]]]
+
+
+def _cast_biases(weights: Sequence[Weight[Size]], training: Training) -> Iterator[str]:
+    """Yield the biases of packed linears that are loaded in another data type than that of computation."""
+    packed = {weight.name.removesuffix(".weight") for weight in weights if weight.packing}
+    biases = (weight for weight in weights if weight.name.removesuffix(".bias") in packed)
+    yield from (weight.name for weight in biases if weight.dtype != recipe_of(training).weights)
 
 
 def _parts(share: Share, used: Memory[Size]) -> tuple[tuple[str, Size], ...]:

@@ -22,11 +22,12 @@ from planner.capacity.schedules import order, reduced, resharded
 from planner.capacity.states import States, states
 from planner.capacity.timeline import Change, Changes
 from planner.capacity.traffic import traffic
+from planner.capacity.weight_parts import own_part, scales_of
 from planner.spec.precision import separate_gradients
 from planner.spec.records import Layout, Training
 from planner.trace.decoder import Piped, Trace
 from planner.trace.nodes import operations
-from planner.trace.sizes import Size, maximum, product, structure
+from planner.trace.sizes import Size, maximum, product, structure, total
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +156,15 @@ def replicated(forward: Trace, weights: tuple[Weight[Size], ...], training: Trai
     which = f"any of {layout.data_degree} equal ones" if layout.imbalance == 1 else "the one whose experts get the most tokens"
     updated = weights
     if layout.data_parallel == "zero1":
-        tensors = sum(_integer(weight.copies) for weight in weights)
-        of_each = partition(weights, min(layout.data_degree, tensors))  # the others have none
+        trained = tuple(weight for weight in weights if weight.trains)
+        tensors = sum(_integer(weight.copies) for weight in trained)
+        of_each = partition(trained, min(layout.data_degree, tensors))  # the others have none
         most = max(range(len(of_each)), key=lambda one: sum(_integer(weight.params) for weight in of_each[one]))
         device = most if number is None else number
         updated, which = of_each[device] if device < tensors else (), f"number {device}, with the most optimizer state"
         own = states(updated, training)
         whole = replace(whole, lines=_with_optimizer(whole, own), optimizer=own.optimizer, paged=own.paged, step_counters=own.step_counters)
-        sent.append(Traffic("broadcast", whole.weights, layout.cluster.devices))
+        sent.append(Traffic("broadcast", states(trained, training).weights, layout.cluster.devices))
     buckets = (("gradient buckets of DDP", 0 if view and not several else bucketed),)
     return Share(updated, whole, held, several or view, several and view, MappingProxyType({}), weights, buckets, tuple(sent), which)
 
@@ -207,7 +209,7 @@ def fully_sharded(forward: Trace, weights: tuple[Weight[Size], ...], training: T
     """
     replicas, shards = layout.data_parallel == "hsdp", layout.shard_degree if layout.data_parallel == "hsdp" else layout.sharing_degree
     place = number if number < shards else number % shards
-    padded, own = (tuple(fully_shard.own_part(weight, layout, shards, which) for weight in weights) for which in (None, place))
+    padded, own = (tuple(own_part(weight, layout, shards, which) for weight in weights) for which in (None, place))
     stored, optimizer = states(padded, training), states(own, training)
     each = ElementBytes.by_recipe(training)
     on_host = layout.offload == "weights"  # where gradients are copied without padding
@@ -236,16 +238,16 @@ def fully_sharded(forward: Trace, weights: tuple[Weight[Size], ...], training: T
     held = sum(group.accumulated * copies for group, copies in groups.counted) if several else 0
     buffers = (*fully_shard.buffers(groups), *([("gradients of earlier passes, whole", held)] if several else []))
     sent = fully_shard.traffic(groups, training.gradient_accumulation, layout)
-    host = mine if on_host else None
-    mine = _nothing(mine) if host else mine
+    host, mine = _on_host(mine, total(scales_of(weight) for weight in padded)) if on_host else (None, mine)
     which = f"shard {place} of {shards}: the first ones have the most rows of uneven weights"
     return Share(own, mine, held, several and groups.adds_in_place, False, changes, padded, buffers, (*sent, *inside), which, host=host)
 
 
-def _nothing(host: States) -> States:
-    """Return the states of a device whose own are in host memory."""
-    lines = tuple(replace(line, what=f"{line.what}, in host memory", total_bytes=0) for line in host.lines)
-    return States(lines, 0, 0, 0, 0, 0, 0, 0)
+def _on_host(mine: States, scales: Size) -> tuple[States, States]:
+    """Return the states of a device in host memory, and in its own: only scales of packed weights."""
+    lines = tuple(replace(line, total_bytes=line.total_bytes - scales * (line.part == "weights")) for line in mine.lines)
+    there = (replace(line, what=f"{line.what}, in host memory", total_bytes=scales * (line.part == "weights")) for line in mine.lines)
+    return replace(mine, lines=lines, weights=mine.weights - scales), States(tuple(there), scales, 0, 0, 0, 0, 0, 0)
 
 
 def _gathering(layout: Layout, training: Training, forward: Trace, stages: Sequence[fully_shard.Groups]) -> Size:

@@ -13,10 +13,11 @@ FLOAT32 = 4  # bytes
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Four bits per element; ``nested``: the scales are quantized too (double quantization)."""
+    """Four bits per element; ``nested``: the scales are quantized too (double quantization). ``whole``: elements with scales."""
 
     format: str
     nested: bool
+    whole: Size | None = None
 
     @property
     def name(self) -> str:
@@ -25,7 +26,7 @@ class Packing:
 
     def tensors(self, elements: Size) -> list[Size]:
         """Return the bytes of elements, scales and the table of 16 values; of nested scales their scales, table of 256 and offset."""
-        blocks = ceil_div(elements, BLOCK)
+        blocks = ceil_div(elements if self.whole is None else self.whole, BLOCK)
         scales = [blocks, FLOAT32 * ceil_div(blocks, NESTED), FLOAT32 * 256, FLOAT32] if self.nested else [FLOAT32 * blocks]
         return [ceil_div(elements, 2), *scales, FLOAT32 * 16]
 

@@ -182,6 +182,7 @@ def simulated(tracker: RankTracker, device: torch.device, *, checkpoints: bool) 
         for name, stub in streams.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, stub))
         stack.enter_context(mock.patch.object(torch.cuda, "current_device", return_value=0))
+        stack.enter_context(mock.patch.object(torch.accelerator, "current_stream", Stream))
         stack.enter_context(mock.patch.object(UntypedStorage, "resize_", resized))
         stack.enter_context(mock.patch.object(UntypedStorage, "data_ptr", lambda storage: storage._cdata))  # noqa: SLF001 - fake ones have none
         stack.enter_context(mock.patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagated))

@@ -9,6 +9,7 @@ from planner.capacity.layouts import refuse_unmodeled
 from planner.capacity.plan import device
 from planner.spec.records import Layout, Model, Training
 from planner.spec.records.layout import DIVIDED
+from planner.trace import trained
 from planner.trace.sizes import hinted
 from planner.trace.stages import stages
 from planner.verify import CannotMeasureError, expert_parallel, rank
@@ -35,6 +36,7 @@ def compare(model: Model, training: Training, layout: Layout) -> Iterator[Row]:
 
 def _unmeasured(training: Training, layout: Layout) -> Iterator[str]:
     """Yield the settings that cannot run on a fake device."""
+    words = (*training.train, *(training.adapters.layers if training.adapters else ()))
     of_data = layout.data_degree > 1 and layout.data_parallel not in ("fsdp", "hsdp")
     found = {
         f"implementation {training.implementation}": training.implementation not in MEASURED,
@@ -44,6 +46,7 @@ def _unmeasured(training: Training, layout: Layout) -> Iterator[str]:
         f"schedule {layout.schedule}, with divided backward passes,": layout.schedule in DIVIDED,
         "device cpu": training.device == "cpu",
         "keep_logits": training.keep_logits,
+        "parts of a model by the numbers of its layers, of which a scaled-down copy has few": any(map(trained.layers_of, words)),
         f"ema {training.ema}": training.ema != "none",
     }
     yield from (what for what, is_set in found.items() if is_set)
@@ -60,7 +63,7 @@ def of_device(model: Model, training: Training, layout: Layout, stage: int, numb
     name = f"rank {which} of {count * world}"
     yield f"{name}, parameters", "params", sum(hinted(weight.params) for weight in held.weights), found.params, 0.0
     for what, ours, theirs in (
-        ("weights", states.weights + states.master_weights, found.weights),
+        ("weights", states.weights + states.master_weights + (held.states.weights if held.host else 0), found.weights),
         ("gradients", states.gradients, found.gradients),
         ("optimizer state", states.optimizer, found.optimizer),
         ("allocated before forward", live.start, found.points[0]),

@@ -50,8 +50,8 @@ def of_sequences(layout: Layout, mesh: DeviceMesh) -> DeviceMesh | None:
 class Parts:
     """The parts of ``modules.CausalLM`` or of transformers' Llama, which has the same names."""
 
-    def __init__(self, module: Any) -> None:  # noqa: ANN401 - one of two classes
-        self.whole, self.trunk = module, module.model
+    def __init__(self, module: Any, whole: Any) -> None:  # noqa: ANN401 - one of two classes, and peft's around it
+        self.whole, self.trunk = whole, module.model
         self.layers: list[Any] = list(self.trunk.layers)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from planner.spec.precision import RECIPES
 from planner.spec.records import Layout, Model, Training
 from planner.trace.sizes import structure
 from planner.trace.stages import Stage
-from planner.verify import expert_parallel, fake_cuda, fake_group, huggingface, modules, parallel, torchtitan
+from planner.verify import expert_parallel, fake_cuda, fake_group, huggingface, modules, parallel, step, torchtitan, tuned
 from planner.verify.losses import loss_of
 from planner.verify.optimizers import STEP_COUNTER, make
 from planner.verify.step import autocast, dtype_of_weights, quiet
@@ -57,13 +58,14 @@ def measure(model: Model, training: Training, layout: Layout, rank: int, stages:
     with ExitStack() as stack:
         stack.enter_context(quiet())
         if transformers:
-            stack.enter_context(huggingface.simulated_runtime())
+            stack.enter_context(huggingface.simulated_runtime(padded=training.padding))
             reads_data = "transformers.masking_utils.find_packed_sequence_indices"
             stack.enter_context(mock.patch(reads_data, lambda _: None))  # noqa: PT008 - a Mock would hold the tensor
         mesh = stack.enter_context(fake_group.mesh(rank, parallel.dimensions(layout)))
         of_sequences, of_experts = parallel.of_sequences(layout, mesh), expert_parallel.meshes(layout, mesh)
         order = torchtitan.KERNELS if training.implementation == "torchtitan" else None
         stack.enter_context(fake_cuda.cuda(training.device, training.attention_kernel, order))
+        stack.enter_context(tuned.kernels(training))
         stack.enter_context(fake_group.simulated(tracker, DEVICE, checkpoints=checkpoints))
         return Rank(model, training, layout, mesh, tracker, stages, of_sequences, of_experts).measure()
 
@@ -97,23 +99,32 @@ class Rank:
         self.of_sequences, self.shifts = of_sequences, shifts(model, training)
         with tracker:  # above the other modes, as DTensor requires
             self.modules = [build(model, training, layout, mesh, stage, of_experts) for stage in stages or (None,)]
+        if tuned.tunes(training):
+            gc.collect()  # whole weights, to which parts of peft's model refer in cycles
         shape = (training.batch_size * (training.gradient_accumulation if stages else 1), training.sequence_length)
         self.ids, self.targets = (torch.zeros(shape, dtype=torch.long, device=DEVICE) for _ in range(2))
+        mask = torch.ones_like(self.ids) if training.padding else None
         self.loss = loss_of(training)
+        self.given = {} if mask is None else {"attention_mask": mask}
         if training.loss == "default" and training.implementation.startswith("pytorch"):
             self.loss = nn.Module.__call__  # whose hooks gather weights
         self.weights = [weight for module in self.modules for weight in module.parameters()]
-        kinds = [[weight for weight in self.weights if isinstance(weight, DTensor) is kind] for kind in (True, False)]
+        self.scales = [scale for module in self.modules for scale in tuned.states(module)]
+        trained = [weight for weight in self.weights if weight.requires_grad]
+        kinds = [[weight for weight in trained if isinstance(weight, DTensor) is kind] for kind in (True, False)]
         self.optimizers = [one for some in kinds if some for one in make(training, [("", weight) for weight in some], frozenset())]
         self.schedule: Any = self.scheduled(model.d_model) if stages else None
         buffers = [buffer for module in self.modules for buffer in module.buffers()]
-        tracker.track([*map(local, self.weights), *buffers, self.ids, self.targets], "start")
+        tracker.track(
+            [*map(local, self.weights), *self.scales, *buffers, self.ids, self.targets, *([] if mask is None else [mask])], "start"
+        )
 
     def measure(self) -> RankMeasured:
         """Run two steps."""
         self.step(RankMeasured())
         self.tracker.sent.clear()
-        found = RankMeasured(sum(local(weight).numel() for weight in self.weights), sum(storages(self.weights).values()))
+        params = sum(local(weight).numel() * tuned.elements(weight) for weight in self.weights)
+        found = RankMeasured(params, sum(storages([*self.weights, *self.scales]).values()))
         self.step(found)
         states = [entry for one in self.optimizers for state in one.state.values() for entry in state.items()]
         found.optimizer = sum(storages(value for key, value in states if isinstance(value, Tensor) and key != STEP_COUNTER).values())
@@ -131,6 +142,8 @@ class Rank:
         del loss
         for weight in self.weights:
             weight.grad = None
+        for module in self.modules:
+            tuned.kept_inputs(module).clear()
 
     def accumulated(self, found: RankMeasured) -> Tensor:
         """Run the passes of a step, the last of which is measured, and return its loss."""
@@ -139,6 +152,7 @@ class Rank:
         for _ in range(self.training.gradient_accumulation - 1):
             synchronize(False)
             self.forward_and_backward(module, RankMeasured())
+            tuned.kept_inputs(module).clear()
         synchronize(True)
         return self.forward_and_backward(module, found)
 
@@ -150,13 +164,15 @@ class Rank:
                 stack.enter_context(parallel.divided_sequences(self.layout, self.of_sequences, [self.ids, self.targets]))
             before = set(self.tracker.storages)
             with self.phase(found), autocast(self.training, DEVICE.type):
-                loss, output = self.loss(module, self.ids, self.targets)
+                loss, output = self.loss(partial(module, **self.given) if self.given else module, self.ids, self.targets)
                 del output
                 if self.training.gradient_accumulation > 1:
                     loss = loss / self.training.gradient_accumulation
-            others = before | storages([*module.parameters(), loss]).keys()
+            unread = tuned.kept_inputs(module) if hasattr(module, "prompt_encoder") else []  # which precede no layer
+            others = before | storages([*module.parameters(), loss, *unread]).keys()
             kept = (one.bytes for key, (_, one) in self.tracker.storages.items() if key not in others)
-            found.saved = sum(kept) + sum(storages([self.ids] if self.shifts else [self.ids, self.targets]).values())
+            inputs = [*([self.ids] if looks_up(module) else []), *([] if self.shifts else [self.targets])]
+            found.saved = sum(kept) + sum(storages(inputs).values())
             with self.phase(found):
                 torch.autograd.backward(loss)
                 stack.close()
@@ -206,6 +222,11 @@ class Rank:
         found.points.append(self.tracker.bytes)
 
 
+def looks_up(module: nn.Module) -> bool:
+    """Return whether the lookup of tokens saves them, since an embedding trains."""
+    return any(weight.requires_grad for name, weight in module.named_parameters() if "embed" in name and "prompt_encoder" not in name)
+
+
 def shifts(model: Model, training: Training) -> bool:
     """Return whether the loss saves shifted copies of the targets, not the targets."""
     of_class = training.loss == "default" and training.implementation.startswith("transformers") and model.causal
@@ -234,16 +255,20 @@ def build(
     recipe, transformers = RECIPES[training.precision], training.implementation.startswith("transformers")
     dtype = getattr(torch, recipe.master or recipe.weights)
     plain = expert_parallel.without_experts(model) if of_experts else model
-    builders: dict[str, Any] = {"transformers": huggingface.build, "torchtitan": torchtitan.CausalLM}
-    module: Any = builders.get(training.implementation, modules.CausalLM)(plain, training, DEVICE, dtype)
-    parts = parallel.Parts(module)
+    if tuned.tunes(training):
+        whole, _ = step.build(model, training, DEVICE)
+        module: Any = tuned.base_of(whole)
+    else:
+        other = torchtitan.CausalLM if training.implementation == "torchtitan" else modules.CausalLM
+        whole = module = (huggingface.build if transformers else other)(plain, training, DEVICE, dtype)
+    parts = parallel.Parts(module, whole)
     if of_experts:
         expert_parallel.add_experts(parts.layers, model, of_experts.group, DEVICE, dtype)
     n = training.sequence_length // layout.context_parallel
     if transformers and (layout.tensor_parallel > 1 or stage):
         parts.trunk.register_forward_pre_hook(partial(parallel.whole_positions, n), with_kwargs=True)
-        whole = stage is None or stage.last
-        module.forward = partial(parallel.logits, module.forward) if whole else partial(parallel.hidden_states, parts.trunk)
+        last = stage is None or stage.last
+        module.forward = partial(parallel.logits, module.forward) if last else partial(parallel.hidden_states, parts.trunk)
     if training.implementation.startswith("pytorch"):
         parts.trunk.dtype, make_tables = dtype_of_weights(training), parts.trunk.make_tables
         parts.trunk.make_tables = lambda _, device: make_tables(n, device)
@@ -256,4 +281,4 @@ def build(
     if layout.data_parallel in ("fsdp", "hsdp"):
         shared = mesh["replicas", "dp"] if layout.data_parallel == "hsdp" else mesh["dp"]
         parallel.share_weights(parts, training, layout, shared, of_experts)
-    return module  # type: ignore[no-any-return] # one of two classes
+    return whole

@@ -113,9 +113,11 @@ def pack(module: nn.Module, base: Base, our_name: Names) -> None:
         data, state = functional.quantize_4bit(weight, compress_statistics=base.double_quant, quant_type=base.format)
         made.weight = nn.Parameter(data, requires_grad=False)
         made.weight.quant_state, made.weight.quant_type, made.weight.compress_statistics = state, base.format, base.double_quant
+        made.quant_state = state  # which bitsandbytes reads if the weight is replaced, as FSDP2 does
         made.bias = one.bias
         owner, _, last = name.rpartition(".")
         setattr(module.get_submodule(owner), last, made)
+    functional.name2qmap.clear()  # tables from which each state has a copy
     module.is_loaded_in_4bit = True  # type: ignore[assignment] # as transformers sets it
 
 
@@ -126,12 +128,25 @@ def is_linear(module: nn.Module) -> bool:
 
 def states(module: nn.Module) -> Iterator[Tensor]:
     """Yield the tensors of packed weights beside their elements: scales, tables and offsets."""
-    for weight in module.parameters():
-        state = getattr(weight, "quant_state", None)
+    for part in module.modules():
+        state = getattr(part, "quant_state", None)
         if state is not None:
             yield from (state.absmax, state.code)
         if state is not None and state.nested:
             yield from (state.offset, state.state2.absmax, state.state2.code)
+
+
+def base_of(module: nn.Module) -> nn.Module:
+    """Return the model inside peft's."""
+    base: Any = getattr(module, "base_model", None)
+    if base is None or not type(module).__name__.startswith("Peft"):
+        return module
+    return getattr(base, "model", base) if not hasattr(module, "prompt_encoder") else base  # type: ignore[no-any-return] # of peft
+
+
+def elements(weight: Tensor) -> int:
+    """Return how many elements of a weight one of its stored elements has: two if it is packed."""
+    return 2 if weight.dtype == torch.uint8 else 1
 
 
 def adapted(module: nn.Module, kind: Adapters, training: Training, our_name: Names, device: torch.device) -> nn.Module:
@@ -254,9 +269,15 @@ def kernels(training: Training) -> Iterator[None]:
     package("bitsandbytes")
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(torch.ops.bitsandbytes, "gemm_4bit", SimpleNamespace(default=product_by_unpacking)))
+        stack.enter_context(mock.patch("bitsandbytes.nn.modules.fix_4bit_weight_quant_state_from_module", with_state))
         stack.enter_context(mock.patch.dict(package("bitsandbytes.functional").name2qmap, clear=True))  # tables of an earlier fake device
         stack.enter_context(mock.patch.object(package("peft.tuners.lora.dora"), "dequantize_module_weight", unpacked))
         yield
+
+
+def with_state(module: Any) -> None:  # noqa: ANN401 - a linear of bitsandbytes
+    """Give the weight of a packed linear its state, which a weight gathered by FSDP2 lacks."""
+    module.weight.quant_state = module.quant_state
 
 
 def unpacked(module: nn.Module) -> Tensor:

@@ -123,7 +123,7 @@ def test_every_figure_of_every_layout_is_that_of_its_plan(seed: int, monkeypatch
 
 @pytest.mark.parametrize("kind", ["ring", "all_gather"])
 def test_stages_of_parts_of_sequences_have_the_figures_of_their_plans(kind: ContextKind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout_grid, "FEW", 0)
+    monkeypatch.setattr(layout_groups, "FEW", 0)
     spec, settings = planner.load(LLAMA), dict(drawn(random.Random(0), divided_class=True))  # noqa: S311 - not for secrets
     settings |= {"data_parallel": "fsdp", "precision": "bf16-master", "schedule": "1f1b", "reshard_after_forward": "never", "tensor": True}
     base = training(spec, settings | {"implementation": "pytorch", "shard_group": "titan", "sequence_parallel": True})
