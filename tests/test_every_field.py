@@ -25,6 +25,7 @@ WITHOUT_FIGURE: Mapping[str, str] = {
     "model.encoder.frames.length": "it sets the length of the sequences that the encoder reads, which a plan reads",
     "model.vocab_multiple": "only tensor-parallel devices of Megatron-Core round up to it once more",
     f"{LAYER}.positions.offset": "the table of learned positions belongs to the model",
+    f"{LAYER}.positions.frozen": "the table of learned positions belongs to the model",
     f"{LAYER}.positions.buckets": "the table of distances belongs to a stack",
 }
 

@@ -55,7 +55,8 @@ SHAPE = {"batch_size": 2, "sequence_length": 33}  # odd, so that what kernels pa
 WINDOW = 16  # shorter than the sequence
 # Widths that kernels require to be multiples of 8, as those of published models are.
 WIDTH = re.compile(r"q_lora_rank|kv_lora_rank|(.*_)?head_dim|.*intermediate_size(_mlp)?|(expert_)?ffn_hidden_size|n_inner")
-NOT_ON_TEXT = {  # why the language model of a composite is not measured on text alone
+NOT_MEASURED = {  # why steps of a type are not measured
+    "rembert": "its heads are of sequences, and the labels of these steps are of tokens",
     "mllama_text_model": "its layers with cross-attention do not run on text alone",
     "ernie4_5_vl_moe_text": "its experts for images do not run on text alone",
 }
@@ -187,8 +188,8 @@ def step(config: Config, training: Mapping[str, Any]) -> list[int] | str:
     """Measure a step of a config, or return the reason why transformers does not run it."""
     from planner.verify.step import measure
 
-    if (kind := type_of(config)) in NOT_ON_TEXT:
-        return NOT_ON_TEXT[kind]
+    if (kind := type_of(config)) in NOT_MEASURED:
+        return NOT_MEASURED[kind]
     # The model only matters to optimizers other than AdamW; a model that the planner refuses is measured too.
     kept = Training(**training, gradient_dtype="bf16" if training["precision"] == "bf16" else "fp32")
     try:

@@ -108,8 +108,9 @@ def _applies(record: object, name: str) -> bool:
     match record, name:
         case FeedForward(), "gate_bias":
             return record.gated
-        case Positions(), "offset" | "rotary_dim" | "buckets":
-            return record.type == {"offset": "learned", "rotary_dim": "rope", "buckets": "bucketed"}[name]
+        case Positions(), "offset" | "frozen" | "rotary_dim" | "buckets" | "per_layer":
+            types = {"rotary_dim": "rope", "buckets": "bucketed", "per_layer": "bucketed"}
+            return record.type == types.get(name, "learned")
         case Experts(), "shared_d_ff" | "shared_gate":
             return record.shared_d_ff is not None
         case Model(), "runs":

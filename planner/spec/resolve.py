@@ -171,10 +171,11 @@ def positions(settings: Settings) -> Positions:
     """Return a layer's positions; rotary_dim is head_dim unless written."""
     type_ = settings.get("positions.type")
     if type_ == "bucketed":
-        return Positions(type_, buckets=settings.get("positions.buckets"))
+        return Positions(type_, buckets=settings.get("positions.buckets"), per_layer=settings.get("positions.per_layer"))
     return Positions(
         type_,
         offset=settings.get("positions.offset") if type_ == "learned" else 0,
+        frozen=type_ == "learned" and bool(settings.get("positions.frozen")),
         rotary_dim=settings.get("positions.rotary_dim", head_dim(settings)) if type_ == "rope" else 0,
     )
 

@@ -109,7 +109,7 @@ def encoder_training(settings: Settings, document: Document) -> Problems:
         other = settings.written(key)
         if other and other.value != usual:
             yield settings.problem(key, "encoder", f"training.{key} with model.encoder is not modeled yet", "remove it")
-    if settings.get("recompute") == "full" and model.get("positions.type") == "bucketed":
+    if settings.get("recompute") == "full" and model.get("positions.type") == "bucketed" and not model.get("positions.per_layer"):
         yield settings.problem(
             "recompute", "encoder", "recompute: full with bucketed positions is not modeled yet", "write recompute: none"
         )

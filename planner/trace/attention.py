@@ -49,7 +49,7 @@ def attention(t: Tape, kind: Attention, layer: Layer, positions: PositionTables,
         sinks = t.weight("sinks", (H,), "sinks: heads", dtype=dtype) if kind.sinks else None
         if of_mask := t.implementation.mask_buffer(t, "layer"):
             t.buffer("bias", (1, 1, t.model.context_length, t.model.context_length), of_mask)
-        terms = replace(positions.scores(layer), softcap=bool(kind.logit_softcap), sinks=sinks)
+        terms = replace(positions.scores(t, layer), softcap=bool(kind.logit_softcap), sinks=sinks)
         with t.limited_to(kind.window, chunked=kind.chunked):
             mixed = differential(t, kind, q, k, v, terms) if kind.differential else heads_mixed(t, q, k, v, terms)
         if kind.output_norm:
@@ -58,7 +58,7 @@ def attention(t: Tape, kind: Attention, layer: Layer, positions: PositionTables,
             mixed = gated(t, kind, gate or gate_scores(t, kind, x), mixed)
         out = leave(t, linear(t, t.show("heads joined", mixed), d_model, "o_proj", bias=kind.o_bias))
         out = t.implementation.drop(t, out)
-        op.keep_alive(t, given, x, q, k, v, mixed, *t.parts, *([gate] if gate else []))
+        op.keep_alive(t, given, x, q, k, v, mixed, *t.parts, *(one for one in (gate, terms.relative) if one))
         return out
 
 

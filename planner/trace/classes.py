@@ -72,9 +72,14 @@ CLASSES: dict[ModelType, ModelClass] = {
     "apertus1p5_text": ModelClass(xielu=True),
     "aria_text": ModelClass(scores_chosen="autocast"),
     **dict.fromkeys(("bert", "distilbert"), BERT),
+    "eurobert": ModelClass(),
+    "rembert": replace(BERT, fused_attention=False, stored_token_types=False),
+    "xlm-roberta-xl": replace(BERT, positions_per_sequence=True),
     "electra": replace(BERT, embeds_apart="freed"),
     **dict.fromkeys(("camembert", "roberta", "xlm-roberta"), replace(BERT, positions_per_sequence=True)),
     **dict.fromkeys(("bart", "mbart", "plbart"), BART),
+    **dict.fromkeys(("blenderbot", "marian", "pegasus"), replace(BART, encodes_per_sequence=False)),
+    "m2m_100": replace(BART, logits_bias=False, more_sinusoids=2),
     "beam": ModelClass(
         scales_in_float32=True,
         tables_in_float32=True,
@@ -298,7 +303,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     ),
     "qwen3_next": ModelClass(gate_in_queries=True, normalizes_each=True, shared_first=True),
     "recurrent_gemma": ModelClass(scale_dtype="bfloat16", masks_mixers=True, tables_in_attention=True, keeps_ends="input"),
-    "t5": replace(T5, scales_head_input=True),
+    **dict.fromkeys(("t5", "umt5"), replace(T5, scales_head_input=True)),
     "mt5": T5,
     "vit": ModelClass(residual_dropout=True, position_ids=False, embeds_apart="kept"),
     "whisper": WHISPER,
@@ -329,8 +334,13 @@ def modeled_class(model: Model) -> ModelType:
 
 
 def class_of(model: Model) -> ModelClass:
-    """Return the differences of the model's class. A class that caps scores has no fused attention, which refuses that."""
+    """Return the differences of the model's class.
+
+    A class that caps scores has no fused attention, which refuses that. T5 scales what a tied head reads.
+    """
     its = CLASSES[modeled_class(model)]
+    if model.encoder and not model.tied_head:
+        its = replace(its, scales_head_input=False)
     kinds = (layer.attention for run in model.runs for layer in run.layers)
     capped = any(kind and kind.logit_softcap is not None for kind in kinds)
     return replace(its, fused_attention=False) if capped else its

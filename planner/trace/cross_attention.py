@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from planner.spec.records import Layer
 from planner.trace import primitives as op
+from planner.trace import relative
 from planner.trace.attention import adjacent, heads_mixed
 from planner.trace.blocks import linear
 from planner.trace.implementation import Scores
+from planner.trace.positions import own_table
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 from planner.trace.unsupported import UnsupportedError
@@ -28,9 +30,11 @@ def cross_attention(t: Tape, layer: Layer, encoder: Tensor, bias: Tensor | None,
         width = h if kind.v_head_dim is None else kind.v_head_dim
         v = linear(t, encoder, K * width, "v_proj", bias=kind.v_bias).view(B, K, m, width)
         q, k, v = adjacent(t, q, k, v)
+        if own_table(layer) and t.implementation.constant_buffers:
+            bias = relative.of_cross_attention(t, n, m, H)
         t.causal = False
         mixed = heads_mixed(t, q, k, v, Scores(bias))
         t.causal = True
         out = t.implementation.drop(t, linear(t, mixed, d, "o_proj", bias=kind.o_bias))
-        op.keep_alive(t, x, q, k, v, mixed)
+        op.keep_alive(t, x, q, k, v, mixed, *([bias] if bias else []))
         return out

@@ -87,7 +87,7 @@ def summed(t: Tape, model: Model, x: Tensor, alive: list[Tensor]) -> Tensor:
     with t.at("embed_positions", "position"):
         if model.positions.type == "learned":
             rows = n if model.patches else model.context_length + model.positions.offset
-            table = t.weight("weight", (rows, width), "learned position embedding: rows · d_model")
+            table = t.weight("weight", (rows, width), "position embedding: rows · d_model", trains=not model.positions.frozen)
             if model.patches:
                 x = op.add(t, x, table.view(1, n, width))
             else:
@@ -116,9 +116,10 @@ def segment_ids(t: Tape, n: Size) -> Tensor:
     """Return the types of the tokens: all zero, [1, n], or [B, n] if positions are made per sequence; of a buffer, if there is one."""
     if t.modules.unused_ids:
         t.buffer("position_ids", (t.model.context_length,), "int64")
-    if t.modules.stored_position_ids or t.modules.unused_ids:
+    stored = t.modules.stored_position_ids and t.modules.stored_token_types
+    if stored or t.modules.unused_ids:
         t.buffer("token_type_ids", (t.model.context_length + t.model.positions.offset,), "int64")
-    rows = t.training.batch_size if t.modules.positions_per_sequence or not t.modules.stored_position_ids else 1
+    rows = t.training.batch_size if t.modules.positions_per_sequence or not stored else 1
     return t.record("token types", [], [t.tensor((rows, n), "int64", needs_grad=False)], by=segment_ids)[0]
 
 

@@ -49,7 +49,7 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, positions: Po
         k_nope, v = op.split(t, kv, (B, H, m, kind.nope_dim), (B, H, m, kind.v_dim))
         keys = op.fill(t, k_nope, shared, (B, H, m, h))
         queries.by_head = keys.by_head = True
-        terms = positions.scores(layer)
+        terms = positions.scores(t, layer)
         alive = []
         if kind.indexer:
             positions.selected, positions.selects = indexer(t, kind.indexer, x, source, tables, terms.bias), True

@@ -122,27 +122,33 @@ class PositionTables:
         """Return the factor per position by which a layer without rotary positions multiplies its queries, if it does."""
         return self.scale if layer.positions.type == "none" else None
 
-    def scores(self, layer: Layer) -> Scores:
-        """Return the terms of a layer's scores: ALiBi's bias, the mask [B, 1, n, n] that layers of one window share, or both."""
+    def scores(self, t: Tape, layer: Layer) -> Scores:
+        """Return the terms of a layer's scores: ALiBi's or T5's bias, the mask [B, 1, n, n] that layers of one window share, or both."""
         mask = self.masks[self.window(layer)]
         if layer.attention and layer.positions.type == "alibi":
             bias = self.biases[layer.attention.n_heads]
             return Scores(bias, mask if self.alibi_in_rows else None)
-        if self.relative:
-            return Scores(mask=mask, relative=self.relative)
+        own = relative.bias(t, self.n, layer.attention.n_heads, layer.positions.buckets) if layer.attention and own_table(layer) else None
+        if self.relative or own:
+            return Scores(mask=mask, relative=own or self.relative)
         return Scores(self.learned, mask) if self.learned else Scores(mask)
 
 
 def relative_biases(t: Tape, model: Model, n: Size) -> tuple[Tensor | None, Tensor | None]:
     """Return the bias of a stack with bucketed positions, and that of its cross-attention, if there are any."""
     kind = model.runs[0].layers[0].attention
-    if model.positions.type != "bucketed" or kind is None:
+    if model.positions.type != "bucketed" or model.positions.per_layer or kind is None:
         return None, None
     with t.at("positions", "position"):
         own = relative.bias(t, n, kind.n_heads, model.positions.buckets)
         m = t.encoded.shape[1] if t.encoded else None
         zeros = m is not None and t.implementation.constant_buffers
         return own, relative.of_cross_attention(t, n, m, kind.n_heads) if m is not None and zeros else None
+
+
+def own_table(layer: Layer) -> bool:
+    """Return whether the layer has its own bias of distances."""
+    return layer.positions.type == "bucketed" and layer.positions.per_layer
 
 
 def frequencies(t: Tape, layer: Layer) -> tuple[Size, bool]:

@@ -81,6 +81,7 @@ EVERY_SWITCH = Layer(
     experts=loud(Experts(4, 2, 8, shared_d_ff=6)),
     norm=loud(Norm("rmsnorm", bias=False)),
     mixer_norm=False,
+    positions=Positions(frozen=True),
 )
 MIXERS: tuple[Mixer, ...] = (
     LatentAttention(4, 8, 6, 4, 6, indexer=Indexer(2, 8, 16), selected_keys=3),

@@ -209,7 +209,7 @@ def test_defaults_are_listed_in_the_order_of_the_schema(small: Small) -> None:
         ),
         ("  feed_forward: {bias: {up: true}}", {"model.feed_forward.bias.up"}),
         ("  positions: learned", {"model.positions.type"}),
-        ("  positions: none", {"model.positions.type", "model.positions.offset"}),
+        ("  positions: none", {"model.positions.type", "model.positions.offset", "model.positions.frozen"}),
         ("  positions: {offset: 2}", {"model.positions.offset"}),
     ],
 )

@@ -1,4 +1,4 @@
-"""Types of encoder-decoders: T5 and BART with their successors, and Whisper.
+"""Types of encoder-decoders: T5 and BART with their successors, translators, and Whisper.
 
 Read from transformers 5.24: models/*/configuration_*.py and modeling_*.py of each type.
 """
@@ -20,7 +20,7 @@ def generates(c: Reading) -> None:
     """Refuse classes with another head than that of generation."""
     named = c.value("architectures") or []
     for name in named if isinstance(named, list) else [named]:
-        if not isinstance(name, str) or not name.endswith(("ForConditionalGeneration", "WithLMHeadModel")):
+        if not isinstance(name, str) or not name.endswith(("ForConditionalGeneration", "MTModel", "WithLMHeadModel")):
             raise c.refusal(f"`architectures: [{show(name)}]` is not supported; supported classes: …ForConditionalGeneration")
 
 
@@ -71,6 +71,14 @@ def bart(*parts: Row | Settings, n_layers: int = 12, n_heads: int = 16, d_ff: in
     return row(base, *parts, only=ONLY, ignored=ignored)
 
 
+def translates(c: Reading) -> None:
+    """Refuse other heads, and a token embedding of the decoder beside that of the encoder."""
+    generates(c)
+    V, own = c.of(size("vocab_size", 58101)), c.value("decoder_vocab_size")
+    if not c.of(flag("share_encoder_decoder_embeddings", True)) or (own is not None and own != V):
+        raise c.refusal("an encoder and a decoder with token embeddings of their own are not supported")
+
+
 def form(default: str) -> Source:
     """Return type and activation of the feed-forward, from ``gated-gelu``; the default is the class's."""
 
@@ -94,7 +102,7 @@ def noted(c: Reading) -> bool:
 AFTER: Settings = {"norm.placement": "after_residual", "final_norm": False}
 
 
-def t5(vocab_size: int, n_layers: int, n_heads: int, d_ff: int, feed_forward: str = "relu") -> Row:
+def t5(vocab_size: int, n_layers: int, n_heads: int, d_ff: int, feed_forward: str = "relu", *, per_layer: bool = False) -> Row:
     """Return an encoder-decoder with T5's key names; the numbers are the class's defaults."""
     its = form(feed_forward)
     depth = "num_layers num_hidden_layers"
@@ -113,7 +121,11 @@ def t5(vocab_size: int, n_layers: int, n_heads: int, d_ff: int, feed_forward: st
             "feed_forward.activation": apply(lambda its: its[1], its),
             "feed_forward.bias": False,
             "norm.type": "rmsnorm",
-            "positions": {"type": "bucketed", "buckets": size("relative_attention_num_buckets", 32)},
+            "positions": {
+                "type": "bucketed",
+                "buckets": size("relative_attention_num_buckets", 32),
+                **({"per_layer": True} if per_layer else {}),
+            },
             "head.tied": code(noted, "tie_word_embeddings", flag("tie_word_embeddings", True)),
             **COMMON,
         },
@@ -145,10 +157,44 @@ WHISPER: Settings = {
 
 CODE: Settings = {"vocab_size": size("vocab_size", 50005), "embedding_scale": flag("scale_embedding", True)}
 
+NO_NORM: Settings = {"embedding_norm": None}
+TABLE: Settings = {**NO_NORM, "positions": {"type": "learned", "frozen": True}}
+
 ROWS: Mapping[str, Row] = {
     "bart": bart(AFTER),
+    "blenderbot": bart(
+        NO_NORM,
+        {
+            "vocab_size": size("vocab_size", 8008),
+            "context_length": size("max_position_embeddings", 128),
+            "encoder.n_layers": layers("encoder_layers num_hidden_layers", 2),
+            "positions": "learned",
+        },
+        n_layers=24,
+        n_heads=32,
+        d_ff=10240,
+        d_model=2560,
+    ),
+    "m2m_100": bart(
+        NO_NORM,
+        {
+            **plain("relu", None, "activation_function"),
+            "vocab_size": size("vocab_size", 128112),
+            "positions": "sinusoidal",
+            "embedding_scale": flag("scale_embedding", True),
+        },
+    ),
+    "marian": bart(
+        AFTER,
+        TABLE,
+        {
+            "vocab_size": size("vocab_size", 58101),
+            "_unused": code(translates, "architectures", "share_encoder_decoder_embeddings decoder_vocab_size vocab_size"),
+        },
+    ),
     "mbart": bart(),
     "mt5": t5(250112, 8, 6, 1024, "gated-gelu"),
+    "pegasus": bart(TABLE),
     "plbart": bart(
         AFTER,
         CODE,
@@ -158,6 +204,7 @@ ROWS: Mapping[str, Row] = {
         d_model=768,
     ),
     "t5": t5(32128, 6, 8, 2048),
+    "umt5": row(t5(250112, 8, 6, 1024, "gated-gelu", per_layer=True), ignored={UNREAD: "scalable_attention"}),
     "whisper": row(
         bart(WHISPER, n_layers=4, n_heads=6, d_ff=1536, d_model=384),
         ignored={

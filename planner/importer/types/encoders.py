@@ -121,6 +121,31 @@ ROWS: Mapping[str, Row] = {
         heads(default="none", pooler="gelu", of_model="none"),
         {"embedding_dim": NARROW, "embedding_projection": apply(lambda width: width and "embedded", NARROW)},
     ),
+    "eurobert": row(
+        sizes(8192),
+        {
+            "vocab_size": size("vocab_size", 128256),
+            "d_model": size("hidden_size", 768),
+            "n_layers": layers("num_hidden_layers", 12),
+            "n_heads": size("num_attention_heads", 12),
+            "n_kv_heads": size("num_key_value_heads", same("n_heads"), null=same("n_heads")),
+            "head_dim": head_dim(),
+            "d_ff": size("intermediate_size", 3072),
+            "causal": False,
+            "attention.qkv": "separate",
+            "attention.bias": flag("attention_bias"),
+            **feed_forward("gated", activation("hidden_act", "silu"), flag("mlp_bias")),
+            "norm.type": "rmsnorm",
+            "positions": rope(),
+        },
+        heads(of_model="none", allowed=("masked", "none")),
+        {
+            "head.transform": None,
+            "head.bias": when(same("head.tied"), flag("mlp_bias"), flag("mlp_bias")),
+            "head.tied": when(apply(lambda kind: kind is None, same("head.type")), flag("tie_word_embeddings")),
+        },
+        ignored={RUNS: "classifier_pooling"},
+    ),
     "modernbert": row(
         sizes(8192),
         {
@@ -152,6 +177,20 @@ ROWS: Mapping[str, Row] = {
         heads(of_model="none"),
         TIED,
     ),
+    "rembert": encoder(
+        512,
+        heads(default="none", pooler="tanh", allowed=("classes", "none")),
+        {
+            "vocab_size": size("vocab_size", 250300),
+            "d_model": size("hidden_size", 1152),
+            "n_layers": layers("num_hidden_layers", 32),
+            "n_heads": size("num_attention_heads", 18),
+            "d_ff": size("intermediate_size", 4608),
+            "embedding_dim": size("input_embedding_size", 256),
+            "embedding_projection": "embedded",
+        },
+        row(ignored={UNREAD: "embedding_size output_embedding_size tie_word_embeddings"}),
+    ),
     "roberta": ROBERTA,
     "vit": row(
         {
@@ -170,4 +209,18 @@ ROWS: Mapping[str, Row] = {
         ignored={RUNS: "encoder_stride"},
     ),
     "xlm-roberta": ROBERTA,
+    "xlm-roberta-xl": row(
+        ROBERTA,
+        {
+            "vocab_size": size("vocab_size", 250880),
+            "d_model": size("hidden_size", 2560),
+            "n_layers": layers("num_hidden_layers", 36),
+            "n_heads": size("num_attention_heads", 32),
+            "d_ff": size("intermediate_size", 10240),
+            "segments": size("type_vocab_size", 1),
+            "embedding_norm": None,
+            "norm.placement": None,
+            "final_norm": None,
+        },
+    ),
 }

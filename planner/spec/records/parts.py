@@ -111,11 +111,14 @@ class Positions:
         values={"rope": "rotary rotary_embedding", "learned": "absolute learnt learnable learned_absolute",
         "sinusoidal": "sin sine fixed sinusoid", "bucketed": "relative t5 relative_bias", "none": "nope no off false null"})
     offset: int = key("Rows of the embedding before position 0; OPT has 2.", "rows", default=0, least=0, only="positions.type: learned")
+    frozen: bool = key("The embedding of positions does not train, as in Pegasus.", default=False, quiet=True,
+        only="positions.type: learned")
     rotary_dim: int = key("Rotated channels per head, an even number.", "channels", default=0, derived="head_dim",
         only="positions.type: rope", example=64,
         aliases="rotary_pct partial_rotary_factor rotary_percentage")
     buckets: int = key("Rows of the table of each stack.", "rows", default=32, only="positions.type: bucketed",
         aliases="relative_attention_num_buckets num_buckets")
+    per_layer: bool = key("Each layer has a table of its own, as in UMT5.", default=False, only="positions.type: bucketed")
 
 
 @record
