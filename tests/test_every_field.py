@@ -161,6 +161,14 @@ BASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"sequence_length": 10},
     ),
+    "tower": (
+        DENSE
+        | {
+            "n_layers": 2,
+            "vision": {"patches": {"image": 12, "size": 4}, "d_model": 16, "n_layers": 3, "read_layers": 2, "n_heads": 2, "d_ff": 24},
+        },
+        {},
+    ),
     "classes": (DENSE | {"n_layers": 2, "head": {"type": "classes", "classes": 3, "pooler": "tanh"}}, {}),
     "liger, GeGLU": (
         DENSE | ROPE | GATED | {"n_layers": 1, "model_type": "gemma", "feed_forward": {"type": "gated", "activation": "gelu_tanh"}},

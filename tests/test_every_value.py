@@ -43,6 +43,7 @@ MIXERS: dict[str, dict[str, int]] = {
     "short_convolution": {},
     "mlstm": {"n_heads": 2, "qk_dim": 16, "v_dim": 32},
 }
+VISION: dict[str, Any] = {"patches": {"image": 12, "size": 4}, "d_model": 16, "n_layers": 2, "n_heads": 2, "d_ff": 24}
 ELSEWHERE = "training.mixer_kernels"  # a class that runs them is needed: tests/capacity/test_mixer_steps.py
 BASES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (  # no model allows all values
     (SIZES, {}),
@@ -56,6 +57,7 @@ BASES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (  # no model allows 
     (SIZES | ROUTED, {"train": "adapters", "adapters": {"virtual_tokens": 4}, "implementation": "transformers"}),
     (SIZES | {"embedding_dim": 16}, {}),
     (SIZES | {"encoder": {"n_layers": 2}, "attention": {"qkv": "separate"}}, {}),
+    (SIZES | {"vision": VISION}, {"implementation": "transformers"}),
     (SIZES | {"causal": False, "head": {"type": "classes", "classes": 3, "tied": False}}, {}),
 )
 CLUSTER = {"device": "H100-80GB-SXM", "devices": 8}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -30,10 +30,6 @@ Their LM head is tied. An untied one is omitted too, as in the non-embedding par
 """
 
 
-ENCODER = "model.encoder."
-"""Weights that read the tokens of an encoder, not those of the decoder."""
-
-
 @dataclass(frozen=True, slots=True)
 class Counted:
     """FLOPs of one pass over B·n tokens."""
@@ -48,20 +44,23 @@ def flops(nodes: Sequence[Node], parameters: Parameters[Size], model: Model, tra
     N is the number of active parameters; the papers' models are dense, so theirs is all parameters. GPT-3's table D.1, Chinchilla and PaLM
     (whose 2.56e24 is for all 540.35 B) include embeddings; Kaplan et al. omit them.
 
-    The weights of an encoder read its own tokens; FLOPs per token are per token of the decoder.
+    The weights of an encoder and of a tower read tokens of their own; FLOPs per token are per token of the decoder.
     """
     tokens = training.batch_size * training.sequence_length
     layers = [(run.count, layer) for run in model.runs for layer in run.layers]
     if model.prediction and training.count_prediction:
         layers.append((model.prediction.count, model.runs[-1].layers[-1]))
     width = sum(count * queries(layer) for count, layer in layers)
-    read, (more, of_tables) = width * training.sequence_length * tokens, _of_encoder(parameters, training, tokens)
+    read, (more, of_tables) = width * training.sequence_length * tokens, _of_others(parameters, model, training)
     if model.encoder and training.encoder_length is not None:
         m, of_encoder = training.encoder_length, queries(model.runs[0].layers[0]) * model.encoder.n_layers
         read = read + width * m * tokens + of_encoder * training.batch_size * m * m
+    if kind := model.vision:
+        read = read + kind.d_model * kind.n_layers * training.batch_size * training.images * kind.patches.length**2
     N = parameters.active * tokens + more
     kaplan = N - sum(weight.active_each * weight.copies for weight in parameters.weights if weight.component in TABLES) * tokens - of_tables
-    full, causal = (_passes(nodes, count, training) for count in _OF_MODEL)
+    thrice = training.train == EVERYTHING and model.vision is None
+    full, causal = (_passes(nodes, count, thrice=thrice) for count in _OF_MODEL)
     passes = {
         "matmul": full,
         "matmul-causal": causal,
@@ -70,25 +69,37 @@ def flops(nodes: Sequence[Node], parameters: Parameters[Size], model: Model, tra
         "palm": Counted(2 * N + 4 * read, 4 * N + 8 * read),
         "hardware": Counted(total(nodes, "forward"), total(nodes, "backward") + recomputed(nodes)),
     }
-    counts = {convention: _count(convention, passes[convention], tokens, training) for convention in DESCRIPTIONS}
+    counts = {convention: _count(convention, passes[convention], tokens, training, thrice=thrice) for convention in DESCRIPTIONS}
     return Flops(counts[training.flops_convention], tuple(counts.values()), by_component(nodes))
 
 
-def _of_encoder(parameters: Parameters[Size], training: Training, tokens: Size) -> tuple[Size, Size]:
-    """Return by how many products of weights and tokens an encoder exceeds those of the decoder's tokens: of all weights, and of tables."""
-    more = 0 if training.encoder_length is None else training.batch_size * training.encoder_length - tokens
-    its = [(weight, weight.active_each * weight.copies * more) for weight in parameters.weights if weight.name.startswith(ENCODER)]
-    return sizes.total(size for _, size in its), sizes.total(size for weight, size in its if weight.component in TABLES)
+def read_apart(model: Model, training: Training) -> Mapping[str, Size]:
+    """Return the tokens that weights of other stacks read, by the beginnings of their names."""
+    m, kind, images = training.encoder_length, model.vision, training.batch_size * training.images
+    of_encoder = {} if m is None else {"model.encoder.": training.batch_size * m}
+    of_tower = {"model.vision.": images * kind.patches.length, "model.projector.": images * kind.features} if kind else {}
+    return {**of_encoder, **of_tower}
+
+
+def _of_others(parameters: Parameters[Size], model: Model, training: Training) -> tuple[Size, Size]:
+    """Return how many products of weights and tokens other stacks have beyond the decoder's tokens: of all weights, and of tables."""
+    tokens, products, of_tables = training.batch_size * training.sequence_length, list[Size](), list[Size]()
+    for start, read in read_apart(model, training).items():
+        for weight in parameters.weights:
+            if weight.name.startswith(start):
+                products.append(weight.active_each * weight.copies * (read - tokens))
+                of_tables += products[-1:] if weight.component in TABLES else []
+    return sizes.total(products), sizes.total(of_tables)
 
 
 _Count: TypeAlias = Literal["full", "causal"]
 _OF_MODEL: tuple[_Count, ...] = ("full", "causal")
 
 
-def _passes(nodes: Sequence[Node], count: _Count, training: Training) -> Counted:
-    """Return the model's FLOPs: backward twice those of forward, or with frozen weights once per factor that needs a gradient."""
+def _passes(nodes: Sequence[Node], count: _Count, *, thrice: bool) -> Counted:
+    """Return the model's FLOPs: ``thrice`` those of a forward pass, or backward once per factor that needs a gradient."""
     forward = total(nodes, count)
-    if training.train == EVERYTHING:
+    if thrice:
         return Counted(forward, 2 * forward)
     runs_backward = ((node, copies) for node, copies in operations(nodes) if node.flops.backward != 0)
     products = (copies * getattr(node.flops, count) * sum(one.needs_grad for one in node.inputs[:2]) for node, copies in runs_backward)
@@ -133,10 +144,10 @@ def by_component(nodes: Iterable[Node]) -> dict[Component, Size]:
     return {component: sizes.total(found[component]) for component in COMPONENTS}
 
 
-def _count(convention: FlopsConvention, counted: Counted, tokens: Size, training: Training) -> FlopsCount[Size]:
+def _count(convention: FlopsConvention, counted: Counted, tokens: Size, training: Training, *, thrice: bool) -> FlopsCount[Size]:
     a_pass = counted.forward + counted.backward
     forward_per_token, per_step = counted.forward // tokens, a_pass * training.gradient_accumulation
     in_total = None if training.tokens is None else a_pass * training.tokens // tokens
     description = DESCRIPTIONS[convention]
-    description = description if training.train == EVERYTHING else description.replace(_PASSES, _FROZEN)
+    description = description if thrice else description.replace(_PASSES, _FROZEN)
     return FlopsCount(convention, description, forward_per_token, a_pass // tokens, counted.forward, per_step, in_total)

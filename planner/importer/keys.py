@@ -20,7 +20,8 @@ MAX_LAYERS = 10_000
 
 # ACT2FN of transformers. "gelu_new" and "gelu_fast" are the tanh approximation written out operator by operator.
 ACTIVATIONS = {
-    "gelu": "gelu", "gelu_fast": "gelu_new", "gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu",
+    "gelu": "gelu", "gelu_fast": "gelu_new", "gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_tanh", "quick_gelu": "quick_gelu",
+    "relu": "relu",
     "relu2": "relu_squared", "silu": "silu", "swish": "silu",
 }  # fmt: skip
 # Former names of kinds of layers in transformers.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 
-from planner.spec.defaults import context_length, encoder_length
+from planner.spec.defaults import context_length, encoder_length, sequence_length
 from planner.spec.mixers import names
 from planner.spec.problems import Problem
+from planner.spec.records import Patches
 from planner.spec.settings import Document, Settings
 
 Problems = Iterator[Problem]
@@ -94,6 +96,53 @@ def encoder_decoder(document: Document) -> Problems:
         yield model.problem("encoder.frames.length", "encoder", message, "make it even")
 
 
+ONE_STACK = {
+    "causal": True, "head.type": "language", "head.transform": False, "encoder": "none", "patches": "none", "segments": 0,
+    "per_layer_embedding": "none", "prediction": "none", "embedding_dim": "none", "embedding_norm": False,
+}  # fmt: skip
+"""Settings of a model whose tokens a tower replaces."""
+
+
+def tower(document: Document) -> Problems:
+    """Find what a model with a tower cannot have, and sizes of the tower that do not divide."""
+    model = document.model
+    if not model.on("vision"):
+        return
+    for key, usual in ONE_STACK.items():
+        if (written := model.written(key)) and written.value != usual:
+            yield model.problem(key, "vision", f"{key} with vision is not modeled yet", "remove it")
+    if document.serving:
+        yield document.serving.node.mark.problem("vision", "serving of a model with vision is not modeled yet", "remove serving")
+    for part, whole in (("patches.size", "patches.image"), ("n_heads", "d_model")):
+        if model.size(f"vision.{whole}") % model.size(f"vision.{part}"):
+            message = f"vision.{part} {model.get(f'vision.{part}')} does not divide vision.{whole} {model.get(f'vision.{whole}')}"
+            yield model.problem(f"vision.{part}", "divides", message, f"make {whole} a multiple")
+    if (read := model.written("vision.read_layers")) and model.size("vision.read_layers") > model.size("vision.n_layers"):
+        message = f"vision.read_layers {read.value} exceeds vision.n_layers {model.get('vision.n_layers')}"
+        yield model.problem("vision.read_layers", "vision", message, "remove it")
+
+
+def tower_training(settings: Settings, document: Document) -> Problems:
+    """Find settings that are not modeled with a tower, and sequences that are shorter than their images."""
+    model, implementation = document.model, settings.get("implementation")
+    if not model.on("vision"):
+        if settings.written("images"):
+            yield settings.problem("images", "vision", "images requires model.vision", "remove it")
+        return
+    if implementation not in PLAIN:
+        message = f"model.vision under implementation {implementation} is not modeled yet"
+        yield settings.problem("implementation", "vision", message, f"write implementation: {' or '.join(PLAIN)}")
+    for key, usual in (("liger", False), ("use_cache", False), ("padding", False), ("adapters", "none"), ("offload_activations", False)):
+        other = settings.written(key)
+        if other and other.value != usual:
+            yield settings.problem(key, "vision", f"training.{key} with model.vision is not modeled yet", "remove it")
+    kind = Patches(*(model.get(f"vision.patches.{one.name}") for one in fields(Patches)))
+    tokens = settings.get("images") * (kind.length - (0 if model.get("vision.reads_tokens") else kind.tokens))
+    if tokens > (n := sequence_length(settings, model)):
+        message = f"training.images {settings.get('images')} replace {tokens} tokens, and sequence_length is {n}"
+        yield settings.problem("images", "vision", message, f"write sequence_length: {tokens} or more")
+
+
 def encoder_training(settings: Settings, document: Document) -> Problems:
     """Only an encoder of text reads sequences of a chosen length."""
     model, implementation = document.model, settings.get("implementation")
@@ -141,5 +190,5 @@ def implementation(settings: Settings, document: Document) -> Problems:
         yield settings.problem("loss", "head-type", message, "remove it")
 
 
-DOCUMENT = (encoder, heads, images, encoder_decoder)
-WITH_MODEL = (implementation, encoder_training)
+DOCUMENT = (encoder, heads, images, encoder_decoder, tower)
+WITH_MODEL = (implementation, encoder_training, tower_training)

@@ -25,6 +25,8 @@ BERT = ModelClass(
     keeps_ends="both",
 )
 
+CLIP = ModelClass(position_ids=False, stored_position_ids=True, embeds_apart="kept", looks_up_patches=True)
+
 BART = ModelClass(
     residual_dropout=True,
     position_ids=False,
@@ -349,6 +351,11 @@ def class_of(model: Model) -> ModelClass:
 def of_encoder(its: ModelClass) -> ModelClass:
     """Return the differences of the encoder of a class."""
     return replace(its, positions_per_sequence=its.encodes_per_sequence)
+
+
+def of_tower(its: ModelClass) -> ModelClass:
+    """Return the differences of a class's tower, CLIP's."""
+    return CLIP if its in CLASSES.values() else its
 
 
 def first_alike(model: Model) -> ModelType:

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import cast
 
 from planner.spec.records import Model, Training
-from planner.trace import alternating, blocks, encoder, masks
+from planner.trace import alternating, blocks, encoder, masks, tower
 from planner.trace import primitives as op
 from planner.trace.adapters import check_tuned, trained_copy
 from planner.trace.collectives import enter, gather_vocabulary
@@ -87,7 +87,7 @@ def trace(
         ids, targets = inputs(t)
         mask = masks.of_tokens(t)
         t.show("token ids", ids)
-        source = encoder.read(t)
+        source, pixels = encoder.read(t), tower.read(t)
     with t.at("model"):
         t.boundary(WHOLE, starts=True)
         t.declared = declared = {f"{t.path}.{item.name}": item for item in model.extra}
@@ -100,6 +100,7 @@ def trace(
             embed = partial(look_up, t, table, project_in)
             x, alive = embedded(t, ids, prompts, embed) if t.modules.prompts else (embed(read), [])
             x, labels, n, prepared = prepended(t, x, targets, n)
+        x, of_images = tower.joined(t, x, ids, pixels)
         x = t.implementation.drop(t, summed(t, model, x, alive))
         positions = PositionTables(t, model, B, n + prompts.length)
         if t.modules.prompts:
@@ -116,7 +117,7 @@ def trace(
         t.boundary(HEAD, starts=True)
         if model.final_norm:
             x = blocks.norm(t, model.norm, x, "norm")
-        op.keep_alive(t, *positions.all, *alive, *(one for one in (positions.learned, t.encoded) if one))
+        op.keep_alive(t, *positions.all, *alive, *of_images, *(one for one in (positions.learned, t.encoded) if one))
         declare(t, declared.values(), x)
         whole, x = x, without_prompts(t, x, n) if t.modules.prompts else x
     if model.head_type != "language":
@@ -130,7 +131,7 @@ def trace(
     op.keep_alive(t, *prepared, *masks_of_prefix, *([whole] if t.modules.prompts else []))
     if model.prediction and training.count_prediction:
         predict(t, model.prediction, positions, x, (ids, targets), loss, embed, score)
-    return _recorded(t, sum(one.storage.bytes for one in (source, read if read is ids else None, targets, mask) if one))
+    return _recorded(t, sum(one.storage.bytes for one in (source, pixels, read if read is ids else None, targets, mask) if one))
 
 
 def _of_sequences(t: Tape, x: Tensor, first: int, ids: Tensor, targets: Tensor) -> Trace:

@@ -57,7 +57,8 @@ def patches(t: Tape, kind: Patches, pixels: Tensor) -> Tensor:
     B, d = pixels.shape[0], t.model.d_model
     with t.at("embed_patches", "embedding"):
         weight = t.weight("weight", (d, pixels.shape[-1]), "patch embedding: d_model · channels · size²")
-        x = convolution(t, pixels, weight, t.weight("bias", (d,), "bias: out"))
+        x = convolution(t, pixels, weight, t.weight("bias", (d,), "bias: out") if kind.bias else None)
+        x = requiring_gradient(t, x) if t.training.input_gradients and t.modules.looks_up_patches else x
         if not kind.tokens:
             return x
         tokens = t.weight("tokens", (1, kind.tokens, d), "learned tokens: tokens · d_model")
@@ -66,12 +67,15 @@ def patches(t: Tape, kind: Patches, pixels: Tensor) -> Tensor:
         return t.record("cat", [expanded, x], [made], passes_gradient=True, views_gradient=True, by=patches)[0]
 
 
-def convolution(t: Tape, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+def convolution(t: Tape, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
     """Convolve patches x [B, patches, i] that do not overlap with w [d, i]. 2·B·patches·i·d FLOPs; saves both (convolution_backward)."""
-    b, w, x = (op.cast_lower_precision(t, one) for one in (b, w, x))
+    b = b and op.cast_lower_precision(t, b)
+    w, x = (op.cast_lower_precision(t, one) for one in (w, x))
     made = t.tensor((*x.shape[:-1], w.shape[0]), x.dtype)
     flops = op.products(x, w, 2 * product(x.shape) * w.shape[0], "2 · patches · in · out")
-    return t.record("convolution", [x, w, b], [made], [Saved(x, "input"), Saved(w, "weight")], flops, added=b, by=convolution)[0]
+    return t.record(
+        "convolution", [one for one in (x, w, b) if one], [made], [Saved(x, "input"), Saved(w, "weight")], flops, added=b, by=convolution
+    )[0]
 
 
 def summed(t: Tape, model: Model, x: Tensor, alive: list[Tensor]) -> Tensor:
@@ -88,7 +92,7 @@ def summed(t: Tape, model: Model, x: Tensor, alive: list[Tensor]) -> Tensor:
         if model.positions.type == "learned":
             rows = n if model.patches else model.context_length + model.positions.offset
             table = t.weight("weight", (rows, width), "position embedding: rows · d_model", trains=not model.positions.frozen)
-            if model.patches:
+            if model.patches and not t.modules.looks_up_patches:
                 x = op.add(t, x, table.view(1, n, width))
             else:
                 places = t.places = t.implementation.positions(t, n)

@@ -19,7 +19,9 @@ def finished(t: Tape, computed: Tensor, *output: Tensor) -> Tensor:
 
     Programs divide that of one of several accumulated passes by their number, while the model's output (the logits) exists.
     """
-    made = computed
+    made, output = computed, (*output, *t.outputs)
+    if t.outputs:
+        op.keep_alive(t, *t.outputs)
     if t.piped and not t.megatron:  # the schedule divides the gradients instead; a stage holds its output
         for tensor in output:
             op.keep_alive_until_step_end(tensor)

@@ -52,6 +52,7 @@ class ModelClass:
     scales_head_input: bool = False  # multiplies the last hidden states by a constant before the head
     more_sinusoids: int = 0  # rows of the buffer of sinusoidal positions besides those of the context
     stored_position_ids: bool = False  # a buffer has the indices of learned positions
+    looks_up_patches: bool = False  # positions of patches are looked up; otherwise their table is added
     stored_token_types: bool = True  # and another one has token types; otherwise these are made for each sequence
     unused_ids: bool = False  # buffers have position ids and token types that the model does not read
     # A module of its own embeds tokens, and its variables end with it; a variable of the model keeps the sum of embeddings alive, or not.

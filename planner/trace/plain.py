@@ -17,6 +17,7 @@ def beyond_plain_modules(model: Model) -> tuple[str, ...]:
         "experts": any(layer.experts for layer in layers) or len(feed_forwards) < len(layers),
         "causal: false": not model.causal,
         "encoder": model.encoder is not None,
+        "vision": model.vision is not None,
         "segments": bool(model.segments),
         f"head.type: {model.head_type}": model.head_type != "language",
         "head.transform": model.head_transform,

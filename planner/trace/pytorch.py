@@ -17,6 +17,7 @@ from planner.trace.by_head import matmul_by_head
 from planner.trace.implementation import Implementation, Scores, Sublayer
 from planner.trace.kernels import fused_attention
 from planner.trace.losses import cross_entropy
+from planner.trace.routing import sigmoid
 from planner.trace.sizes import Size, exceeds_one
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
@@ -59,6 +60,10 @@ def activation(t: Tape, name: Activation, x: Tensor) -> Tensor:
             half = op.mul_scalar(t, x)
             bent = op.tanh(t, op.mul_scalar(t, op.add(t, x, op.mul_scalar(t, op.power(t, x)))))
             made = op.multiply(t, half, op.add_scalar(t, bent))
+            op.keep_alive(t, x)
+            return made
+        case "quick_gelu":
+            made = op.multiply(t, x, sigmoid(t, op.mul_scalar(t, x)))
             op.keep_alive(t, x)
             return made
         case "relu":

@@ -22,12 +22,12 @@ from planner.trace.unsupported import UnsupportedError
 MOST_DIFFERENT = 512  # layers, each of which is traced
 
 
-def run_layers(t: Tape, runs: tuple[Run, ...], positions: PositionTables, x: Tensor, first: Size = 0) -> Tensor:
-    """Run layers, ``first`` being the number of the first one."""
+def run_layers(t: Tape, runs: tuple[Run, ...], positions: PositionTables, x: Tensor, first: Size = 0, *, whole: bool = True) -> Tensor:
+    """Run layers, ``first`` being the number of the first one. ``whole``: they are all layers, which need no numbers if they are equal."""
     runs = trained.apart(runs, t.training)
     runs = tuple(of_device(t, run) for run in apart(runs)) if t.divided else runs
     for run in runs:
-        uniform = len(runs) == 1 and len(run.layers) == 1
+        uniform = whole and len(runs) == 1 and len(run.layers) == 1
         x = _run(t, run, positions, x, first=None if uniform else first)
         first = first + run.count * len(run.layers)
     return x

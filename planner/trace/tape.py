@@ -93,6 +93,8 @@ class Tape(Setup):
     parts: list[Tensor] = field(default_factory=list)  # of heads, that the current attention keeps alive until it ends
     ends: tuple[bool, bool] = (True, True)  # whether a pipeline's stage has the token embedding, and the loss
     declared: dict[str, Extra] = field(default_factory=dict)  # by path: tensors that the spec declares and no operator has read yet
+    unread: list[Storage] | None = None  # storages of the current module, if the loss does not depend on it
+    outputs: list[Tensor] = field(default_factory=list)  # what the model returns besides logits
     encoded: Tensor | None = None  # the output of the encoder, which layers read
     places: Tensor | None = None  # the ids that the lookup of learned positions has read
 
@@ -135,6 +137,13 @@ class Tape(Setup):
         before, self.grad, self.trains = self.grad, False, trains
         yield
         self.grad, self.trains = before, True
+
+    @contextmanager
+    def unread_by_loss(self) -> Iterator[None]:
+        """Run no backward pass inside. What is saved for it lives as long as the model's output: until the forward pass ends."""
+        self.unread, self.trains = [], False
+        yield
+        self.unread, self.trains = None, True
 
     @contextmanager
     def limited_to(self, window: Size | None, *, chunked: bool = False) -> Iterator[None]:
@@ -227,6 +236,11 @@ class Tape(Setup):
             saved, flops = (), replace(flops, backward=0)
             for tensor in outputs:
                 tensor.needs_grad = False
+        if self.unread is not None:
+            self.unread += [tensor.storage for tensor in outputs]
+            for storage in {one.tensor.storage for one in saved} & set(self.unread) if self.training.recompute != "full" else ():
+                storage.until_forward_ends = True
+            saved, flops = (), replace(flops, backward=0)
         made = Operation(
             name, self.path, self.component, tuple(inputs), tuple(outputs), tuple(saved), flops,
             temporary, backward_temporary, passes_gradient, elementwise, views_gradient, added, accumulated, by, tuple(sends), stored_in,

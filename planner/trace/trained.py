@@ -26,6 +26,8 @@ OTHER_NAMES: dict[str, tuple[str, ...]] = {
     "fc2": ("down_proj",), "fc_out": ("down_proj",), "dense_4h_to_h": ("down_proj",),
 }  # fmt: skip
 """Linears by their names in other classes of transformers."""
+PARTS = {"model.vision": "vision", "model.projector": "projector"}
+"""Parts that train by their own names only, by the beginnings of paths; all others are text."""
 _LAYERS = re.compile(r"(?:layers\.)?(\d+)(?:-(\d+))?")
 _OF_LAYER = re.compile(r"(?:^|\.)layers\.(\d+|N)")
 
@@ -35,10 +37,13 @@ def trains(words: Iterable[str], path: str, component: str, name: str) -> bool:
     return any(_is_part(word, path, component, name) for word in words)
 
 
-def _is_part(word: str, path: str, component: str, name: str) -> bool:
+def _is_part(word: str, path: str, component: str, name: str) -> bool:  # noqa: PLR0911 - a return for each kind of word
     """Return whether a word means a weight. Adapters always train."""
     if word == EVERYTHING or component == ADAPTERS:
         return True
+    part = next((name for prefix, name in PARTS.items() if path.startswith(prefix)), "text")
+    if word in (*PARTS.values(), "text") or part != "text":
+        return word == part
     if word == "bias":
         return name == "bias"
     if word == "final_norm":

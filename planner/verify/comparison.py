@@ -48,7 +48,7 @@ def compare(spec: Spec, scenario: Scenario, checks: Iterable[Check] = ("paramete
     if "transformers" in wanted:
         yield from compare_parameters(plan, "transformers", huggingface.parameters(plan.model))
     if "config" in wanted and config:
-        name, theirs = from_config.parameters(config)
+        name, theirs = from_config.parameters(config, whole=spec.model.vision is not None)
         yield _rows(plan, "transformers", "params")(f"total, {name}", plan.parameters.total, theirs)
     layout = scenario.training.layout
     if "layout" in wanted:

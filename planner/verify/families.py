@@ -19,6 +19,7 @@ ACTIVATIONS: dict[Activation, str] = {
     "gelu": "gelu",
     "gelu_tanh": "gelu_pytorch_tanh",
     "gelu_new": "gelu_new",
+    "quick_gelu": "quick_gelu",
     "relu": "relu",
     "relu_squared": "relu2",
     "silu": "silu",

@@ -17,15 +17,18 @@ if TYPE_CHECKING:
 CLASSES = {"mistral4": "Mistral4ForCausalLM"}
 
 
-def read(config: dict[str, Any]) -> tuple[Any, Callable[[Any], nn.Module]]:
-    """Return transformers' configuration, and the function that makes its model. Raises ``CannotMeasureError`` without transformers."""
+def read(config: dict[str, Any], *, whole: bool = False) -> tuple[Any, Callable[[Any], nn.Module]]:
+    """Return transformers' configuration, and the function that makes its model: of a composite the language model, unless ``whole``.
+
+    Raises ``CannotMeasureError`` without transformers.
+    """
     try:
         import transformers
     except ModuleNotFoundError as error:
         raise CannotMeasureError(f"{error.name} is not installed") from error
     its = transformers.AutoConfig.for_model(**config)
     build: Callable[[Any], nn.Module] = _architecture(its)._from_config  # noqa: SLF001 - what from_config of AutoModelForCausalLM calls
-    if is_composite(its):
+    if is_composite(its) and not whole:
         from planner.verify.language_part import builder
 
         return its, builder(build)
@@ -61,8 +64,8 @@ def _architecture(config: Any) -> Any:  # noqa: ANN401 - a configuration and a c
     return found
 
 
-def parameters(path: Path) -> tuple[str, int]:
-    """Return the class's name and its number of parameters, a tied one once; of a composite model, those of its language model.
+def parameters(path: Path, *, whole: bool = False) -> tuple[str, int]:
+    """Return the class's name and its number of parameters, a tied one once; of a composite those of its language model, unless ``whole``.
 
     Raises CannotMeasureError if transformers cannot build it.
     """
@@ -73,7 +76,7 @@ def parameters(path: Path) -> tuple[str, int]:
     try:
         with warnings.catch_warnings(), torch.device("meta"):
             warnings.simplefilter("ignore")  # transformers' own, about run time
-            config, build = read(json.loads(path.read_text(encoding="utf-8")))
+            config, build = read(json.loads(path.read_text(encoding="utf-8")), whole=whole)
             model = build(config)
     except Exception as error:
         raise CannotMeasureError(f"transformers cannot build {path.name}: {error}") from error

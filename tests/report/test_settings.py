@@ -42,6 +42,7 @@ from planner.spec.records import (
     Run,
     Rwkv,
     ShortConvolution,
+    Vision,
 )
 
 # Settings shown in the value of another one: vocab_size: 50257, padded to 50304; tokens for steps; and layers, shown only for models with
@@ -109,6 +110,7 @@ def test_every_setting_of_the_spec_language_is_shown_and_no_other(plan: Plan) ->
         extra=(Extra("x", (3,), "other"),),
         encoder=Encoder(2, Frames(80)),
         patches=Patches(224, 16),
+        vision=Vision(56, 14, 48, 2, 4, 192),
     )
     layers = (GATED_ROPE, BUCKETED, EVERY_SWITCH, *(Layer(None, None, mixers=(mixer,)) for mixer in MIXERS))
     uniform = [settings.model(plan.model), settings.model(once), *(with_layers(plan, Run(3, (layer,))) for layer in layers)]

@@ -11,6 +11,7 @@ from typing import get_args
 from planner.importer.engine import read
 from planner.importer.format import Format
 from planner.importer.formats.composite import other_parts, text_part
+from planner.importer.formats.towers import vision
 from planner.importer.reader import Config, Imported, UnsupportedConfigError, show, show_key
 from planner.importer.stored import stored
 from planner.importer.types import FAMILIES, REFUSED, SUPPORTED
@@ -23,8 +24,9 @@ _GENERATES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ChatGLM
 def read_huggingface(config: Config) -> Imported:
     """Return the ``model`` mapping of a spec for a parsed ``config.json``.
 
-    Only the text part of a composite config (text and images) is read. Keys that a spec cannot express and that change no count (dropout,
-    initialization, token ids, scaling factors) are omitted. Raises UnsupportedConfigError, which names ``model_type``, key and reason.
+    Of a composite config (text and images) the text part is read, and the tower of a LLaVA. Keys that a spec cannot express and that change
+    no count (dropout, initialization, token ids, scaling factors) are omitted. Raises UnsupportedConfigError, which names ``model_type``,
+    key and reason.
     """
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
@@ -35,6 +37,9 @@ def read_huggingface(config: Config) -> Imported:
         config, model_type = part.config, str(part.config["model_type"])
     if model_type not in FAMILIES:
         raise UnsupportedConfigError(unsupported(model_type))
+    tower = vision(whole, str(whole["model_type"])) if part else None
+    if part and tower:
+        part = replace(part, notes=part.notes[1:], omits=())
     towers = {} if part else {key: config[key] for key in ("vision_config", "audio_config") if isinstance(config.get(key), Mapping)}
     imported = read(FAMILIES[model_type], {key: value for key, value in config.items() if key not in towers}, model_type)
     notes, omits = (part.notes, part.omits) if part else ((), other_parts(towers))
@@ -42,7 +47,7 @@ def read_huggingface(config: Config) -> Imported:
     weights = stored(whole, config)
     return replace(
         imported,
-        model={**modeled, **imported.model},
+        model={**modeled, **imported.model, **({"vision": tower} if tower else {})},
         further=weights.training,
         notes=(*(_other_heads(whole) if imported.model.get("causal", True) else ()), *notes, *imported.notes, *weights.notes),
         omits=(*omits, *imported.omits, *weights.omits),

@@ -20,7 +20,7 @@ from planner.spec.records.mixers import (
     ShortConvolution,
 )
 from planner.spec.records.model_types import ModelType
-from planner.spec.records.parts import Experts, Extra, FeedForward, Norm, NormPlacement, Positions
+from planner.spec.records.parts import Activation, Experts, Extra, FeedForward, Norm, NormPlacement, Positions
 
 BlockType = Literal["sequential", "parallel_one_norm", "parallel_two_norms"]
 HeadType = Literal["language", "classes", "none"]
@@ -119,6 +119,7 @@ class Patches:
     size: int = key("Side of a patch, which divides that of the image.", "pixels", example=16, aliases="patch_size")
     channels: int = key("Channels of a pixel.", "channels", default=3, aliases="num_channels in_chans")
     tokens: int = key("Learned tokens before the patches; the first one is that of the class.", "tokens", default=1, least=0)
+    bias: bool = key("Bias of the matrix of patches.", default=True)
 
     @property
     def length(self) -> int:
@@ -140,6 +141,42 @@ class Encoder:
 
     n_layers: int = key("Number of layers of the encoder.", "layers", example=12, aliases="encoder_layers num_encoder_layers")
     frames: Frames | None = group(kind=Frames, form="none", default=None, aliases="audio")
+
+
+@record
+class Vision:
+    """Stack of layers without a causal mask over patches of images, whose states replace tokens of the model, as in LLaVA."""
+
+    patched: ClassVar[object] = group("Patches of an image, which are the tokens of the tower.", path="patches")
+    image: int = key("Side of an image.", "pixels", path="patches.image", example=336)
+    size: int = key("Side of a patch, which divides that of the image.", "pixels", path="patches.size", example=14)
+    d_model: int = key("Width of the tower.", "channels", example=1024)
+    n_layers: int = key("Number of layers.", "layers", example=24)
+    n_heads: int = key("Number of heads.", "heads", example=16)
+    d_ff: int = key("Hidden width of the feed-forward.", "channels", example=4096)
+    read_layers: int | None = key("Layers whose output is read; the others run in vain.", "layers", default=None, derived="n_layers",
+        example=23)
+    activation: Activation = key("Activation function of the feed-forward.", default="gelu")
+    channels: int = key("Channels of a pixel.", "channels", path="patches.channels", default=3)
+    tokens: int = key("Learned tokens before the patches; the first one is that of the class.", "tokens", path="patches.tokens", default=1,
+        least=0)
+    bias: bool = key("Bias of the matrix of patches.", path="patches.bias", default=True)
+    embedding_norm: bool = key("Norm of the embedded patches before the first layer, as in CLIP.", default=False)
+    final_norm: bool = key("Norm of the first token after the last layer, which the model does not read.", default=False)
+    reads_tokens: bool = key("The states of the learned tokens before the patches replace tokens, too.", default=False)
+    projector: ClassVar[object] = group("Two matrices with an activation between them, from the width of the tower to d_model.")
+    projector_activation: Activation = key("Activation function.", path="projector.activation", default="gelu")
+    projector_bias: bool = key("The matrices have biases.", path="projector.bias", default=True)
+
+    @property
+    def patches(self) -> Patches:
+        """Patches of an image."""
+        return Patches(self.image, self.size, self.channels, self.tokens, self.bias)
+
+    @property
+    def features(self) -> int:
+        """Tokens of the model that an image replaces."""
+        return self.patches.length - (0 if self.reads_tokens else self.patches.tokens)
 
 
 @record
@@ -168,7 +205,8 @@ class Model:
     norm: Norm = Norm()  # of the final norm and the embedding norm
     causal: bool = key("Each token attends to itself and earlier tokens. false: to all tokens, as in BERT; a window then has as many "
         "later tokens as earlier ones.", default=True, quiet=True, aliases="is_causal bidirectional is_decoder")
-    patches: Patches | None = group(kind=Patches, form="none", default=None, aliases="image vision patch_embedding")
+    patches: Patches | None = group(kind=Patches, form="none", default=None, aliases="image patch_embedding")
+    vision: Vision | None = group(kind=Vision, form="none", default=None, aliases="vision_tower vision_config vision_model")
     encoder: Encoder | None = group(kind=Encoder, form="none", default=None, aliases="encoder_decoder is_encoder_decoder")
     embedding_norm: bool = key("Norm of the embeddings before the first layer, as in BLOOM.", default=False)
     embedding_scale: bool = key("Multiply token embeddings by the square root of d_model, as in Gemma.", default=False, quiet=True,

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from planner.spec.key import group, key, of_layer, record
 
-Activation = Literal["gelu", "gelu_tanh", "gelu_new", "relu", "relu_squared", "silu"]
+Activation = Literal["gelu", "gelu_tanh", "gelu_new", "quick_gelu", "relu", "relu_squared", "silu"]
 NormType = Literal["layernorm", "rmsnorm"]
 NormPlacement = Literal["before", "after", "before_and_after", "after_residual"]
 PositionType = Literal["learned", "rope", "alibi", "sinusoidal", "bucketed", "none"]
@@ -31,8 +31,9 @@ class FeedForward:
         "up(x)). rwkv: the channel mixing of RWKV-4, with activation relu_squared. none: no feed-forward.", default="plain",
         values={"gated": "swiglu geglu glu gated_mlp llama llamamlp", "plain": "mlp standard dense gptneoxmlp", "rwkv": "channel_mix"})
     gated: bool = False
-    activation: Activation = key("Activation function. gelu_tanh is the tanh approximation, gelu_new the same as separate operators; gated "
-        "with silu is SwiGLU, gated with gelu is GeGLU.", default="gelu", aliases="hidden_act activation_function hidden_activation act_fn",
+    activation: Activation = key("Activation function. gelu_tanh is the tanh approximation, gelu_new the same as separate operators, "
+        "quick_gelu x * sigmoid(1.702 * x); gated with silu is SwiGLU, gated with gelu is GeGLU.", default="gelu",
+        aliases="hidden_act activation_function hidden_activation act_fn",
         values={"gelu_tanh": "gelu_fast gelu_pytorch_tanh gelu_approximate gelu-tanh",
         "relu_squared": "relu2 squared_relu relu^2 squaredrelu", "silu": "swish swiglu", "gelu": "geglu gelu_python gelu_none"})
     bias: ClassVar[bool] = group("Matrices with a bias: true or false for all, or per matrix (gate, up, down).", form="boolean",

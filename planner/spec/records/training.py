@@ -77,6 +77,8 @@ class Training:
     encoder_length: int | None = key("Length of the sequences that the encoder reads.", "tokens", default=None,
         derived="sequence_length with model.encoder; half the frames if it reads audio", quiet=True, example=512,
         aliases="source_length max_source_length encoder_sequence_length")
+    images: int = key("Images of a sequence, whose patches are some of its tokens, with model.vision.", "images per sequence", default=1,
+        quiet=True)
     gradient_accumulation: int = key("Forward and backward passes per optimizer step.", "passes per step", default=1,
         aliases="gradient_accumulation_steps grad_accum accumulate_grad_batches grad_accumulation")
     global_batch_size: ClassVar[int] = key("Sequences of all devices per optimizer step; or give gradient_accumulation, which is "
@@ -102,7 +104,8 @@ class Training:
         default=False, only=f"device: h100; precision: bf16-autocast or bf16-master or bf16; implementation: {_FLOAT8}", quiet=True,
         aliases="fp8 fp8_linear float8_linear")
     train: tuple[str, ...] = key("What trains: everything; adapters; or parts, which are components (embedding, attention, norm, head, "
-        "...), final_norm, bias, linears such as q, and layers such as layers.30-31. All other weights are frozen.",
+        "...), final_norm, bias, linears such as q, and layers such as layers.30-31; of a model with vision also vision, projector and "
+        "text. All other weights are frozen.",
         default=("everything",), example=["layers.30-31", "final_norm", "head"], quiet=True, aliases="trainable trainable_params unfreeze")
     adapters: Adapters | None = group(kind=Adapters, form="none", default=None)
     also_train: tuple[str, ...] = key("Parts that train as whole copies beside adapters, as peft's modules_to_save: embedding, head.",
