@@ -15,7 +15,7 @@ PART = "vision tower 50% of it"
 SWEEP = ("sweep", "specs/seer.yaml", "--set", "training.batch_size=1,2", "--set", "training.precision=fp32,bf16")
 # LLaVA-1.5's shape, made small: the text part carries only what differs from the defaults of its class.
 LLAVA = {
-    "model_type": "llava",
+    "model_type": "llava_next",  # whose pictures are of many sizes
     "text_config": {"model_type": "llama", "vocab_size": 97, "hidden_size": 48, "num_attention_heads": 4, "num_hidden_layers": 2},
     "vision_config": {"model_type": "clip_vision_model", "hidden_size": 32},
 }

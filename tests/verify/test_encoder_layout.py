@@ -31,7 +31,7 @@ LAYOUTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 class Parts:
     """The parts of transformers' BERT."""
 
-    def __init__(self, module: Any) -> None:  # noqa: ANN401 - a class without types
+    def __init__(self, module: Any, _: object) -> None:  # noqa: ANN401 - a class without types
         self.whole = self.trunk = module
         self.layers = list(module.bert.encoder.layer)
 
