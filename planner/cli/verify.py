@@ -87,12 +87,15 @@ def run(arguments: argparse.Namespace) -> int:
             parts = [(check,) for check in _of_the_model(arguments, config)] if scenario.name == "base" else []
             for checks in (*parts, asked):
                 progress.step(f"{done + 1} of {len(specs)}: {spec.name} · {scenario.name}")
+                compared: list[Compared] = []
                 try:
-                    rows += compare(spec, scenario, checks, config)
+                    compared += compare(spec, scenario, checks, config)  # an error leaves the rows before it
                 except (verify.CannotMeasureError, UnsupportedError) as error:
                     progress.clear()
-                    failed = error.checks if isinstance(error, verify.OptimizerError) else checks
+                    measured = {row.check for row in compared}
+                    failed = error.checks if isinstance(error, verify.OptimizerError) else [one for one in checks if one not in measured]
                     code = fail(f"{spec.path}, scenario {scenario.name}, {', '.join(failed)} cannot be measured: {error}")
+                rows += compared
     progress.clear()
     omits = {spec.name: spec.omits for spec in specs}
     if arguments.format == "text":

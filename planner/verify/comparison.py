@@ -99,6 +99,8 @@ def _small(spec: Spec, scenario: Scenario) -> Plan:
         implementation="pytorch-eager",  # runs every model
         attention_kernel="auto",
         recompute="none",
+        padding=False,
+        liger=None,
     )
     return capacity.plan(replace(spec, model=scaled_down(spec.model)), replace(scenario, training=training))
 

@@ -141,6 +141,8 @@ def build(model: Model, training: Training, device: torch.device) -> tuple[nn.Mo
     """Return the modules of the implementation, and our names for theirs."""
     if training.float8:
         raise UnbuildableError("linears in float8 cannot be built in PyTorch here; remove training.float8 to compare the rest")
+    if training.liger:
+        raise UnbuildableError("the kernels of liger-kernel run on GPUs alone; remove training.liger to compare the rest")
     if tuned.tunes(training):
         plain = replace(training, adapters=None, base=None, recompute="none") if of_transformers(training) else training
         return tuned.build(*of_implementation(model, plain, device, tuned.dtype_of_base(training)), model, training)

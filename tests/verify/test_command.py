@@ -56,6 +56,24 @@ def test_all_checks_of_frozen_weights_are_those_of_a_step(tmp_path: Path, capsys
     assert {row["check"] for row in json.loads(capsys.readouterr().out)} == {"parameters", "kept", "flops", "step"}
 
 
+def test_padding_is_no_part_of_the_scaled_down_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    padded = tuned(tmp_path, "{implementation: transformers-eager, padding: true}")
+    assert cli.main(["verify", padded, "--optimizer", "--loss", "--format", "json"]) == 0
+    assert {row["check"] for row in json.loads(capsys.readouterr().out)} == {"parameters", "optimizer", "loss"}
+
+
+def test_kernels_of_liger_are_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    path = tmp_path / "liger.yaml"
+    llama = "extends: catalog/tinyllama-1.1b-chat-v1.0\nmodel: {n_layers: 2, vocab_size: 512}\n"
+    path.write_text(f"name: liger\n{llama}training: {{implementation: transformers, liger: true, batch_size: 1}}\n", encoding="utf-8")
+    assert cli.main(["verify", str(path), "--kept", "--flops"]) == 2
+    shown = capsys.readouterr()
+    assert "base, kept, flops cannot be measured: the kernels of liger-kernel run on GPUs alone" in shown.err
+    assert "2 values compared" in shown.out  # parameters
+
+
 def test_everything_agrees_in_every_scenario(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["verify", str(tiny), "--all", "--format", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)
