@@ -78,6 +78,11 @@ class Served:
         """The largest of all passes: that of the first or of the last token, since windows leave the prompt's storage with the first."""
         return cast("int", maximum(*(one.peak_bytes for one in (self.prefill, self.first, self.last))))
 
+    @property
+    def free_bytes(self) -> int | None:
+        """The memory of the device less the largest peak, negative if the peak does not fit; None if the spec states no memory."""
+        return None if self.serving.memory_bytes is None else self.serving.memory_bytes - self.peak_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Pooled:

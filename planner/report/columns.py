@@ -119,10 +119,6 @@ def _bound(name: str, unit: str, description: str, read: Callable[[Bounds], int]
     return replace(_served(name, unit, description, lambda one: read(one.bounds) if one.bounds else None), method=_BOUND)
 
 
-def _free(one: Served) -> int | None:
-    return None if one.serving.memory_bytes is None else one.serving.memory_bytes - one.peak_bytes
-
-
 def communicated(fleet: Fleet) -> int:
     """Return the bytes of all collectives of a step."""
     return sum(one.bytes for one in fleet.traffic)
@@ -243,7 +239,7 @@ SERVED: tuple[Column, ...] = (
     _of_passes("cache_after_bytes", "bytes", "cache after the outputs", lambda one: one.cache_after_bytes),
     _of_passes("prefill_peak_bytes", "bytes", "peak of the pass over the prompts", lambda one: one.prefill.peak_bytes),
     _of_passes("peak_bytes", "bytes", "largest peak of all passes", lambda one: one.peak_bytes),
-    _of_passes("free_bytes", "bytes", "memory of the device less the largest peak; negative: too large", _free),
+    _of_passes("free_bytes", "bytes", "memory of the device less the largest peak; negative: too large", lambda one: one.free_bytes),
     _of_passes("prefill_flops", "FLOP", "pass over the prompts, as PyTorch counts FLOPs", lambda one: one.prefill.flops),
     _of_passes("first_token_flops", "FLOP", "pass over the first decoded token of each sequence", lambda one: one.first.flops),
     _of_passes("last_token_flops", "FLOP", "pass over the last decoded token of each sequence", lambda one: one.last.flops),

@@ -99,9 +99,8 @@ def _passes(served: Served) -> Iterator[tuple[str, ...]]:
 
 def _verdict(served: Served) -> Iterator[str]:
     """Yield whether the peak fits in a device's memory, if the spec says how much that is."""
-    memory = served.serving.memory_bytes
-    if memory is not None:
-        left = memory - served.peak_bytes
+    memory, left = served.serving.memory_bytes, served.free_bytes
+    if memory is not None and left is not None:
         fits = f"fits, {units.memory(left)} left" if left >= 0 else f"does not fit: {units.memory(-left)} too much"
         yield f"Memory {units.memory(memory)}: {fits}"
 
@@ -136,12 +135,12 @@ def as_json(served: Served | Pooled, measured: str) -> str:
     if isinstance(served, Pooled):
         made |= {"tensor_parallel": one.tensor_parallel, "weights_bytes": served.weights_bytes}
         pool = {name: value for name, value in asdict(served.pool).items() if name not in ("room", "share")}
-        pool["concurrency"] = served.pool.concurrency
+        pool |= {"requests": served.pool.requests, "concurrency": served.pool.concurrency}
         made |= {name: str(value) if isinstance(value, Fraction) else value for name, value in pool.items()}
         made |= _bounds(served.bounds)
         return json.dumps(made | {"accuracy": measured, "not_counted": served.not_counted}, ensure_ascii=False, indent=2) + "\n"
     made |= {name: getattr(served, name) for name in ("weights_bytes", "buffers_bytes", "inputs_bytes", "cache_bytes", "cache_after_bytes")}
-    made |= {"peak_bytes": served.peak_bytes, "memory_bytes": one.memory_bytes}
+    made |= {"peak_bytes": served.peak_bytes, "memory_bytes": one.memory_bytes, "free_bytes": served.free_bytes}
     made |= {name: asdict(getattr(served, name)) for name in ("prefill", "first", "last")}
     made |= _bounds(served.bounds)
     return json.dumps(made | {"accuracy": measured, "not_counted": served.not_counted}, ensure_ascii=False, indent=2) + "\n"
@@ -158,4 +157,4 @@ def fits(served: Served | Pooled) -> bool:
     """Whether all requests fit in the memory, as far as the spec states any."""
     if isinstance(served, Pooled):
         return served.pool.concurrency is None or served.pool.concurrency >= served.serving.batch_size
-    return served.serving.memory_bytes is None or served.peak_bytes <= served.serving.memory_bytes
+    return served.free_bytes is None or served.free_bytes >= 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,15 @@ def test_serve_prints_memory_and_passes(home: Path, planner: Planner) -> None:
     served = api.serve(home / "specs" / "tiny.yaml", prompt=16, output=4)
     assert isinstance(served, Served)
     assert (code, made["cache_bytes"], made["last"]["peak_bytes"]) == (0, served.cache_bytes, served.last.peak_bytes)
+
+
+def test_json_has_the_figures_of_the_table(planner: Planner) -> None:
+    settings = ("--set", "serving.prompt=16", "--set", "serving.memory=1MiB", "--format", "json")
+    made = json.loads(planner("serve", "specs/tiny.yaml", *settings)[1])
+    assert made["free_bytes"] == 1024 * 1024 - made["peak_bytes"]
+    of_engine = json.loads(planner("serve", "specs/tiny.yaml", *settings, "--set", "serving.engine=vllm")[1])
+    # The text says how many requests fit as a fraction; the table, how many whole ones.
+    assert of_engine["requests"] == int(Fraction(of_engine["concurrency"]))
 
 
 def test_serve_says_what_does_not_fit(planner: Planner) -> None:
