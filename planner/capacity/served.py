@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+from planner.capacity.cached import KindOfCache
 from planner.capacity.pool import Pool
 from planner.capacity.roofline import Bound
 from planner.spec.records import Serving
@@ -67,6 +68,7 @@ class Served:
     inputs_bytes: int
     cache_bytes: int  # after the prompts
     cache_after_bytes: int  # after the outputs
+    caches: tuple[KindOfCache, ...]  # the same by kind of layer
     prefill: Pass  # over all prompts
     first: Pass  # over the first token of each output
     last: Pass  # over the last one

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from planner import devices
+from planner.capacity.cached import by_kind, replaced
 from planner.capacity.figures import Parameters, Weight
 from planner.capacity.flops import total
 from planner.capacity.formats import served
@@ -39,7 +40,6 @@ from planner.spec.records.serving import PLAIN_WEIGHTS
 from planner.trace.decoder import Trace, trace
 from planner.trace.dominance import undominated
 from planner.trace.inference import Inference
-from planner.trace.nodes import operations
 from planner.trace.sizes import Choice, Size, hinted, maximum, symbol
 from planner.trace.tape import Parameter
 from planner.trace.unsupported import UnsupportedError
@@ -161,6 +161,7 @@ def _figures(spec: Spec, serving: Serving, training: Training) -> Served:
         inputs_bytes=_whole(prompts.inputs_bytes),
         cache_bytes=_whole(cached),
         cache_after_bytes=_whole(constant + grown),
+        caches=by_kind(spec.model, prompts, steps[0], steps[-1]),
         prefill=prefill,
         first=first,
         last=last,
@@ -223,7 +224,7 @@ def _pass(made: Trace, start: Size) -> tuple[Pass, Size]:
 
 def _replaced(made: Trace) -> Size:
     """Return the bytes of the cache that a pass replaces."""
-    return sum(copies * tensor.bytes for node, copies in operations(made.nodes) if node.stored_in == "cache" for tensor in node.inputs)
+    return sum(copies * storage.bytes for storage, copies in replaced(made))
 
 
 def _whole(size: Size) -> int:

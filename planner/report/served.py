@@ -28,8 +28,12 @@ def text(served: Served | Pooled, measured: str, style: Style = PLAIN) -> str:
     if isinstance(served, Pooled):
         return _of_engine(served, head, measured, style)
     memory = table(("memory", "bytes", ""), "lrr", _rows(served), style)
+    kinds = table(("cache after the outputs", "layers", "a token", "a sequence", "all"), "lrrrr", _kinds(served), style)
+    caches = [*kinds, ""] if len(served.caches) > 1 else []
     passes = table(("pass", "FLOPs", "", "peak", "", "at"), "lrrrrl", _passes(served), style)
-    return "\n".join([head, "", *memory, "", *passes, "", *_verdict(served), *_least(served.bounds), *_notes(served, measured), ""])
+    return "\n".join(
+        [head, "", *memory, "", *caches, *passes, "", *_verdict(served), *_least(served.bounds), *_notes(served, measured), ""]
+    )
 
 
 def setting(one: Serving) -> str:
@@ -89,6 +93,13 @@ def _rows(served: Served) -> Iterator[tuple[str, str, str]]:
         yield name, units.exact(size), units.memory(size)
 
 
+def _kinds(served: Served) -> Iterator[tuple[str, ...]]:
+    """Yield the cache by kind of layer."""
+    for one in served.caches:
+        sizes = (one.layers, one.token_bytes, one.of_sequence(served.serving.batch_size), one.all_bytes)
+        yield one.kind, *map(units.exact, sizes)
+
+
 def _passes(served: Served) -> Iterator[tuple[str, ...]]:
     passes = {"prompts": served.prefill, "first token": served.first}
     passes |= {"last token": served.last} if served.serving.output > 1 else {}
@@ -140,6 +151,7 @@ def as_json(served: Served | Pooled, measured: str) -> str:
         made |= _bounds(served.bounds)
         return json.dumps(made | {"accuracy": measured, "not_counted": served.not_counted}, ensure_ascii=False, indent=2) + "\n"
     made |= {name: getattr(served, name) for name in ("weights_bytes", "buffers_bytes", "inputs_bytes", "cache_bytes", "cache_after_bytes")}
+    made["caches"] = [asdict(kind) | {"sequence_bytes": kind.of_sequence(one.batch_size)} for kind in served.caches]
     made |= {"peak_bytes": served.peak_bytes, "memory_bytes": one.memory_bytes, "free_bytes": served.free_bytes}
     made |= {name: asdict(getattr(served, name)) for name in ("prefill", "first", "last")}
     made |= _bounds(served.bounds)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from operator import le, lt
 
+from planner.spec.precision import BYTES
 from planner.trace import primitives as op
 from planner.trace.inference import Inference
 from planner.trace.sizes import Size, choose, maximum, minimum
 from planner.trace.tape import Tape
-from planner.trace.tensor import Tensor
+from planner.trace.tensor import CacheKind, Tensor
 
 
 def length(t: Tape, n: Size, window: Size | None) -> Size:
@@ -31,7 +32,7 @@ def _static_length(past: Size, n: Size, room: Size, *, windowed: bool) -> Size:
     return maximum(room, past + n) if windowed and past == 0 else room
 
 
-def cached(t: Tape, k: Tensor, v: Tensor, window: Size | None = None) -> tuple[Tensor, Tensor]:
+def cached(t: Tape, k: Tensor, v: Tensor, window: Size | None = None, *, latent: bool = False) -> tuple[Tensor, Tensor]:
     """Return keys and values [B, K, n, h] as the cache returns them: with those of earlier tokens before them."""
     run = t.inference
     if run is None and t.prefixes:
@@ -39,17 +40,21 @@ def cached(t: Tape, k: Tensor, v: Tensor, window: Size | None = None) -> tuple[T
         return _after(t, k, before_k), _after(t, v, before_v)
     if run is None:
         return (_joined(t, k, 0), _joined(t, v, 0)) if t.training.use_cache else (k, v)
+    kind: CacheKind = "latent" if latent else "full attention" if window is None else "window"
     if run.room is not None:
-        return _stored(t, run, run.room, (k, v), window)
+        return _stored(t, run, run.room, (k, v), window, kind)
     if window is not None and not run.decodes:
-        t.record("window", [], [_lasting(t, ())], by=cached)
+        t.record("window", [], [_lasting(t, kind)], by=cached)
     kept, old = run.past, run.past
     if window is not None and run.decodes:
         kept, old = minimum(run.past, window - 1), run.past if run.past == run.prompt else minimum(run.past, window)
     made = []
     replaced = [t.tensor((*x.shape[:2], old, x.shape[-1]), x.dtype) for x in (k, v)] if run.decodes else []
+    for x in replaced:
+        _kept(x, kind)
     for number, x in enumerate((k, v)):
         made.append(_joined(t, x, kept))
+        _kept(made[-1], kind, x.shape[1] * x.shape[3])
         if replaced and window is None:
             t.record("free", [replaced[number]], [], stored_in="cache", by=cached)
     if replaced and window is not None:
@@ -64,16 +69,17 @@ def cached_alone(t: Tape, x: Tensor) -> Tensor:
     if run is None:
         return x
     if run.room is not None:
-        kept = t.tensor((B, run.room, heads, h), x.dtype)
+        kept = _kept(t.tensor((B, run.room, heads, h), x.dtype), "latent", heads * h)
         if not run.decodes:
             kept.storage.until_forward_ends = True
-            t.record("zeros", [], [kept, _lasting(t, ())], by=cached_alone)
+            t.record("zeros", [], [kept, _lasting(t, "latent")], by=cached_alone)
         return kept
-    made = t.tensor((B, run.past + n, heads, h), x.dtype)
+    made = _kept(t.tensor((B, run.past + n, heads, h), x.dtype), "latent", heads * h)
     made.storage.until_forward_ends = True
     t.record("cat", [x], [made], by=cached_alone)
     if run.decodes:
-        t.record("free", [t.tensor((B, run.past, heads, h), x.dtype)], [], stored_in="cache", by=cached_alone)
+        replaced = _kept(t.tensor((B, run.past, heads, h), x.dtype), "latent")
+        t.record("free", [replaced], [], stored_in="cache", by=cached_alone)
     return made
 
 
@@ -93,17 +99,17 @@ def _joined(t: Tape, x: Tensor, kept: Size) -> Tensor:
     return t.record("cat", [x], [made], passes_gradient=True, by=cached)[0]
 
 
-def _stored(t: Tape, run: Inference, room: Size, kv: tuple[Tensor, Tensor], window: Size | None) -> tuple[Tensor, Tensor]:
+def _stored(t: Tape, run: Inference, room: Size, kv: tuple[Tensor, Tensor], window: Size | None, kind: CacheKind) -> tuple[Tensor, Tensor]:
     """Copy keys and values into tensors with room for all tokens, or for a window, and return these; a longer prompt is returned itself."""
     k, v = kv
     B, K, n, h = k.shape
     room = room if window is None else minimum(room, window)
-    kept = [t.tensor((B, K, room, width), k.dtype) for width in (h, v.shape[-1])]
+    kept = [_kept(t.tensor((B, K, room, width), k.dtype), kind, K * width) for width in (h, v.shape[-1])]
     for one in kept:
         one.by_head = True
         one.storage.until_forward_ends = not run.decodes
     if not run.decodes:
-        t.record("zeros", [], [*kept, _lasting(t, ())], by=_stored)
+        t.record("zeros", [], [*kept, _lasting(t, kind)], by=_stored)
     elif window is not None and choose(le, room, run.past):  # full: copies that are shifted by one token
         shifted = [t.record("roll", [one], [op.like(t, one)], by=_stored)[0] for one in kept]
         op.keep_alive(t, k, v, *shifted)
@@ -131,8 +137,14 @@ def of_prompt(t: Tape, x: Tensor, n: Size) -> Tensor:
     return made
 
 
-def _lasting(t: Tape, shape: tuple[Size, ...]) -> Tensor:
-    """Return integers that the cache keeps."""
-    made = t.tensor(shape, "int64", needs_grad=False)
+def _lasting(t: Tape, kind: CacheKind) -> Tensor:
+    """Return an integer that the cache keeps."""
+    made = t.tensor((), "int64", needs_grad=False)
     made.storage.until_forward_ends = True
-    return made
+    return _kept(made, kind)
+
+
+def _kept(x: Tensor, kind: CacheKind, width: Size = 0) -> Tensor:
+    """Return a tensor of the cache of a kind of layer, with ``width`` elements for each token of a sequence."""
+    x.storage.cache_kind, x.storage.token_bytes = kind, width * BYTES[x.dtype]
+    return x

@@ -40,7 +40,7 @@ def latent_attention(t: Tape, kind: LatentAttention, layer: Layer, positions: Po
                 q_rope, k_rope = t.implementation.rotate_latent(t, q_rope, k_rope, tables)
             else:
                 q_rope, k_rope = (rotate_pairs(t, part, tables) for part in (q_rope, k_rope))
-        latent, shared = cached(t, narrow.view(B, 1, n, kind.kv_rank), k_rope)
+        latent, shared = cached(t, narrow.view(B, 1, n, kind.kv_rank), k_rope, latent=True)
         m = latent.shape[2]
         queries = op.cat(t, q_nope, q_rope)
         if t.modules.query_scale == "rotated":

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from planner.spec.precision import BYTES, Dtype
 from planner.trace.sizes import Size, product
+
+CacheKind = Literal["full attention", "window", "latent", "state", "shared"]
 
 
 class Storage:
@@ -11,9 +15,12 @@ class Storage:
 
     ``copies``: how many equal layers have one. ``leaf``: it holds a parameter. ``until_forward_ends``: it lives until the autocast context
     ends, like cached casts of weights. ``throughout``: a variable of the training loop keeps it alive until the step ends.
+    ``cache_kind`` and ``token_bytes``: if a cache keeps it, the kind of its layer, and how many bytes one token of a sequence adds.
     """
 
-    __slots__ = ("bytes", "component", "copies", "dtype", "leaf", "path", "shape", "throughout", "until_forward_ends")
+    __slots__ = (
+        "bytes", "cache_kind", "component", "copies", "dtype", "leaf", "path", "shape", "throughout", "token_bytes", "until_forward_ends",
+    )  # fmt: skip
 
     def __init__(self, shape: tuple[Size, ...], dtype: Dtype, path: str, component: str, copies: Size = 1) -> None:
         self.shape, self.dtype, self.path, self.component, self.copies = shape, dtype, path, component, copies
@@ -21,6 +28,8 @@ class Storage:
         self.leaf = False
         self.until_forward_ends = False
         self.throughout = False
+        self.cache_kind: CacheKind = "state"
+        self.token_bytes: Size = 0
 
 
 class Tensor:

@@ -56,3 +56,27 @@ def test_serve_reports_errors(home: Path, planner: Planner) -> None:
     assert (code, "error[context]" in err) == (2, True)
     with pytest.raises(ValueError, match="has no section serving"):
         api.serve(home / "specs" / "tiny.yaml")
+
+
+# Bytes of a token in bf16: gemma-2-2b has 13 layers of each kind with keys and values of 4 heads of 256; DeepSeek-V3 61 latents of 512 and
+# rotated keys of 64; Jamba 4 layers of 32 with keys and values of 8 heads of 128, 28 of Mamba.
+KINDS = {
+    "gemma-2-2b": {"window": (13, 13 * 2 * 4 * 256 * 2), "full attention": (13, 13 * 2 * 4 * 256 * 2)},
+    "deepseek-v3": {"latent": (61, 61 * (512 + 64) * 2)},
+    "jamba-v0.1": {"state": (28, 0), "full attention": (4, 4 * 2 * 8 * 128 * 2)},
+}
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("name", KINDS)
+def test_kinds_of_layers_add_up_to_the_cache(name: str, cache: str, planner: Planner) -> None:
+    settings = ("serving.prompt=5000", "serving.output=3", "serving.batch_size=2", f"serving.cache.type={cache}")
+    arguments = ("serve", f"catalog/{name}", *(part for one in settings for part in ("--set", one)))
+    made = json.loads(planner(*arguments, "--format", "json")[1])
+    kinds = {one["kind"]: one for one in made["caches"]}
+    assert {kind: (one["layers"], one["token_bytes"]) for kind, one in kinds.items()} == KINDS[name]
+    assert sum(one["all_bytes"] for one in kinds.values()) == made["cache_after_bytes"]
+    if name == "gemma-2-2b":  # a window of 4,096 tokens, and the number of tokens of each layer in 8 bytes
+        assert kinds["window"]["all_bytes"] == 2 * 4096 * 13 * 4096 + 13 * 8
+    shown = planner(*arguments)[1]
+    assert ("a sequence" in shown) == (len(kinds) > 1)
