@@ -147,15 +147,16 @@ def check_tuned(t: Tape) -> None:
     kind, base, routed = t.training.adapters, t.training.base, any(stored.component == "experts" for stored in t.parameters)
     if routed and base and base.format != "none":
         raise UnsupportedError("base.format packs linears, and packed experts are not modeled yet")
-    if kind is None:
-        return
-    if kind.type in PROMPTS:
+    if kind is None or kind.type in PROMPTS:
         return
     if kind.type in ("dora", "ia3") and trained.of_embedding(kind):
         raise UnsupportedError(f"adapters of the embedding of type {kind.type} are not modeled yet; write type: lora")
-    transposed = t.training.implementation.startswith("transformers") and modeled_class(t.model) in ("gpt2", "openai-gpt")
-    if kind.type == "dora" and t.precision.autocast and transposed:
-        raise UnsupportedError("adapters of type dora under autocast beside GPT-2's transposed linears are not modeled yet")
+    if kind.type == "dora" and t.precision.autocast and t.training.implementation.startswith("transformers"):
+        if modeled_class(t.model) in ("gpt2", "openai-gpt"):
+            raise UnsupportedError("adapters of type dora under autocast beside GPT-2's transposed linears are not modeled yet")
+        if t.training.recompute == "full":
+            message = "adapters of type dora under autocast with recompute: full are not modeled yet; write type: lora"
+            raise UnsupportedError(message)
     named = {part for stored in t.parameters if stored.component == ADAPTERS for part in stored.name.split(".")}
     for target in kind.targets:
         if target != trained.ALL and named.isdisjoint(trained.linears(target)):

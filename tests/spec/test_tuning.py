@@ -105,6 +105,10 @@ def test_packed_weights_have_the_bytes_of_their_blocks() -> None:
             "adapters of the embedding of type dora are not modeled yet",
             {"train": "adapters", "adapters": {"type": "dora", "targets": "embedding"}},
         ),
+        (
+            "adapters of type dora under autocast with recompute: full are not modeled yet; write type: lora",
+            {"train": "adapters", "adapters": {"type": "dora"}, "precision": "bf16-autocast", "recompute": "full"},
+        ),
         ("'q=0', which is no linear with a rank", {"train": "adapters", "adapters": {"targets": ["q=0"]}}),
         ("'all-linear=4', which is no linear with a rank", {"train": "adapters", "adapters": {"targets": "all-linear=4"}}),
         ("adapters of type ia3 have no rank", {"train": "adapters", "adapters": {"type": "ia3", "targets": ["q=4"]}}),
