@@ -21,7 +21,7 @@ from planner import spec as specs
 from planner.capacity.explain import Explanation
 from planner.capacity.figures import Plan
 from planner.importer.convert import as_spec
-from planner.report import quantity
+from planner.report import devices, quantity
 from planner.report.notebook import Plans
 from planner.spec import Scenario, Spec, SpecError
 from planner.spec.edits import ByName, Difference, Path, changed
@@ -114,7 +114,7 @@ def fit(
 ) -> tuple[Fit, ...]:
     """Return the largest batch, sequence, depth, width and rank at which a step fits, or of the settings to ``vary``, each alone.
 
-    ``memory`` is a number of bytes, or as ``--memory`` takes it: "80GiB", "h100-80gb".
+    ``memory`` is a number of bytes, or as ``--memory`` takes it: "80GiB", or "h100-80gb", of which 2 GiB are kept free.
 
     >>> [batch] = planner.fit("specs/gpt2-small.yaml", "80GiB", vary=["batch_size"])
     >>> planner.plan("specs/gpt2-small.yaml", batch_size=batch.largest).memory.peak_bytes == batch.peak_bytes <= 80 * 2**30
@@ -127,7 +127,7 @@ def fit(
     if wrong := [name for name in vary if name not in SETTINGS]:
         raise ValueError(f"cannot vary {wrong[0]!r}; choose from {', '.join(SETTINGS)}")
     capacity.plan(known, one)  # raises if the plan as given is not supported
-    return fits(known, scenario, _amount(memory, "bytes"), vary or SETTINGS)
+    return fits(known, scenario, _step_memory(memory, one), vary or SETTINGS)
 
 
 def serve(spec: SpecLike, *, set: Settings = None, **settings: Any) -> Served | Pooled:
@@ -211,7 +211,8 @@ def size(
     ((of, amount, unit),) = given
     reference = like if isinstance(like, Spec) else load(path_of(like))
     trained = None if tokens is None else _amount(tokens, "tokens")
-    return shapes(reference, _amount(amount, unit), of=of, tokens=trained)
+    target = _step_memory(amount, reference.scenarios[0]) if of == "memory" else _amount(amount, unit)
+    return shapes(reference, target, of=of, tokens=trained)
 
 
 def diff(
@@ -273,6 +274,10 @@ def _text(value: object, what: object) -> str:
         return json.dumps(value, allow_nan=False, default=operator.index)  # NumPy's integers
     except (TypeError, ValueError, RecursionError) as error:
         raise type(error)(f"{what} has a value that a spec cannot have: {error}") from None
+
+
+def _step_memory(given: int | str, scenario: Scenario) -> int:
+    return given if isinstance(given, int) else int(devices.step_memory(given, scenario.training).value)
 
 
 def _amount(given: int | str, unit: str) -> int:

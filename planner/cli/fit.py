@@ -29,7 +29,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_spec(parser)
     parser.add_argument(
-        "--memory", help="device memory or a device, e.g. 80GiB, 80GB or h100-80gb (default: the cluster's, less its reserve)"
+        "--memory", help="device memory or a device less a reserve of 2 GiB, e.g. 80GiB, 80GB or h100-80gb (default: the cluster's)"
     )
     parser.add_argument(
         "--serving", action="store_true", help="find the most sequences and the longest prompt of the section serving instead"
@@ -75,29 +75,27 @@ def _of_serving(arguments: argparse.Namespace) -> int:
 def run(arguments: argparse.Namespace) -> int:
     from planner import capacity
     from planner.explore import fit
-    from planner.report import quantity, terminal
+    from planner.report import devices, terminal
     from planner.report.remedies import find_remedies
 
     if arguments.serving:
         return _of_serving(arguments)
-    try:
-        memory = quantity.parse(arguments.memory, "bytes", bare=False) if arguments.memory else None
-    except ValueError as error:
-        return fail(f"fit: invalid value {arguments.memory!r} for --memory; {error}")
     read = read_one("fit", arguments)
     if isinstance(read, int):
         return read
     spec, scenario = read
-    layout = scenario.training.layout
-    if memory is None and layout is None:
+    try:
+        memory = devices.step_memory(arguments.memory, scenario.training) if arguments.memory else devices.cluster_memory(scenario.training)
+    except ValueError as error:
+        return fail(f"fit: invalid value {arguments.memory!r} for --memory; {error}")
+    if memory is None:
         return fail(f"fit: {spec.name} has no cluster; give --memory, for example --memory 80GiB")
-    memory = memory or fit.of_cluster(layout)  # type: ignore[arg-type]  # without memory, it has one
     capacity.plan(spec, scenario)  # raises if the plan as given is not supported
     found = fit.fits(spec, arguments.scenario, int(memory.value), arguments.settings or fit.SETTINGS)
     if not found:
         why = f"{spec.name} defines several layer groups" if "n_layers" in arguments.settings else f"{spec.name} has no adapters"
         return fail(f"fit: cannot vary {' or '.join(arguments.settings)}: {why}")
-    fewest = fit.fewest(spec, arguments.scenario, int(memory.value)) if layout else None
+    fewest = fit.fewest(spec, arguments.scenario, int(memory.value))
     remedies = find_remedies(spec, arguments.scenario, "peak_bytes", memory.value, sizes=False)
     if arguments.format == "json":
         sys.stdout.write(fit.as_json(spec, arguments.scenario, int(memory.value), found, remedies, fewest))

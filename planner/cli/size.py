@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--params", metavar="N", help="target parameter count, e.g. 7e9 or 7B")
     target.add_argument("--flops", metavar="C", help="target training compute in FLOPs, e.g. 1e21 or 1ZFLOP")
-    target.add_argument("--memory", metavar="MEMORY", help="memory of a training step, or a device, e.g. 24GiB or h100-80gb")
+    target.add_argument("--memory", metavar="MEMORY", help="memory of a training step, or a device, less 2 GiB, e.g. 24GiB or h100-80gb")
     parser.add_argument(
         "--like", metavar="LIKE", default="llama", help="reference model: gpt2, llama, a spec or a catalog name (default: llama)"
     )
@@ -36,12 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from planner.explore import size
-    from planner.report import quantity, terminal
+    from planner.report import devices, quantity, terminal
 
     units = {"params": "parameters", "flops": "FLOP", "memory": "bytes"}
     (of,) = (name for name in units if getattr(arguments, name) is not None)
     try:
-        target = int(quantity.parse(getattr(arguments, of), units[of], bare=of != "memory").value)
+        given = quantity.parse(getattr(arguments, of), units[of], bare=of != "memory")
         tokens = int(quantity.parse(arguments.tokens, "tokens").value) if arguments.tokens else None
         path = size.path_of(arguments.like)
     except (ValueError, size.SizeError) as error:
@@ -49,13 +49,15 @@ def run(arguments: argparse.Namespace) -> int:
     specs, code = read([path], arguments.set)
     if code:
         return code
+    if of == "memory":
+        given = devices.step_memory(arguments.memory, specs[0].scenarios[0].training)
     try:
-        found = size.shapes(specs[0], target, of=of, tokens=tokens)
+        found = size.shapes(specs[0], int(given.value), of=of, tokens=tokens)
     except size.SizeError as error:
         return fail(f"size: {error}")
     sys.stdout.write(
         size.as_json(specs[0], found)
         if arguments.format == "json"
-        else size.text(specs[0], found, target, terminal.style(sys.stdout), of=of)
+        else size.text(specs[0], found, given, terminal.style(sys.stdout), of=of)
     )
     return FINE

@@ -19,7 +19,7 @@ from planner.report.terminal import PLAIN, Style, table
 from planner.spec.edits import problems_of
 from planner.spec.layout_checks import divisors
 from planner.spec.printable import printable
-from planner.spec.records import Layout, Spec
+from planner.spec.records import Spec
 from planner.trace.kernels import FLASH_ALIGNMENT
 
 SETTINGS = ("batch_size", "sequence_length", "n_layers", "d_model", vary.RANK)
@@ -136,13 +136,6 @@ def fewest(spec: Spec, scenario: str, memory_bytes: int) -> Fewest | None:
     """Return the fewest devices on which a scenario's step fits; None without a cluster."""
     layout = next(one.training.layout for one in spec.scenarios if one.name == scenario)
     return Fewest(layout.cluster.devices, *(fewest_devices(spec, scenario, memory_bytes) or (None, None))) if layout else None
-
-
-def of_cluster(layout: Layout) -> Amount:
-    """Return the memory of a cluster's device that a step may use."""
-    cluster = layout.cluster
-    reserved = f"{units.memory(cluster.memory_bytes)} of {cluster.device} - {units.memory(cluster.reserve_bytes)} reserved"
-    return Amount(reserved, Fraction(cluster.memory_bytes - cluster.reserve_bytes))
 
 
 def text(

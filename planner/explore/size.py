@@ -10,7 +10,8 @@ from pathlib import Path
 
 from planner.capacity.symbolic import SymbolicPlan, formulas
 from planner.explore import optimal
-from planner.report import omitted, units
+from planner.report import omitted, quantity, units
+from planner.report.quantity import Amount
 from planner.report.terminal import PLAIN, Style, table
 from planner.spec import catalogue
 from planner.spec.printable import printable
@@ -115,7 +116,7 @@ def _shape(made: SymbolicPlan, values: dict[str, int], target: int, of: str, tok
     )
 
 
-def text(spec: Spec, found: Sequence[Configuration], target: int, style: Style = PLAIN, *, of: str = "params") -> str:
+def text(spec: Spec, found: Sequence[Configuration], target: Amount, style: Style = PLAIN, *, of: str = "params") -> str:
     """Return the suggestions for a terminal."""
     memory = of == "memory"
     heads = ("d_model", "layers", "heads", "kv", "head_dim", "d_ff", "params", *(("peak",) if memory else ("vs target", "train FLOPs")))
@@ -126,12 +127,12 @@ def text(spec: Spec, found: Sequence[Configuration], target: int, style: Style =
             *(
                 (units.memory(shape.peak_bytes),)
                 if memory
-                else (units.relative(target, target + shape.off), units.flops(shape.train_flops))
+                else (units.relative(int(target.value), int(target.value) + shape.off), units.flops(shape.train_flops))
             ),
         )
         for shape in found
     ]
-    notes = [f"Peak of a step: {step(spec)}.", omitted.UNPADDED] if memory else []
+    notes = [f"Memory: {quantity.spelled_out(target)}", f"Peak of a step: {step(spec)}.", omitted.UNPADDED] if memory else []
     left_out = map(printable, omitted.lines([(spec.name, spec.omits)]))
     return "\n".join([*table(heads, "r" * len(heads), rows, style), *notes, *left_out, ""])
 

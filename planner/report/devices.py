@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from planner import devices
 from planner.capacity.figures import Fleet, Plan
-from planner.report import units
+from planner.report import quantity, units
 from planner.report.breakdown import Section
+from planner.report.quantity import Amount
 from planner.report.remedies import describe, find_remedies
-from planner.spec.records import Layout, Spec
+from planner.spec.records import RESERVE_BYTES, Layout, Spec, Training
 
 
 def verdict(fleet: Fleet) -> str:
@@ -23,6 +25,34 @@ def remedies(spec: Spec, plan: Plan) -> Section:
         return Section(name)
     found = find_remedies(spec, plan.scenario, "peak_bytes", Fraction(usable(fleet.layout)))
     return Section(name, notes=tuple(map(describe, found)) or ("none found; other settings, layouts and devices were tried",))
+
+
+def reserve(training: Training) -> int:
+    """Return the bytes of a device that a step may not use: the cluster's reserve.
+
+    On one device it is the default of that, unless the peak already includes ``training.reserve_bytes``.
+    """
+    if training.layout:
+        return training.layout.cluster.reserve_bytes
+    return 0 if training.reserve_bytes else RESERVE_BYTES
+
+
+def step_memory(text: str, training: Training) -> Amount:
+    """Return the memory that a step may use: an amount as given, or the memory of a device less the reserve. Raises ValueError."""
+    given, device = quantity.parse(text, "bytes", bare=False), devices.find(text)
+    return _less_reserve(device.name, device.memory_bytes, training) if device else given
+
+
+def cluster_memory(training: Training) -> Amount | None:
+    """Return the memory of a cluster's device that a step may use; None without a cluster."""
+    of = training.layout and training.layout.cluster
+    return _less_reserve(str(of.device), of.memory_bytes, training) if of else None
+
+
+def _less_reserve(name: str, memory_bytes: int, training: Training) -> Amount:
+    kept_free = reserve(training)
+    written = f"{units.memory(memory_bytes)} of {name} - {units.memory(kept_free)} reserved"
+    return Amount(written if kept_free else name, Fraction(memory_bytes - kept_free))
 
 
 def usable(layout: Layout) -> int:

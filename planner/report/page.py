@@ -13,6 +13,7 @@ from planner.capacity.symbols import ByStructure
 from planner.report import breakdown, omitted, overview, units
 from planner.report.accuracy import accuracy
 from planner.report.columns import OVERVIEW
+from planner.report.devices import reserve
 from planner.report.html import live, sections, what_if
 from planner.report.html.formula_list import DETAILS, Detail, FormulaList
 from planner.report.html.markup import link, row, table, text
@@ -114,8 +115,7 @@ def models_table(plans: Sequence[Plan], addresses: Sequence[str] = (), *, compar
 
 def _row(name: str, plan: Plan, *, compared: bool) -> str:
     parameters, *figures = overview.cells(plan)
-    layout = plan.training.layout
-    needed = plan.memory.peak_bytes + (layout.cluster.reserve_bytes if layout else 0)  # of a device's memory
+    needed = plan.memory.peak_bytes + reserve(plan.training)  # of a device's memory
     sizes = (units.exact(plan.training.batch_size), units.exact(plan.training.sequence_length))
     made = row(name, (parameters, *sizes, *figures)) + "\n"
     return made.replace("<tr>", f'<tr data-b={needed} data-s="{"|".join(_settings(plan).values())}">', 1) if compared else made

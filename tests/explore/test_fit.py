@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -186,3 +187,17 @@ def test_the_fewest_devices_hold_whole_groups_of_experts(tmp_path: Path) -> None
     found = fit.fewest(planner.load(path), "base", 1 << 40)
     assert found is not None
     assert found.fewest == 16  # 8 devices of each stage share the experts
+
+
+@pytest.mark.parametrize(("reserve_bytes", "usable"), [(0, 85_520_809_984 - (2 << 30)), (1 << 30, 85_520_809_984)])
+def test_a_named_device_keeps_the_reserve_free(tmp_path: Path, capsys: pytest.CaptureFixture[str], reserve_bytes: int, usable: int) -> None:
+    """An H100 of 80 GB has 81,559 MiB by its driver. A reserve that is part of the peak is not taken twice."""
+    path = tmp_path / "one.yaml"
+    path.write_text(f"name: one\nextends: catalog/gpt2\ntraining: {{reserve_bytes: {reserve_bytes}}}\n", encoding="utf-8")
+    assert main(["fit", str(path), "--memory", "h100-80gb", "--format", "json", "--for", "batch_size"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["memory_bytes"] == usable
+    (found,) = planner.fit(path, "h100-80gb", vary=["batch_size"])
+    assert found.largest == made["fits"][0]["largest"]
+    assert peak(path, "base", f"training.batch_size={found.largest}") <= usable
+    assert peak(path, "base", f"training.batch_size={(found.largest or 0) + 1}") > usable

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import planner
 from planner import spec as spec_package
 from planner.explore import size
+from planner.report.quantity import Amount
 from planner.spec.records import Spec
 
 ROOT = Path(__file__).parent.parent.parent
@@ -87,5 +89,5 @@ def test_a_memory_in_which_nothing_fits_is_an_error() -> None:
 def test_the_text_fits_a_terminal_and_json_is_exact() -> None:
     llama = like("llama")
     found = size.shapes(llama, 405 * 10**9, of="params")
-    assert all(len(line) <= 80 for line in size.text(llama, found, 405 * 10**9).splitlines())
+    assert all(len(line) <= 80 for line in size.text(llama, found, Amount("405B", Fraction(405 * 10**9))).splitlines())
     assert json.loads(size.as_json(llama, found))[0]["params_total"] == found[0].params_total

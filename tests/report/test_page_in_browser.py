@@ -160,6 +160,12 @@ VERDICTS = """
 """
 
 
+def _needed(models: list[Planned]) -> dict[str, int]:
+    """Return each model's peak and what a step may not use of a device: the cluster's reserve, on one device 2 GiB."""
+    layouts = {overview.title(plan): (plan, plan.training.layout) for model in models for plan in model.plans}
+    return {name: plan.memory.peak_bytes + (of.cluster.reserve_bytes if of else 2 * 2**30) for name, (plan, of) in layouts.items()}
+
+
 def test_models_are_compared_with_a_device_that_the_fragment_holds(browser: Any, models: list[Planned]) -> None:  # noqa: ANN401
     before, device = browser.current_url, devices.find("B200-180GB-SXM")
     assert device is not None
@@ -167,12 +173,12 @@ def test_models_are_compared_with_a_device_that_the_fragment_holds(browser: Any,
     browser.execute_script(script, device.name)
     assert "device=B200-180GB-SXM" in browser.current_url
     peaks = {overview.title(plan): plan.memory.peak_bytes for model in models for plan in model.plans}
-    free = {name: device.memory_bytes - peak for name, peak in peaks.items()}
+    free = {name: device.memory_bytes - needed for name, needed in _needed(models).items()}
     texts = {name: f"✓ {units.memory(size)} free" if size >= 0 else f"✕ {units.memory(-size)} over" for name, size in free.items()}
     assert dict(browser.execute_script(VERDICTS)) == texts
     fitting = sum(size >= 0 for size in free.values())
     said = browser.execute_script("return document.querySelector('[role=status]').textContent")
-    assert said == f"{fitting} of {len(peaks)} fit B200-180GB-SXM, {units.memory(device.memory_bytes)}."
+    assert said == f"{fitting} of {len(peaks)} fit B200-180GB-SXM, {units.memory(device.memory_bytes)} with the reserve."
     browser.get("about:blank")
     browser.get(before.partition("#")[0] + "#device=B200-180GB-SXM&filter=llama&sort=-verdict")
     right = sorted((name for name in peaks if "llama" in name), key=lambda name: -peaks[name])
@@ -254,9 +260,9 @@ def test_bars_of_peaks_end_where_the_peak_does_on_the_scale_of_the_devices_line(
         const cells = [...document.querySelectorAll('td.w:not(.cut)')];
         return cells.map(cell => [cell.parentElement.cells[0].textContent.trim(), share(cell, '--w') / share(cell, '--d')]);
     """
-    peaks = {overview.title(plan): plan.memory.peak_bytes for model in models for plan in model.plans}
+    needed = _needed(models)
     shown = dict(browser.execute_script(script))
     device = devices.find("A100-80GB-SXM")
     assert device is not None
-    assert shown.keys() == {name for name, peak in peaks.items() if peak <= 2.5 * device.memory_bytes}
-    assert shown == {name: pytest.approx(peaks[name] / device.memory_bytes, rel=1e-6) for name in shown}
+    assert shown.keys() == {name for name, size in needed.items() if size <= 2.5 * device.memory_bytes}
+    assert shown == {name: pytest.approx(needed[name] / device.memory_bytes, rel=1e-6) for name in shown}

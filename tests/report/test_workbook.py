@@ -22,7 +22,7 @@ from planner.report import workbook
 from planner.report.columns import COLUMNS, COMPONENT_COLUMNS, component_rows, row
 from planner.report.planned import BudgetLimit, Planned
 from planner.report.xlsx.book import figure_columns
-from planner.spec.records import Spec
+from planner.spec.records import RESERVE_BYTES, Spec
 from planner.trace.sizes import Size, ceil_div, symbol
 from planner.trace.spreadsheet import spreadsheet
 
@@ -256,10 +256,10 @@ def test_the_summary_compares_the_peak_with_the_chosen_device(tmp_path: Path) ->
     a100 = devices.find("a100")
     assert a100 is not None
     assert fleet is not None
-    left = [a100.memory_bytes - peaks[0], fleet.cluster.memory_bytes - fleet.cluster.reserve_bytes - peaks[1]]
+    left = [a100.memory_bytes - RESERVE_BYTES - peaks[0], fleet.cluster.memory_bytes - fleet.cluster.reserve_bytes - peaks[1]]
     assert [float(line[free]) for line in summary[22:24]] == pytest.approx([size / 2**30 for size in left])
     assert [line[verdict] for line in summary[22:24]] == ["fits", "fits"]
-    left = [h200.memory_bytes - larger, h200.memory_bytes - fleet.cluster.reserve_bytes - peaks[1]]
+    left = [h200.memory_bytes - RESERVE_BYTES - larger, h200.memory_bytes - fleet.cluster.reserve_bytes - peaks[1]]
     assert [float(line[free]) for line in other[22:24]] == pytest.approx([size / 2**30 for size in left])
     assert [line[verdict] for line in other[22:24]] == ["exceeds the device", "fits"]
 

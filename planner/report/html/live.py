@@ -16,6 +16,7 @@ from planner.capacity.parts import ACTIVATIONS, PARTS, PASSING, STATES, Parts
 from planner.capacity.serving import SERVING_INPUTS, serving_formulas
 from planner.report import breakdown
 from planner.report.columns import COLUMNS, FINE_TUNED, GROUPS, ON_DEVICES, SERVED, TIME
+from planner.report.devices import reserve
 from planner.report.html.expressions import Expressions, condition, packed
 from planner.report.html.markup import text
 from planner.report.paths import display_path
@@ -75,7 +76,7 @@ def _data(model: Planned, found: Formulas | LayoutFormulas) -> dict[str, Any]:
         "helpers": sizes.written,
         "devices": [[one.name, str(one.memory_bytes)] for one in devices.entries()],
         "device": _device(base),
-        "reserve": str(layout.cluster.reserve_bytes) if layout else "0",
+        "reserve": str(reserve(base.training)),
     }
 
 

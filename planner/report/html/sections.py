@@ -14,7 +14,7 @@ from planner.capacity.symbols import ByStructure, SymbolicModel, different_devic
 from planner.report import served, units
 from planner.report.curves import Curves
 from planner.report.curves import peaks as curves_of
-from planner.report.devices import usable
+from planner.report.devices import reserve, usable
 from planner.report.html import picture
 from planner.report.html.formula_list import FormulaList
 from planner.report.html.markup import row, table, text
@@ -241,7 +241,7 @@ def _limits(one: Subject) -> list[tuple[str, int]]:
     if one.plan.fleet:
         return [*budgets, ("memory of the device, less the reserve", usable(one.plan.fleet.layout))]
     device = devices.find(one.plan.training.device)
-    return budgets or ([(device.name, device.memory_bytes)] if device else [])
+    return budgets or ([(f"{device.name}, less the reserve", device.memory_bytes - reserve(one.plan.training))] if device else [])
 
 
 def ranks(one: Subject) -> str:

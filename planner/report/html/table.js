@@ -75,7 +75,7 @@
   function compare() {
     const memory = Number(devices.get(state.device)), most = rows.reduce((most, row) => Math.max(most, row.dataset.b), 0), end = Math.min(Math.max(most, memory), 2.5 * memory);
     let fitting = 0, shown = 0;
-    scale.textContent = `peak; line: ${state.device}`;
+    scale.textContent = `peak and reserve; line: ${state.device}`;
     box.style.setProperty('--d', `${(100 * memory) / end}%`);
     rows.forEach((row, number) => {
       const needed = Number(row.dataset.b), over = needed - memory;
@@ -86,7 +86,7 @@
       verdicts[number].className = over > 0 || why ? 'v x' : 'v';
       if (!row.hidden) { shown += 1; fitting += over <= 0 && !why; }
     });
-    said.textContent = `${exactly(fitting)} of ${exactly(shown)} fit ${state.device}, ${inBytes(BigInt(memory))}.`;
+    said.textContent = `${exactly(fitting)} of ${exactly(shown)} fit ${state.device}, ${inBytes(BigInt(memory))} with the reserve.`;
   }
 
   const side = document.createElement('div'), SETTINGS = box.dataset.settings.split('|');

@@ -7,6 +7,7 @@ from typing import Any
 
 from planner.capacity.choices import guards, rules
 from planner.capacity.flops import flops
+from planner.report.devices import reserve
 from planner.report.html.expressions import Expressions, condition, packed
 from planner.report.html.sections import Facts, Formulas
 from planner.trace.sizes import Size, symbols
@@ -38,9 +39,7 @@ def data(facts: Iterable[Facts]) -> str:
         must = [rule for rule in rules(one.plan.model, values, {}) if _INPUTS & {*symbols(rule.left), *symbols(rule.right)}]
         named = used[number] | {name for rule in must for size in (rule.left, rule.right) for name in symbols(size)}
         written = [[[rule.relation, sizes.text(rule.left), sizes.text(rule.right)], rule.message] for rule in must]
-        layout = one.plan.training.layout
-        reserve = layout.cluster.reserve_bytes if layout else 0
-        rows.append([number, {name: str(values[name]) for name in sorted(named)}, written, str(reserve)])
+        rows.append([number, {name: str(values[name]) for name in sorted(named)}, written, str(reserve(one.plan.training))])
     return packed({"sizes": list(sizes.sizes), "helpers": sizes.written, "structures": structures, "rows": rows})
 
 

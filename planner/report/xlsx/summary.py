@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from planner.capacity.figures import COMPONENTS
+from planner.report.devices import reserve
 from planner.report.xlsx.book import GIB, Book, Row, figure_cell, figure_columns, place, span
 from planner.report.xlsx.inputs import CHECK, DEVICE, device_of
 
@@ -57,12 +58,11 @@ def _write_row(book: Book, row: Row, at: int, memory: Mapping[str, int]) -> None
         if value is not None:
             shown = value / GIB if unit == "GiB" else value
             sheet.write_formula(at, number, f"={figure_cell(book, row, name, unit)}", formats[_FORMS.get(unit, "number")], shown)
-    layout = row.plan.training.layout
-    device, reserve = device_of(row)[0], layout.cluster.reserve_bytes if layout else 0
+    device, kept_free = device_of(row)[0], reserve(row.plan.training)
     sheet.write_formula(at, 8, f"={place(inputs, row.number - 1, DEVICE)}", None, device)
     names, sizes = (span(book.sheets["Lists"], 1, len(memory), column) for column in (0, 1))
-    usable, peak = memory[device] - reserve, row.plan.memory.peak_bytes
-    sheet.write_formula(at, _MEMORY, f"=(INDEX({sizes},MATCH(I{at + 1},{names},0))-{reserve})/{GIB}", formats["GiB"], usable / GIB)
+    usable, peak = memory[device] - kept_free, row.plan.memory.peak_bytes
+    sheet.write_formula(at, _MEMORY, f"=(INDEX({sizes},MATCH(I{at + 1},{names},0))-{kept_free})/{GIB}", formats["GiB"], usable / GIB)
     sheet.write_formula(at, _FREE, f"=J{at + 1}-F{at + 1}", formats["GiB"], usable / GIB - peak / GIB)
     wrong = place(inputs, row.number - 1, CHECK)
     verdict = f'=IF({wrong}<>"","check Inputs",IF(K{at + 1}>=0,"fits","exceeds the device"))'

@@ -21,6 +21,7 @@ Engine = Literal["pytorch", "deepspeed"]
 _DEEPSPEED = "engine: deepspeed"
 _STAGE_3 = f"{_DEEPSPEED}; data_parallel: fsdp"
 Offload = Literal["none", "optimizer", "weights"]
+RESERVE_BYTES = 2 << 30  # of cluster.reserve, and of a device that a command names
 
 
 # A table, in which a key takes a line or two.
@@ -40,7 +41,7 @@ class Cluster:
         default=None, derived="400Gb/s", longest=100, example="400Gb/s")
     reserve: ClassVar[str] = key("Memory of each device that the plan does not cover, with a unit: CUDA context, NCCL buffers, "
         "workspaces and fragmentation. The verdict keeps it free.", default="2GiB", longest=100)
-    reserve_bytes: int = 2 << 30
+    reserve_bytes: int = RESERVE_BYTES
     price: ClassVar[object] = group("Price of device hours. None is shipped, since prices differ by provider and month.",
         form="none")
     price_per_device_hour: Fraction | None = key("Price of a device for an hour, in the currency that price.currency names.",
