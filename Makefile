@@ -31,6 +31,7 @@ unit: $(VENV)/dev ## run only the tests, on all cores
 
 sweep: $(VENV)/dev ## draw many more random specs than the tests do, and change each key of every model type
 	SHAPES=2000 SEEDS=0:200 $(BIN)/pytest tests/test_random_specs.py tests/verify/test_random_shapes.py
+	TUNINGS=500 $(BIN)/pytest tests/verify/test_random_tuning.py
 	CHANGES=keys $(BIN)/pytest tests/importer/test_changed_keys.py
 	CHANGES=all $(BIN)/pytest tests/importer/test_composites.py tests/capacity/test_pipelining.py tests/explore/test_layout_search.py tests/test_every_value.py
 	CHANGES_OF_PAGE=40 $(BIN)/pytest tests/report/test_live_in_browser.py

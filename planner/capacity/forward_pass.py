@@ -8,7 +8,7 @@ from planner.capacity.activations import saved_for_backward
 from planner.capacity.figures import Phase
 from planner.capacity.stored import StoredGraph, stored_graphs
 from planner.capacity.timeline import MemoryTimeline, Place
-from planner.trace.nodes import Boundary, Checkpoint, Node, Operation, Repeat, Visitor, visit
+from planner.trace.nodes import Boundary, Checkpoint, Node, Operation, Repeat, Visitor, operations, visit
 from planner.trace.sizes import Size, maximum, total
 from planner.trace.tensor import Storage, Tensor
 
@@ -38,8 +38,10 @@ class ForwardPass(Visitor):
         self.allocated: set[Storage] = set()  # from the start: outputs that a recomputed region has saved
         # How many operators have yet to read a storage, by 1 or 0 (a size): whether they read this one of a tensor's possible storages.
         self.readers: dict[Storage, dict[Size, int]] = {}
+        regions = (node for node, _ in visit(nodes) if isinstance(node, Checkpoint))
+        self.without_graph = {id(one) for region in regions for one, _ in operations(region.body) if one.of_graph}
         for node, _ in visit(nodes):
-            for tensor in node.inputs:
+            for tensor in () if id(node) in self.without_graph else node.inputs:
                 for storage, times in tensor.parts:
                     readers = self.readers.setdefault(storage, {})
                     readers[times] = readers.get(times, 0) + 1
@@ -69,7 +71,7 @@ class ForwardPass(Visitor):
             self.timeline.sample(phase, f"{node.name} at {node.path}", node.temporary)
         if node.stored_in:
             self.store(node)
-        self.read(node.inputs)
+        self.read(() if id(node) in self.without_graph else node.inputs)
         for tensor in node.outputs:
             if tensor.storage not in self.readers:
                 self.shrink(tensor.storage)

@@ -19,9 +19,13 @@ from planner.trace.tensor import Tensor
 from planner.trace.trained import ADAPTERS, PROMPTS
 from planner.trace.unsupported import UnsupportedError
 
+TRANSPOSED = ("gpt2", "openai-gpt")  # classes whose linears are transformers' Conv1D
 
-def adapted(t: Tape, kind: Adapters, x: Tensor, w: Tensor, made: Tensor, packing: Packing | None) -> Tensor:
-    """Return x [.., in] times w [out, in], which is ``made``, plus B · A · x: A [rank, in] reads a copy of x in its dtype.
+
+def adapted(t: Tape, kind: Adapters, x: Tensor, w: Tensor, bias: Tensor | None, made: Tensor, packing: Packing | None) -> Tensor:
+    """Return x [.., in] times w [out, in] plus a bias [out], which is ``made``, plus B · A · x.
+
+    A [rank, in] reads a copy of x in its dtype.
 
     The sum is cast back to the dtype of ``made``; beside a packed weight, B · A · x is, and added to a copy of ``made``. Under autocast
     that one casts nothing.
@@ -38,9 +42,11 @@ def adapted(t: Tape, kind: Adapters, x: Tensor, w: Tensor, made: Tensor, packing
         wide = x if as_is else op.cast(t, x, dtype)
         dropped = op.dropout(t, wide) if kind.dropout else wide
         if kind.type == "dora":
-            added = decomposed(t, dropped, w, None if kind.dropout else made, (a, b), packing)
+            added = decomposed(t, dropped, w, None if kind.dropout else made, bias, (a, b), packing)
         else:
-            added = op.mul_scalar(t, op.linear(t, op.linear(t, dropped, a), b))
+            narrow = op.linear(t, dropped, a)
+            op.keep_alive(t, dropped)  # until the module that casts it returns
+            added = op.mul_scalar(t, op.linear(t, narrow, b))
         if packs and kind.type != "dora":
             both = op.add(t, made, added if as_is else op.cast(t, added, made.dtype))
         else:
@@ -89,31 +95,41 @@ def embedded(t: Tape, ids: Tensor, table: Tensor, made: Tensor) -> Tensor:
     return both
 
 
-def decomposed(t: Tape, x: Tensor, w: Tensor, made: Tensor | None, pair: tuple[Tensor, Tensor], packing: Packing | None) -> Tensor:
+def decomposed(
+    t: Tape, x: Tensor, w: Tensor, made: Tensor | None, bias: Tensor | None, pair: tuple[Tensor, Tensor], packing: Packing | None
+) -> Tensor:
     """Return what DoRA adds to x [.., in] times w: (m / |w + B · A| - 1) · w · x + m / |w + B · A| · B · A · x.
 
     The norms of rows of the sum are made of the product of an identity [in, in] with A and B, and get no gradient; m [out] trains.
-    ``made``: w · x, which dropout of x requires to compute again (Liu et al. 2024, arXiv:2402.09353; tuners/lora/dora.py).
+    ``made``: w · x plus the bias [out], which is taken away again. Dropout of x requires to compute w · x once more
+    (Liu et al. 2024, arXiv:2402.09353; tuners/lora/dora.py).
     """
     a, b = pair
     outputs, inputs = w.shape
     magnitude = t.weight("lora_magnitude_vector.weight", (outputs,), "magnitudes: out", dtype=a.dtype)
-    for one in pair:  # autocast caches casts, which have a gradient
-        op.cast_lower_precision(t, one)
+    op.cast_lower_precision(t, a)  # autocast caches casts, which have a gradient
     with t.without_gradients(trains=True):
         (identity,) = t.record("eye", [], [t.tensor((inputs, inputs), a.dtype, needs_grad=False)], by=decomposed)
-        narrow = op.linear(t, identity, a)
-        product = op.linear(t, narrow, b)
+        read = op.cast_lower_precision(t, identity)
+        narrow = op.linear(t, read, a)
+    op.cast_lower_precision(t, b)
+    with t.without_gradients(trains=True):
+        made_of_pair = op.linear(t, narrow, b)
+        op.keep_alive(t, identity)
+        product = op.cast(t, made_of_pair, x.dtype)
         stored = packed.unpacked(t, w, packing) if packing else w
         wide = op.cast(t, stored, x.dtype)
-        summed = op.add(t, wide, op.mul_scalar(t, op.cast(t, product, x.dtype)).view(outputs, inputs))
-        (norms,) = t.record("norm", [summed], [t.tensor((outputs,), x.dtype)], by=decomposed)
+        summed = op.add(t, wide, op.mul_scalar(t, product).view(outputs, inputs))
+        dtype: Dtype = "float32" if t.precision.autocast and t.device == "cuda" else x.dtype  # the kernel's, without a copy
+        (norms,) = t.record("norm", [summed], [t.tensor((outputs,), dtype)], by=decomposed)
+        norms = op.cast(t, norms, x.dtype)
     scale = op.divide(t, magnitude, norms).view(1, outputs)
     added = op.linear(t, op.linear(t, x, a), b)
-    base = made or op.linear(t, x, wide)
+    base = op.add(t, made, bias) if made and bias else made or op.linear(t, x, wide)
     first = op.multiply(t, op.add_scalar(t, scale), base)
     both = op.add(t, first, op.mul_scalar(t, op.multiply(t, scale, added)))
-    op.keep_alive(t, identity, narrow, product, wide)
+    op.keep_alive(t, x, product, wide, norms, scale, added, base)
+    op.keep_graph_alive(t, read, narrow)
     return both
 
 
@@ -145,18 +161,18 @@ def check_tuned(t: Tape) -> None:
     if word := trained.unknown(t.training.train, ((stored.name, stored.component) for stored in t.parameters)):
         raise UnsupportedError(f"training.train has {word!r}, which is no part of this model")
     kind, base, routed = t.training.adapters, t.training.base, any(stored.component == "experts" for stored in t.parameters)
-    if routed and base and base.format != "none":
+    packs = base is not None and base.format != "none"
+    if routed and packs:
         raise UnsupportedError("base.format packs linears, and packed experts are not modeled yet")
     if kind is None or kind.type in PROMPTS:
         return
     if kind.type in ("dora", "ia3") and trained.of_embedding(kind):
         raise UnsupportedError(f"adapters of the embedding of type {kind.type} are not modeled yet; write type: lora")
-    if kind.type == "dora" and t.precision.autocast and t.training.implementation.startswith("transformers"):
-        if modeled_class(t.model) in ("gpt2", "openai-gpt"):
-            raise UnsupportedError("adapters of type dora under autocast beside GPT-2's transposed linears are not modeled yet")
-        if t.training.recompute == "full":
-            message = "adapters of type dora under autocast with recompute: full are not modeled yet; write type: lora"
-            raise UnsupportedError(message)
+    same = kind.dtype == "base" or t.precision.weights == "float32"
+    transposed = modeled_class(t.model) in TRANSPOSED and t.training.implementation.startswith("transformers") and not packs
+    if kind.type == "dora" and kind.dropout and same and transposed:
+        message = "adapters of type dora with dropout beside GPT-2's transposed linears of their dtype, whose gradients peft computes"
+        raise UnsupportedError(f"{message}, are not modeled; write dropout: 0")
     named = {part for stored in t.parameters if stored.component == ADAPTERS for part in stored.name.split(".")}
     for target in kind.targets:
         if target != trained.ALL and named.isdisjoint(trained.linears(target)):

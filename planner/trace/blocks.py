@@ -43,7 +43,8 @@ def linear(t: Tape, x: Tensor, outputs: Size, name: str, *, bias: bool) -> Tenso
     """Project the last dimension of x to ``outputs``. Stores outputs·inputs weights, and a bias of ``outputs``."""
     with t.at(name):
         packing = packing_of(t)
-        w = t.weight("weight", (outputs, x.shape[-1]), op.LINEAR, packing=packing)
+        before = packed.dtype_before(t) if packing else None
+        w = t.weight("weight", (outputs, x.shape[-1]), op.LINEAR, dtype=before, packing=packing)
         stored = packed.compute_dtype(t) if packing else None  # to which the first pass casts the bias of a packed weight in place
         b = t.weight("bias", (outputs,), "bias: out", dtype=stored) if bias else t.declared_weight("bias")
 
@@ -55,7 +56,7 @@ def linear(t: Tape, x: Tensor, outputs: Size, name: str, *, bias: bool) -> Tenso
             return project(x)
         if kind.type == "ia3":
             return scaled(t, kind, x, outputs, project)
-        return adapted(t, kind, x, w, project(x), packing)
+        return adapted(t, kind, x, w, b, project(x), packing)
 
 
 def feed_forward(

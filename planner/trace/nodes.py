@@ -61,7 +61,8 @@ class Operation:
     its backward kernel adds to the preallocated one. ``by``: the function that defines the operator; its docstring gives the formula's
     source. ``sends``: what it communicates. ``stored_in``: it stores its inputs outside a checkpointed region: in the model until all
     regions have run backward, or in a module, which has a buffer for them, until the next forward pass. ``cache``: it frees its inputs,
-    which a cache had from the start.
+    which a cache had from the start. ``of_graph``: only a graph keeps its inputs until here, and a checkpointed region has none when it
+    first runs.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Operation:
     by: Callable[..., object] | None = None
     sends: tuple[Sent, ...] = ()
     stored_in: Literal["", "model", "module", "cache"] = ""
+    of_graph: bool = False
 
     @property
     def saved_tensors(self) -> tuple[Tensor, ...]:

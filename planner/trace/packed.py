@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from planner.spec.precision import DTYPES, Dtype
+from planner.spec.precision import BYTES, DTYPES, RECIPES, Dtype
 from planner.trace import primitives as op
 from planner.trace import trained
 from planner.trace.packing import Packing
-from planner.trace.sizes import minimum, product
+from planner.trace.sizes import maximum, minimum, product
 from planner.trace.tape import Tape
 from planner.trace.tensor import Tensor
 
@@ -21,10 +21,14 @@ def packing_of(t: Tape) -> Packing | None:
 
 def unpacked(t: Tape, w: Tensor, packing: Packing) -> Tensor:
     """Return a packed weight [o, i] in the dtype that it had before (dequantize_4bit in functional.py)."""
-    elements = product(w.shape)
-    scales = packing.unpacking(elements) - 2 * elements
     made = t.tensor(w.shape, w.dtype, needs_grad=False)
-    return t.record("dequantize_4bit", [w], [made], temporary=scales, by=unpacked)[0]
+    return t.record("dequantize_4bit", [w], [made], temporary=packing.scales(product(w.shape)), by=unpacked)[0]
+
+
+def dtype_before(t: Tape) -> Dtype:
+    """Return the dtype that packed weights had before, to which the backward pass unpacks them; ``base.prepare`` casts only others."""
+    base = t.training.base
+    return DTYPES[base.dtype] if base and base.dtype else RECIPES[t.training.precision].weights
 
 
 def compute_dtype(t: Tape) -> Dtype:
@@ -33,12 +37,22 @@ def compute_dtype(t: Tape) -> Dtype:
 
 
 def linear(t: Tape, x: Tensor, w: Tensor, b: Tensor | None, packing: Packing) -> Tensor:
-    """Multiply x [.., i] by a packed weight [o, i], in the dtype of computation, and return x's. Saves nothing: the weight is frozen."""
-    compute = compute_dtype(t)
-    narrow, elements = op.cast(t, x, compute), product(w.shape)
-    inputs = [narrow, w, *([op.cast(t, b, compute)] if b else [])]
+    """Multiply x [.., i] by a packed weight [o, i], in the dtype of computation, and return x's. Saves nothing: the weight is frozen.
+
+    The forward pass unpacks the weight to that dtype, with the scales of nested ones twice. The backward pass unpacks it to the one that it
+    had before, with the scales once, and then casts it, before it makes the gradient of x.
+    """
+    compute, elements = compute_dtype(t), product(w.shape)
+    narrow, bias = op.cast(t, x, compute), b and op.cast(t, b, compute)
     made = t.tensor((*x.shape[:-1], w.shape[0]), compute)
     flops = op.products(narrow, w, 2 * product(x.shape) * w.shape[0], "2 · rows · in · out")
-    unpacking, many = packing.unpacking(elements), minimum(product(x.shape[:-1]) // (ROWS + 1), 1)
-    t.record("matmul_4bit", inputs, [made], [], flops, temporary=many * unpacking, backward_temporary=unpacking, by=linear)
-    return op.cast(t, made, x.dtype)
+    many = minimum(product(x.shape[:-1]) // (ROWS + 1), 1)
+    wide, scales = BYTES[compute] * elements, packing.scales(elements)
+    before_gradient = w.bytes + (scales if compute == w.dtype else maximum(scales, wide))
+    t.record(
+        "matmul_4bit", [narrow, w, *([bias] if bias else [])], [made], [], flops, temporary=many * (wide + 2 * scales),
+        backward_temporary=maximum(wide, before_gradient - narrow.bytes), by=linear,
+    )  # fmt: skip
+    back = op.cast(t, made, x.dtype)
+    op.keep_alive(t, narrow)
+    return back

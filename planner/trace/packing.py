@@ -34,6 +34,6 @@ class Packing:
         """Return the bytes of a weight."""
         return sum(self.tensors(elements))
 
-    def unpacking(self, elements: Size) -> Size:
-        """Return the bytes needed meanwhile to unpack a weight to 16 bits: that weight, and float32 scales twice if they are nested."""
-        return 2 * elements + (2 * FLOAT32 * ceil_div(elements, BLOCK) if self.nested else 0)
+    def scales(self, elements: Size) -> Size:
+        """Return the bytes of float32 scales, which nested ones are turned into before a weight is unpacked; 0 if they are not nested."""
+        return FLOAT32 * ceil_div(elements, BLOCK) if self.nested else 0

@@ -287,6 +287,11 @@ def keep_alive(t: Tape, *tensors: Tensor) -> None:
     t.record("end of scope", tensors, [], by=keep_alive)
 
 
+def keep_graph_alive(t: Tape, *tensors: Tensor) -> None:
+    """Keep what a graph without a backward pass saves until this point, where its last variable ends."""
+    t.record("end of graph", tensors, [], of_graph=True, by=keep_graph_alive)
+
+
 def store(t: Tape, where: Literal["model", "module"], *tensors: Tensor, saved: Sequence[Saved] = ()) -> None:
     """Store the tensors in a variable of the model or a module, which outlives a recomputed layer."""
     if t.training.recompute == "full":

@@ -229,6 +229,7 @@ class Tape(Setup):
         by: Callable[..., object] | None = None,
         sends: Sequence[Sent] = (),
         stored_in: Literal["", "model", "module", "cache"] = "",
+        of_graph: bool = False,
     ) -> tuple[Tensor, ...]:
         """Record an operator and return its outputs. If no input needs a gradient, no output does, and nothing is saved for backward."""
         flops = replace(flops, full=0, causal=0) if self.scans else flops
@@ -242,8 +243,8 @@ class Tape(Setup):
                 storage.until_forward_ends = True
             saved, flops = (), replace(flops, backward=0)
         made = Operation(
-            name, self.path, self.component, tuple(inputs), tuple(outputs), tuple(saved), flops,
-            temporary, backward_temporary, passes_gradient, elementwise, views_gradient, added, accumulated, by, tuple(sends), stored_in,
+            name, self.path, self.component, tuple(inputs), tuple(outputs), tuple(saved), flops, temporary, backward_temporary,
+            passes_gradient, elementwise, views_gradient, added, accumulated, by, tuple(sends), stored_in, of_graph,
         )  # fmt: skip
         self.nodes.append(made)
         return made.outputs

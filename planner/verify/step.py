@@ -60,14 +60,15 @@ class SavedTensorRecorder:
         self.paths = {module: names(name) or LOSS for name, module in model.named_modules()}
         self.stack = [LOSS]
         self.saved: dict[int, tuple[weakref.ref[UntypedStorage], SavedStorage]] = {}
-        self.ignored = {id(tensor.untyped_storage()) for tensor in (*model.parameters(), *model.buffers())}
+        of_model = (tensor.untyped_storage() for tensor in (*model.parameters(), *model.buffers()))
+        self.ignored = {id(storage): weakref.ref(storage) for storage in of_model}  # of those freed in a pass, others take the ids
         self.functions = RunningFunction()
 
     def pack(self, tensor: Tensor) -> Tensor:
         """Record a saved tensor."""
         storage = tensor.untyped_storage()
-        known = self.saved.get(id(storage))
-        if id(storage) not in self.ignored and (known is None or known[0]() is not storage):
+        known, ignored = self.saved.get(id(storage)), self.ignored.get(id(storage))
+        if (ignored is None or ignored() is not storage) and (known is None or known[0]() is not storage):
             function = self.functions.running or CHECKPOINT
             saved = SavedStorage(self.stack[-1], function, tuple(tensor.shape), dtype_name(tensor), storage.nbytes())
             self.saved[id(storage)] = weakref.ref(storage), saved
@@ -241,7 +242,7 @@ class Step:
             with self.allocations:
                 self.forward_and_backward()
         points = [self.allocations.bytes]
-        known = set(self.allocations.storages)
+        known = {key: storage for key, (storage, _) in self.allocations.storages.items()}
         with self.phase("forward", phases, points), recorder.record() if recorder else nullcontext():
             loss, output = self.forward()
         kept = self.saved_for_backward(recorder, known, loss, output) if recorder else ()
@@ -271,7 +272,7 @@ class Step:
         points.append(self.allocations.bytes)
 
     def saved_for_backward(
-        self, recorder: SavedTensorRecorder, known: set[int], loss: Tensor, output: tuple[Tensor, ...]
+        self, recorder: SavedTensorRecorder, known: dict[int, weakref.ref[UntypedStorage]], loss: Tensor, output: tuple[Tensor, ...]
     ) -> tuple[SavedStorage, ...]:
         """Return the storages saved for backward: the recorded ones, and others still allocated, such as the inputs of checkpoints.
 
@@ -287,6 +288,7 @@ class Step:
             *tuned.kept_inputs(self.module),
             *(tensor for _, _, tensor in self.states()),
         )
-        counted = known | saved.keys() | {id(tensor.untyped_storage()) for tensor in results}
-        others = [one for key, (_, one) in self.allocations.storages.items() if key not in counted and one.operator != MAKES_GRADIENTS]
+        counted = saved.keys() | {id(tensor.untyped_storage()) for tensor in results}
+        made = {key: one for key, (storage, one) in self.allocations.storages.items() if known.get(key) is not storage}
+        others = [one for key, one in made.items() if key not in counted and one.operator != MAKES_GRADIENTS]
         return (*saved.values(), *(SavedStorage("model", CHECKPOINT, one.shape, one.dtype, one.bytes) for one in others))

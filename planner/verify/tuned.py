@@ -167,12 +167,27 @@ def adapted(module: nn.Module, kind: Adapters, training: Training, our_name: Nam
         warnings.simplefilter("ignore")  # peft's, about settings that it corrects or does not need
         made: nn.Module = peft.get_peft_model(module, config)
     made.train()
-    for name, weight in made.named_parameters():
-        if kind.dtype == "base" and weight.requires_grad and "modules_to_save" not in name:
-            weight.data = weight.data.to(dtype_of_base(training))
+    if kind.dtype == "base":
+        cast_adapters(made, training)
     if kind.type in VIRTUAL:
         made.prompt_tokens = FreshIds(kind.virtual_tokens, device)  # type: ignore[assignment] # a mapping
     return made
+
+
+def cast_adapters(module: nn.Module, training: Training) -> None:
+    """Cast adapters to the dtype of the weights beside them, which is the dtype of products beside packed ones, as peft does."""
+    of_prompts = dtype_of_base(training)
+    for name, one in module.named_modules():
+        beside = getattr(one, "base_layer", None)
+        if beside is not None:
+            weight = one.get_param() if hasattr(one, "get_param") else beside.weight  # of experts, or of a linear
+            dtype = getattr(beside, "compute_dtype", weight.dtype)
+        elif name.startswith("prompt_encoder"):
+            dtype = of_prompts
+        else:
+            continue
+        for stored in one.parameters():
+            stored.data = stored.data.to(dtype) if stored.requires_grad else stored.data
 
 
 DEEP_COPY = copy.deepcopy
@@ -205,11 +220,11 @@ def config_of(peft: ModuleType, kind: Adapters, training: Training, module: nn.M
     named = [(name, *our_name(name).rpartition(".")[::2]) for name, one in module.named_modules() if is_linear(one)]
     linears = [name for name, path, last in named if trained.targets(kind, f"{path}.{last}", last)]
     embedding = [name for name, one in module.named_modules() if isinstance(one, nn.Embedding) and trained.of_embedding(kind)][:1]
+    saved = {"embedding": "model.embed_tokens", "head": "lm_head"}
+    copies = [name for name, _ in module.named_modules() if our_name(name) in [saved[word] for word in training.also_train]] or None
     if kind.type == "ia3":
         feeds = [name for name, _, last in named if name in linears and any(last in trained.linears(word) for word in kind.feedforward)]
-        return peft.IA3Config(target_modules=linears, feedforward_modules=feeds, **task)
-    saved = {"embedding": "model.embed_tokens", "head": "lm_head"}
-    copies = [name for name, _ in module.named_modules() if our_name(name) in [saved[word] for word in training.also_train]]
+        return peft.IA3Config(target_modules=linears, feedforward_modules=feeds, modules_to_save=copies, **task)
     routed = any(type(one).__name__.endswith("Experts") for one in module.modules())
     return peft.LoraConfig(
         r=kind.rank,
@@ -218,7 +233,7 @@ def config_of(peft: ModuleType, kind: Adapters, training: Training, module: nn.M
         lora_dropout=float(kind.dropout),
         use_dora=kind.type == "dora",
         use_rslora=kind.type == "rslora",
-        modules_to_save=copies or None,
+        modules_to_save=copies,
         **task,
     )
 

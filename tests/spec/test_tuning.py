@@ -105,10 +105,6 @@ def test_packed_weights_have_the_bytes_of_their_blocks() -> None:
             "adapters of the embedding of type dora are not modeled yet",
             {"train": "adapters", "adapters": {"type": "dora", "targets": "embedding"}},
         ),
-        (
-            "adapters of type dora under autocast with recompute: full are not modeled yet; write type: lora",
-            {"train": "adapters", "adapters": {"type": "dora"}, "precision": "bf16-autocast", "recompute": "full"},
-        ),
         ("'q=0', which is no linear with a rank", {"train": "adapters", "adapters": {"targets": ["q=0"]}}),
         ("'all-linear=4', which is no linear with a rank", {"train": "adapters", "adapters": {"targets": "all-linear=4"}}),
         ("adapters of type ia3 have no rank", {"train": "adapters", "adapters": {"type": "ia3", "targets": ["q=4"]}}),
@@ -140,6 +136,14 @@ def test_a_learned_prompt_of_other_models_is_refused() -> None:
     for model, message in (("bert-base-cased", "before an encoder's input"), ("gpt2", "with learned positions")):
         with pytest.raises(planner.UnsupportedError, match=f"a learned prompt {message} is not modeled yet"):
             planner.plan(planner.load({"name": "tuned", "extends": f"catalog/{model}", "training": training}))
+
+
+def test_dora_with_dropout_beside_transposed_linears_of_its_dtype_is_refused() -> None:
+    training = {"implementation": "transformers", "train": "adapters", "adapters": {"type": "dora", "dropout": 0.1}}
+    spec = {"name": "tuned", "extends": "catalog/gpt2"}
+    with pytest.raises(planner.UnsupportedError, match="adapters of type dora with dropout beside GPT-2's transposed linears"):
+        planner.plan(planner.load(spec | {"training": training | {"precision": "fp32"}}))
+    planner.plan(planner.load(spec | {"training": training | {"precision": "bf16"}}))  # adapters in float32
 
 
 def test_a_learned_prefix_before_windows_is_refused() -> None:
