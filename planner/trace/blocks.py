@@ -78,9 +78,11 @@ def feed_forward(
         if kind.hidden_norm:
             hidden = norm(t, Norm("rmsnorm", bias=False), hidden, "ffn_sub_norm")
         hidden = op.cast(t, hidden, t.precision.weights) if t.modules.casts_hidden else hidden
+        if t.modules.rebinds_input:
+            op.keep_alive(t, given, x)
         out = leave(t, linear(t, t.show("hidden", hidden), x.shape[-1], "down_proj", bias=kind.down_bias))
         out = t.implementation.drop(t, out) if drops else out
-        op.keep_alive(t, given, x, hidden)
+        op.keep_alive(t, *([] if t.modules.rebinds_input else [given, x]), hidden)
         return out
 
 

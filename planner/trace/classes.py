@@ -76,7 +76,7 @@ CLASSES: dict[ModelType, ModelClass] = {
     **dict.fromkeys(("bert", "distilbert"), BERT),
     "eurobert": ModelClass(),
     "rembert": replace(BERT, fused_attention=False, stored_token_types=False),
-    "xlm-roberta-xl": replace(BERT, positions_per_sequence=True),
+    "xlm-roberta-xl": replace(BERT, positions_per_sequence=True, keeps_ends="none", rebinds_input=True),
     "electra": replace(BERT, embeds_apart="freed"),
     **dict.fromkeys(("camembert", "roberta", "xlm-roberta"), replace(BERT, positions_per_sequence=True)),
     **dict.fromkeys(("bart", "mbart", "plbart"), BART),
@@ -250,7 +250,7 @@ CLASSES: dict[ModelType, ModelClass] = {
         embeds_apart="freed",
     ),
     "nomic_bert": ModelClass(
-        residual_dropout=True, softmax_in_float32=False, unshifted_loss=True, unused_ids=True, embeds_apart="kept", keeps_ends="output"
+        residual_dropout=True, softmax_in_float32=False, unshifted_loss=True, unused_ids=True, embeds_apart="kept", keeps_ends="both"
     ),
     "nanochat": ModelClass(normalizes_rotated=True),
     "llama4_text": ModelClass(

@@ -226,6 +226,7 @@ def new_tape(model: Model, training: Training, context_rank: int = 0, inference:
 def _score(t: Tape, project_out: Tensor | None, head: Tensor, bias: Tensor | None, x: Tensor, targets: Tensor) -> Tensor:
     """Return the loss of the last hidden states [B, n, d_model]. They stay alive until then if the model computes it."""
     x, states = _read_by_head(t, project_out, x)
+    states += [t.encoded] if t.encoded else []  # which the model's output has, too
     kind = t.training.loss
     if kind.startswith("linear") and t.model.logit_softcap:
         raise UnsupportedError(f"{kind} does not support head.logit_softcap; choose loss cross_entropy")

@@ -59,6 +59,7 @@ class ModelClass:
     embeds_apart: Literal["no", "freed", "kept"] = "no"
     encodes_per_sequence: bool = False  # those of the encoder
     always_scales: bool = False  # the embedding is multiplied by a constant, even if that is one
+    rebinds_input: bool = False  # the variable that has the input of a feed-forward gets its hidden layer
     casts_hidden: bool = False  # the hidden layer of a feed-forward is cast to the weights' dtype
     copies_heads: bool = False  # queries are scaled, and all heads copied to be adjacent in memory, before attention
     logits_bias: bool = False  # a buffer is added to the logits
