@@ -1,6 +1,7 @@
 """Compare the planner's running time with a lower bound measured in the same run: `make bench`.
 
-Every limit is a ratio of two CPU times, each the best of several alternating rounds, so that a slow or busy machine affects both.
+Every limit of time is a ratio of two CPU times, each the best of several alternating rounds, so that a slow or busy machine affects both.
+The pages have limits of size; how long a browser takes to open them is printed without one.
 Exit code 1: a limit is exceeded.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -39,6 +41,11 @@ made = search(spec, scenario, clusters, int(sys.argv[2]), lambda *_: None)
 used = [resource.getrusage(whose).ru_maxrss >> 10 for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
 print(f"{made.possible:,} layouts, {made.possible / (time.perf_counter() - start):,.0f} a second; {used[0]:,} MiB, each worker {used[1]:,}")
 """
+USABLE = """
+    const done = arguments[0], drawn = () => requestAnimationFrame(() => setTimeout(done, 0, performance.now()));
+    const ask = () => document.querySelector('.live[hidden]') ? setTimeout(ask, 5) : drawn();
+    ask();
+"""  # calls back with the milliseconds until a live page has its figures
 SIDE = 1000  # points of the grid, each way
 COLUMNS = 10  # of sweep.csv
 
@@ -279,6 +286,40 @@ def diff(folder: str) -> Line:
     return Line(f"planner diff, 3 of {REVIEWED}", review - reading, "planner run on these 3", run, 3)
 
 
+def opening(path: Path) -> str:
+    """Return how long Chromium takes until a page is loaded and its script has run: the median of 5, the first left out."""
+    try:
+        from selenium import webdriver
+    except ImportError:
+        return "not opened: selenium is not installed"
+    driver = shutil.which("chromedriver")
+    if not driver:
+        return "not opened: needs chromium and chromium-driver"
+    options = webdriver.ChromeOptions()
+    for option in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(option)
+    took = []
+    with webdriver.Chrome(options=options, service=webdriver.ChromeService(driver)) as browser:
+        for _ in range(6):
+            browser.get("about:blank")
+            browser.get(path.as_uri())
+            took.append(browser.execute_async_script(USABLE))
+    return f"opened in {sorted(took[1:])[2]:,.0f} ms"
+
+
+def pages(folder: str) -> bool:
+    """Print the size of the pages of all specs and of one, and how long they take to open; return whether both are small enough."""
+    small = True
+    for what, path, limit in (("all specs", "specs", 6_000_000), ("one model", str(GPT2), 150_000)):
+        python("-m", "planner", "run", path, "--format", "html", "--output", folder)()
+        page = Path(folder) / "capacity.html"
+        size = page.stat().st_size
+        small &= size < limit
+        verdict = "ok" if size < limit else "TOO LARGE"
+        print(f"page of {what}: {size:,} bytes, less than {limit:,} {verdict}; {opening(page)}")
+    return small
+
+
 def main() -> int:
     """Print a table of measurements; return 1 if a limit is exceeded, else 0."""
     slow = 0
@@ -291,7 +332,9 @@ def main() -> int:
         verdict = "TOO SLOW" if line.ratio > line.limit else "ok"
         print(f"{line.what:<26} {times} {line.ratio:6.2f}×  at most {line.limit:.1f}× {verdict}")
     print(f"search of layouts: {searches()}", end="")
-    return int(slow > 0)
+    with tempfile.TemporaryDirectory() as folder:
+        small = pages(folder)
+    return int(slow > 0 or not small)
 
 
 if __name__ == "__main__":
