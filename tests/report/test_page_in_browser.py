@@ -132,12 +132,14 @@ def test_devices_are_drawn_with_their_peak_and_their_memory(browser: Any, tmp_pa
     assert saved == "53.20 GiB"  # as planner show prints
 
 
-@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("width", [1600, 1440, 1280, 1024, 780, 400])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_is_no_wider_than_the_window_and_follows_its_color_scheme(browser: Any, width: int, scheme: str) -> None:  # noqa: ANN401
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False})
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    hidden = "const box = document.querySelector('.n'); return box.scrollWidth - box.clientWidth"  # of the table of models
+    assert browser.execute_script(hidden) == 0
     background = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(22, 24, 27)"}[scheme]
 
