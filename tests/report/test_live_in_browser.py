@@ -160,7 +160,9 @@ def test_typing_changes_the_figures_the_address_and_the_command_and_reset_restor
     field(chromium, "B").send_keys("\b16")
     field(chromium, "device").send_keys("H100-80GB-SXM")
     assert shown(chromium, ".key dd button") == "14.43 GiB"  # as planner diff prints in the README
-    assert "H100-80GB-SXM" in shown(chromium, ".verdict")
+    # nvidia-smi: 81559MiB, or 79.6475 GiB, less 2 and 14.4343
+    verdict = "✓ Fits H100-80GB-SXM with 63.21 GiB free: peak 14.43 GiB, memory 79.65 GiB less 2.000 GiB reserved"
+    assert shown(chromium, ".verdict") == verdict
     assert shown(chromium, ".command") == "planner run specs/gpt2-small.yaml --set training.batch_size=16"
     assert chromium.current_url.endswith("#B=16&device=H100-80GB-SXM")
     changed = chromium.execute_script(READ)

@@ -120,11 +120,12 @@
   };
 
   function verdict() {
-    const peak = now.peak, most = memory(), free = most - peak;
+    const peak = now.peak, free = memory() - peak, reserved = BigInt(model.reserve);
+    const most = inBytes(BigInt(devices.get(state.device))) + (reserved ? ` less ${inBytes(reserved)} reserved` : '');
     at('.verdict').className = `verdict ${free < 0n ? 'exceeds' : 'fits'}`;
     at('.verdict').textContent = free < 0n
-      ? `✕ Exceeds ${state.device} by ${inBytes(-free)}: peak ${inBytes(peak)}, memory ${inBytes(most)}`
-      : `✓ Fits ${state.device} with ${inBytes(free)} free: peak ${inBytes(peak)}, memory ${inBytes(most)}`;
+      ? `✕ Exceeds ${state.device} by ${inBytes(-free)}: peak ${inBytes(peak)}, memory ${most}`
+      : `✓ Fits ${state.device} with ${inBytes(free)} free: peak ${inBytes(peak)}, memory ${most}`;
   }
 
   const cells = [];
