@@ -33,9 +33,6 @@ def adapters(settings: Settings, _: Document) -> Problems:
         message = "packed weights cannot train, and base.format requires train: adapters"
         yield settings.problem("base.format", "base", message, "write train: adapters, or remove base.format")
     kind = settings.get("adapters.type") if chosen else ""
-    if kind == "ia3" and settings.written("base") and settings.get("base.format") != "none":
-        message = f"{kind} beside packed weights is not modeled yet"
-        yield settings.problem("adapters.type", "packed-adapters", message, "write type: lora, or base.format: none")
     if kind in ("prompt", "prefix") and settings.written("also_train"):
         yield settings.problem("also_train", "prompt", f"also_train with a learned {kind} is not modeled yet", "remove also_train")
     if kind == "prefix" and settings.get("recompute") != "none":

@@ -59,15 +59,11 @@ def adapted(t: Tape, kind: Adapters, x: Tensor, w: Tensor, bias: Tensor | None, 
 def scaled(t: Tape, kind: Adapters, x: Tensor, outputs: Size, project: Callable[[Tensor], Tensor]) -> Tensor:
     """Return ``project`` of x [.., in] with a learned scale per output, or of x with one per input: IA3, in the adapters' dtype.
 
-    Liu et al. 2022, arXiv:2205.05638; tuners/ia3/layer.py, which multiplies the scales by 1.
+    Liu et al. 2022, arXiv:2205.05638; tuners/ia3/layer.py.
     """
-    feeds = any(t.path.rpartition(".")[2] in trained.linears(word) for word in kind.feedforward)
-    dtype: Dtype = "float32" if kind.dtype == "fp32" else t.precision.weights
-    with t.at("", ADAPTERS):
-        shape = (1, x.shape[-1]) if feeds else (outputs, 1)
-        scales = op.mul_scalar(t, t.weight("ia3_l", shape, "scales: in or out", dtype=dtype).view(product(shape)))
+    feeds, scales = _scales(t, kind, x, outputs, t.precision.weights)
     if feeds:
-        wide = op.cast(t, x, dtype)
+        wide = op.cast(t, x, scales.dtype)
         narrow = op.cast(t, op.multiply(t, wide, scales), x.dtype)
         made = project(narrow)
         op.keep_alive(t, wide, narrow, scales)
@@ -76,6 +72,35 @@ def scaled(t: Tape, kind: Adapters, x: Tensor, outputs: Size, project: Callable[
     made = op.cast(t, op.multiply(t, base, scales), base.dtype)
     op.keep_alive(t, scales)
     return made
+
+
+def scaled_beside_packed(t: Tape, kind: Adapters, x: Tensor, outputs: Size, project: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return what ``scaled`` does of a packed weight, whose result is copied and keeps the wider dtype (tuners/ia3/bnb.py).
+
+    Without autocast peft casts 16-bit inputs to float32 for good, so that keys and values differ from queries, which attention refuses.
+    """
+    if x.dtype != "float32" and not t.precision.autocast:
+        message = "adapters of type ia3 beside packed weights make activations of 16 bits float32, which is not modeled"
+        raise UnsupportedError(f"{message}; write base.prepare: true, or a precision of autocast")
+    feeds, scales = _scales(t, kind, x, outputs, packed.compute_dtype(t))
+    if feeds:
+        given = op.multiply(t, x, scales)
+        made = project(given)
+        op.keep_alive(t, given)
+    else:
+        made = op.multiply(t, project(x), scales)
+    made = op.contiguous(t, made, 1)
+    op.keep_alive(t, scales)
+    return made
+
+
+def _scales(t: Tape, kind: Adapters, x: Tensor, outputs: Size, of_base: Dtype) -> tuple[bool, Tensor]:
+    """Return whether a linear of x [.., in] scales its input, and IA3's scales [in] or [out], multiplied by 1."""
+    feeds = any(t.path.rpartition(".")[2] in trained.linears(word) for word in kind.feedforward)
+    with t.at("", ADAPTERS):
+        shape = (1, x.shape[-1]) if feeds else (outputs, 1)
+        stored = t.weight("ia3_l", shape, "scales: in or out", dtype="float32" if kind.dtype == "fp32" else of_base)
+        return feeds, op.mul_scalar(t, stored.view(product(shape)))
 
 
 def embedded(t: Tape, ids: Tensor, table: Tensor, made: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from planner.spec.records import FeedForward, Norm
 from planner.trace import packed, trained
 from planner.trace import primitives as op
-from planner.trace.adapters import adapted, scaled
+from planner.trace.adapters import adapted, scaled, scaled_beside_packed
 from planner.trace.collectives import enter, leave, partial_gradient
 from planner.trace.nodes import Saved
 from planner.trace.packed import packing_of
@@ -55,7 +55,7 @@ def linear(t: Tape, x: Tensor, outputs: Size, name: str, *, bias: bool) -> Tenso
         if not kind or not trained.targets(kind, t.path, name):
             return project(x)
         if kind.type == "ia3":
-            return scaled(t, kind, x, outputs, project)
+            return (scaled_beside_packed if packing else scaled)(t, kind, x, outputs, project)
         return adapted(t, kind, x, w, b, project(x), packing)
 
 

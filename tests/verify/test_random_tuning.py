@@ -63,7 +63,7 @@ def draws(seed: int) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
             adapters |= {"targets": of.sample(linears, of.randint(1, 3))} if of.random() < 0.5 else {}
         adapters |= {"dtype": "base"} if of.random() < 0.3 else {}
         base: dict[str, Any] = {}
-        if of.random() < 0.5 and kind != "ia3":
+        if of.random() < 0.5:
             base = {"format": of.choice(["nf4", "fp4"]), "double_quant": of.random() < 0.5, "prepare": of.random() < 0.5}
             base |= {"compute_dtype": of.choice(["bf16", "fp32"])}
         base |= {"dtype": of.choice(["bf16", "fp32"])} if base or (settings["precision"] != "fp32" and of.random() < 0.5) else {}
