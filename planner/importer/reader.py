@@ -20,13 +20,14 @@ class Imported:
     """The ``model`` mapping of a spec, with origins and notes."""
 
     model: SpecModel
-    model_type: str  # as in the configuration
+    model_type: str  # as in the configuration, or in its text part
     origins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the keys that each setting of the model came from
     defaults: frozenset[str] = frozenset()  # settings missing from the configuration: the type's defaults
     not_understood: tuple[str, ...] = ()  # unknown keys whose names do not suggest a part of the model
     notes: tuple[str, ...] = ()  # differences from the configuration
     further: SpecModel = field(default_factory=dict)  # the configuration's training settings
     omits: tuple[str, ...] = ()  # parts of the configured model that the spec does not count
+    composite: str = ""  # the model_type around the text part, where other parts are imported too
     extends: str = ""  # the model of the catalogue that the configuration names, in place of a model of its own
 
     @property

@@ -80,7 +80,8 @@ def _missing(imported: Imported) -> str:
 
 
 def _remarks(imported: Imported) -> Iterator[str]:
-    yield f"# Imported from a configuration of type {imported.model_type}. Comments show the source keys of each line."
+    text = f"{imported.composite} (text part: {imported.model_type})" if imported.composite else imported.model_type
+    yield f"# Imported from a configuration of type {text}. Comments show the source keys of each line."
     for note in imported.notes:
         yield from textwrap.wrap(printable(f"Note: {note}."), _WIDTH, initial_indent="# ", subsequent_indent="#   ")
     if imported.not_understood:

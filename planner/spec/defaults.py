@@ -164,6 +164,11 @@ def encoder_length(settings: Settings, model: Settings) -> int | None:
     return settings.size("encoder_length", frames or sequence_length(settings, model))
 
 
+def images(settings: Settings, model: Settings) -> int:
+    """Return the images of a sequence: 1 unless written, 0 without a tower that reads them."""
+    return settings.size("images", 1) if model.on("vision") else 0
+
+
 def tokens(settings: Settings, model: Settings, degree: int) -> int | None:
     """Return the tokens of the whole training, from the steps where they are written instead; None where neither is."""
     if settings.written("tokens"):

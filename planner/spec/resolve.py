@@ -19,6 +19,7 @@ from planner.spec.defaults import (
     gradient_accumulation,
     has_feed_forward,
     head_dim,
+    images,
     kernels_of,
     prompt_length,
     sequence_length,
@@ -205,6 +206,7 @@ def training(settings: Settings, model: Settings, layout: Layout | None = None) 
     found: dict[str, object] = {
         "sequence_length": sequence_length(settings, model),
         "encoder_length": encoder_length(settings, model),
+        "images": images(settings, model),
         "tokens": tokens(settings, model, degree),
         "gradient_accumulation": gradient_accumulation(settings, degree),
     }

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from planner.spec.defaults import context_length, encoder_length, sequence_length
+from planner.spec.defaults import images as images_of
 from planner.spec.mixers import names
 from planner.spec.problems import Problem
 from planner.spec.records import Patches
@@ -137,9 +138,10 @@ def tower_training(settings: Settings, document: Document) -> Problems:
         if other and other.value != usual:
             yield settings.problem(key, "vision", f"training.{key} with model.vision is not modeled yet", "remove it")
     kind = Patches(*(model.get(f"vision.patches.{one.name}") for one in fields(Patches)))
-    tokens = settings.get("images") * (kind.length - (0 if model.get("vision.reads_tokens") else kind.tokens))
+    count = images_of(settings, model)
+    tokens = count * (kind.length - (0 if model.get("vision.reads_tokens") else kind.tokens))
     if tokens > (n := sequence_length(settings, model)):
-        message = f"training.images {settings.get('images')} replace {tokens} tokens, and sequence_length is {n}"
+        message = f"training.images {count} replace {tokens} tokens, and sequence_length is {n}"
         yield settings.problem("images", "vision", message, f"write sequence_length: {tokens} or more")
 
 

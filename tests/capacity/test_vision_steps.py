@@ -14,6 +14,7 @@ from planner import capacity
 from planner.capacity.symbolic import formulas
 from planner.importer.formats.huggingface import read_huggingface
 from planner.importer.write import spec_text
+from planner.report import settings
 from planner.spec import load_text
 from planner.spec.problems import SpecError
 from planner.spec.records import Spec
@@ -48,6 +49,7 @@ def spec_of(config: dict[str, Any], **training: object) -> Spec:
     return load_text(text, [f"training.{key}={json.dumps(value)}" for key, value in training.items()])
 
 
+TEXT = "name: text\nmodel: {vocab_size: 60, context_length: 32, d_model: 32, n_layers: 1, n_heads: 4}\n"
 STEP = {"batch_size": 2, "implementation": "transformers", "precision": "fp32", "device": "cpu"}
 
 
@@ -82,6 +84,19 @@ def test_formulas_give_the_figures_of_a_plan() -> None:
     plan, made = capacity.plan(spec, spec.scenarios[0]), formulas(spec, spec.scenarios[0])
     assert evaluate(made.plan.memory.peak_bytes, made.values) == plan.memory.peak_bytes
     assert evaluate(made.plan.parameters.total, made.values) == plan.parameters.total
+
+
+def test_a_default_of_images_is_a_setting_that_reports_show() -> None:
+    spec = spec_of(config(64, 48, 176, 192), sequence_length=40, **STEP)
+    assert settings.training(spec.scenarios[0].training)["images"] == "1"
+    assert "training.images" in spec.defaulted
+    assert "images" not in settings.training(load_text(TEXT).scenarios[0].training)
+
+
+def test_the_import_names_the_whole_type() -> None:
+    assert "configuration of type llava (text part: llama)." in spec_text(read_huggingface(config(64, 48, 176, 192)), "llava")
+    alone = {**config(64, 48, 176, 192)["text_config"]}
+    assert "configuration of type llama." in spec_text(read_huggingface(alone), "llama")
 
 
 def test_images_replace_tokens_of_the_sequence() -> None:

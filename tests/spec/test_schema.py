@@ -96,7 +96,7 @@ EVERY_RECORD = [kind for kind in vars(records).values() if isinstance(kind, type
 @pytest.mark.parametrize("kind", EVERY_RECORD)
 def test_a_default_derived_from_other_settings_has_a_rule(kind: type[Any]) -> None:
     found = {
-        Training: {"sequence_length"},
+        Training: {"sequence_length", "images"},
         Model: {"n_layers", "runs"},
         Positions: {"rotary_dim"},
         Run: {"layers"},

@@ -48,6 +48,7 @@ def read_huggingface(config: Config) -> Imported:
     return replace(
         imported,
         model={**modeled, **imported.model, **({"vision": tower} if tower else {})},
+        composite=str(whole["model_type"]) if tower else "",
         further=weights.training,
         notes=(*(_other_heads(whole) if imported.model.get("causal", True) else ()), *notes, *imported.notes, *weights.notes),
         omits=(*omits, *imported.omits, *weights.omits),

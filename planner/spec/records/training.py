@@ -77,8 +77,8 @@ class Training:
     encoder_length: int | None = key("Length of the sequences that the encoder reads.", "tokens", default=None,
         derived="sequence_length with model.encoder; half the frames if it reads audio", quiet=True, example=512,
         aliases="source_length max_source_length encoder_sequence_length")
-    images: int = key("Images of a sequence, whose patches are some of its tokens, with model.vision.", "images per sequence", default=1,
-        quiet=True)
+    images: int = key("Images of a sequence, whose patches are some of its tokens, with model.vision.", "images per sequence", default=0,
+        derived="1 with model.vision", quiet=True, example=2)
     gradient_accumulation: int = key("Forward and backward passes per optimizer step.", "passes per step", default=1,
         aliases="gradient_accumulation_steps grad_accum accumulate_grad_batches grad_accumulation")
     global_batch_size: ClassVar[int] = key("Sequences of all devices per optimizer step; or give gradient_accumulation, which is "
