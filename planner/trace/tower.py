@@ -59,6 +59,8 @@ def read(t: Tape) -> Tensor | None:
         raise UnsupportedError("serving of models with a tower is not modeled yet")
     if t.divided:
         raise UnsupportedError("layouts of several devices are not modeled yet for models with a tower")
+    if t.training.recompute == "full" and not {"everything", "vision"} & set(t.training.train):
+        raise UnsupportedError("recompute: full with a frozen tower is not modeled yet; write recompute: none, or train vision, too")
     kind = t.model.vision.patches
     shape = (t.training.batch_size * t.training.images, kind.length - kind.tokens, kind.channels * kind.size * kind.size)
     return t.tensor(shape, t.precision.weights, needs_grad=False)

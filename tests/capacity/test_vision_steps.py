@@ -19,6 +19,7 @@ from planner.spec import load_text
 from planner.spec.problems import SpecError
 from planner.spec.records import Spec
 from planner.trace.sizes import evaluate
+from planner.trace.unsupported import UnsupportedError
 
 # n, widths of the text and of the tower, feed-forwards of both, and what is frozen: parameters, bytes saved by autograd, bytes allocated
 # after the passes of the second step, its peak, FLOPs of both passes.
@@ -97,6 +98,14 @@ def test_the_import_names_the_whole_type() -> None:
     assert "configuration of type llava (text part: llama)." in spec_text(read_huggingface(config(64, 48, 176, 192)), "llava")
     alone = {**config(64, 48, 176, 192)["text_config"]}
     assert "configuration of type llama." in spec_text(read_huggingface(alone), "llama")
+
+
+def test_a_frozen_tower_is_not_recomputed() -> None:
+    spec = spec_of(config(64, 48, 176, 192), sequence_length=40, train=["text", "projector"], recompute="full", **STEP)
+    with pytest.raises(UnsupportedError, match="recompute: full with a frozen tower"):
+        capacity.plan(spec, spec.scenarios[0])
+    whole = spec_of(config(64, 48, 176, 192), sequence_length=40, recompute="full", **STEP)
+    assert capacity.plan(whole, whole.scenarios[0]).memory.peak_bytes
 
 
 def test_images_replace_tokens_of_the_sequence() -> None:
