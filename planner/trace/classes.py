@@ -37,6 +37,7 @@ BART = ModelClass(
     scale_buffer=False,
     logits_bias=True,
     keeps_ends="output",
+    rebinds_input=True,
 )
 
 WHISPER = replace(
