@@ -27,8 +27,8 @@ class Imported:
     notes: tuple[str, ...] = ()  # differences from the configuration
     further: SpecModel = field(default_factory=dict)  # the configuration's training settings
     omits: tuple[str, ...] = ()  # parts of the configured model that the spec does not count
-    composite: str = ""  # the model_type around the text part, where other parts are imported too
     extends: str = ""  # the model of the catalogue that the configuration names, in place of a model of its own
+    composite: str = ""  # the model_type around the text part, where other parts are imported too
 
     @property
     def training(self) -> SpecModel:
